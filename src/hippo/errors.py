@@ -1,0 +1,83 @@
+"""One tree of errors.
+
+    HippoError
+    |-- InputError (ValueError)        the user's input is wrong: exit code 2
+    |   `-- UnknownNameError           a name that no table holds; lists the names it holds
+    `-- InfeasibleError                no plan satisfies the constraints: exit code 3
+
+``assert`` guards our own mistakes; these classes are for the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HippoError(Exception):
+    """Root of everything hippo raises on purpose."""
+
+
+class InputError(HippoError, ValueError):
+    """The user's input is wrong: says where, what value, and what to do.
+
+    Parameters
+    ----------
+    problem
+        What is wrong, one sentence without a full stop.
+    source
+        File (or command-line option) that holds the value.
+    key
+        Path of the value inside the source, for instance ``links[2].bandwidth_gbps``.
+    value
+        The offending value as it was given.
+    remedy
+        What to do about it, an imperative sentence without a full stop.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        source: str | None = None,
+        key: str | None = None,
+        value: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem, self.source, self.key, self.value, self.remedy = problem, source, key, value, remedy
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        where = ": ".join(part for part in (self.source, self.key) if part)
+        text = f"{where}: {self.problem}" if where else self.problem
+        if self.value is not None:
+            text += f" (got {_short(self.value)})"
+        return f"{text}. To fix: {self.remedy}." if self.remedy else f"{text}."
+
+
+class UnknownNameError(InputError):
+    """A name that its table does not hold; the message lists close and known names."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, source: str | None = None, key: str | None = None):
+        names = sorted(known)
+        close = get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(repr(match) for match in close)}? " if close else ""
+        super().__init__(
+            f"unknown {kind} '{name}'",
+            source=source,
+            key=key,
+            remedy=f"{hint}use one of {', '.join(names)}",
+        )
+
+
+class InfeasibleError(HippoError):
+    """No plan satisfies the constraints; ``reasons`` say which, and the nearest way out."""
+
+    def __init__(self, reasons: Iterable[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(" ".join(self.reasons))
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

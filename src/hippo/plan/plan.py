@@ -1,0 +1,119 @@
+"""What is proposed: pipelines of stages on devices, a micro-batch schedule, and how replicas agree. Nothing is timed.
+
+Semantics that every reader shares:
+
+* A pipeline holds the model once per data-parallel lane of its first stage. It works through ``num_micro_batches``
+  waves; a wave is ``micro_batch * dp`` sequences, dp being that of the pipeline's first stage.
+* A stage with another dp works on the same wave: each of its ranks takes ``wave / dp`` sequences (an integer).
+* Sequences per step: sum over pipelines of ``num_micro_batches * micro_batch * dp``; equals the global batch.
+* ``devices`` of a stage are ordered with tp fastest, then cp, then dp: rank r = (d * cp + c) * tp + t.
+* Several pipelines are replicas of the model: they agree once per step (``allreduce``) or every H steps (``local_sgd``).
+* With ``interleave`` v > 1 each stage holds v chunks of its layer count / v consecutive layers, looped over the stages; the stage's
+  ``layers`` then only count its layers (layers dealt round robin, chunk c of stage s is virtual stage c * p + s).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RECOMPUTE = ("none", "selective", "full")
+SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
+SYNC = ("allreduce", "local_sgd")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Consecutive layers on one group of devices of one domain."""
+
+    domain: str
+    layers: tuple[int, int]  # [start, stop)
+    tp: int
+    dp: int
+    devices: tuple[str, ...]  # tp * cp * dp of them, tp fastest
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the stage."""
+        return self.layers[1] - self.layers[0]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages that together hold the model once per lane, and the number of waves they work through per step."""
+
+    stages: tuple[Stage, ...]
+    num_micro_batches: int
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Domains in the order the activations visit them, without repeats in a row."""
+        names = [stage.domain for stage in self.stages]
+        return tuple(name for index, name in enumerate(names) if index == 0 or names[index - 1] != name)
+
+
+@dataclass(frozen=True)
+class ScheduleChoice:
+    """Name of the micro-batch schedule and, where it takes one, the most micro-batches live per rank."""
+
+    name: str = "1f1b"
+    live_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Traffic of the pair (source, destination) goes through a third domain; both links are shared as ever."""
+
+    source: str
+    destination: str
+    via: str
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Traffic of the pair is sent compressed, for instance ``fp8`` activations."""
+
+    source: str
+    destination: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Sync:
+    """How replicas agree: gradients summed every step, or parameters averaged every ``every`` steps (local SGD)."""
+
+    method: str = "allreduce"
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to train the model. A value: made, compared, printed, never mutated."""
+
+    pipelines: tuple[Pipeline, ...]
+    micro_batch: int  # sequences per micro-batch and data-parallel rank of a pipeline's first stage
+    precision: str = "bf16"
+    recompute: str = "none"
+    sharding: str = "none"  # none; optimizer (ZeRO-1); gradients (ZeRO-2); full (ZeRO-3 over all); hybrid (full inside a stage)
+    sequence_parallel: bool = True
+    context_parallel: int = 1
+    expert_parallel: int = 1
+    interleave: int = 1
+    schedule: ScheduleChoice = ScheduleChoice()
+    relays: tuple[Relay, ...] = ()
+    compression: tuple[Compression, ...] = ()
+    sync: Sync = Sync()
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Domains in use, in order of first appearance."""
+        return tuple(dict.fromkeys(stage.domain for pipeline in self.pipelines for stage in pipeline.stages))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return sum(len(stage.devices) for pipeline in self.pipelines for stage in pipeline.stages)
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per step."""
+        return sum(p.num_micro_batches * self.micro_batch * p.stages[0].dp for p in self.pipelines)

@@ -1,0 +1,58 @@
+"""Who proposes: the one method every planner has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
+from hippo.score.score import Score
+
+
+class Status(str, Enum):
+    """Outcome of a search. Each value is an answer."""
+
+    OPTIMAL = "optimal"  # the gap is proven 0
+    FEASIBLE = "feasible"  # a plan, with a stated gap (None: the planner proves nothing)
+    INFEASIBLE = "infeasible"  # no plan of the planner's kind fits; ``reasons`` say why
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When to stop: whichever comes first."""
+
+    time_limit_s: float = 10.0
+    gap: float = 0.0  # stop when the proven gap is at most this
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a planner answers. ``gap`` = (step time - lower bound) / step time; None: nothing proven."""
+
+    planner: str
+    status: Status
+    plan: Plan | None = None
+    score: Score | None = None
+    gap: float | None = None
+    lower_bound_s: float | None = None
+    planning_s: float = 0.0
+    rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> number of candidates
+    runners_up: tuple[tuple[Plan, Score], ...] = ()  # the best plan of every other way to join domains
+    notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
+
+
+Progress = Callable[[str, float], None]
+"""Called with a phase's name and the share of it that is done (0..1)."""
+
+
+class Planner(Protocol):
+    """One method: a problem, a stopping rule and a seed in; a proposal out."""
+
+    name: str
+
+    def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
+        """The best plan of this planner's kind that it finds before ``stop``."""
+        ...

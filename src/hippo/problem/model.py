@@ -1,0 +1,177 @@
+"""The model to train: a sequence of layers that are never cut.
+
+Layer 0 is the embedding, then the blocks, the last layer is the head. Parameter formulas: facts of the Hugging
+Face implementations, checked against ``transformers`` on the meta device in ``tests/problem/test_model.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+
+class LayerKind(str, Enum):
+    """What a layer is; one profile row or one cost per (kind, shape)."""
+
+    EMBEDDING = "embedding"
+    BLOCK = "block"
+    HEAD = "head"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Self-attention of one block. ``latent`` is None except for multi-head latent attention (DeepSeek)."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    latent: LatentAttention | None = None
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Ranks and head sizes of multi-head latent attention (DeepSeek-V3, section 2.1.1)."""
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts of one block: ``count`` routed experts of width ``width``, ``per_token`` active."""
+
+    count: int
+    per_token: int
+    width: int
+    shared: int = 0  # shared experts, each of width ``width``
+    shared_width: int | None = None  # total width of the shared experts where it is not shared * width
+    router_bias: int = 0  # parameters of a learned router bias
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Feed-forward network of one block: dense (``experts`` None) or mixture of experts."""
+
+    width: int
+    gated: bool
+    bias: bool = False
+    experts: Experts | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Unit of the model that is never cut. Equal layers compare equal, so costs are computed once per distinct layer."""
+
+    kind: LayerKind
+    hidden: int
+    vocab: int = 0  # embedding and head only
+    positions: int = 0  # learned position embeddings, embedding only
+    attention: Attention | None = None  # block only
+    feed_forward: FeedForward | None = None  # block only
+    norm_bias: bool = False  # LayerNorm (weight and bias) instead of RMSNorm
+    tied: bool = False  # head only: shares its matrix with the embedding
+
+    @cached_property
+    def attention_parameters(self) -> int:
+        """Parameters of the attention, without norms."""
+        if self.attention is None:
+            return 0
+        att, h = self.attention, self.hidden
+        if att.latent is not None:
+            return _latent_attention_parameters(h, att.heads, att.latent)
+        queries, keys = att.heads * att.head_dim, att.kv_heads * att.head_dim
+        total = h * queries + 2 * h * keys + queries * h
+        total += (queries + 2 * keys) * att.qkv_bias + h * att.out_bias
+        return total + 2 * att.head_dim * att.qk_norm
+
+    @cached_property
+    def expert_parameters(self) -> int:
+        """Parameters of the routed experts of this layer (0 for a dense layer); these are split by ep."""
+        ff = self.feed_forward
+        if ff is None or ff.experts is None:
+            return 0
+        return ff.experts.count * (3 if ff.gated else 2) * self.hidden * ff.experts.width
+
+    @cached_property
+    def feed_forward_parameters(self) -> int:
+        """Parameters of the feed-forward network: dense, or router, routed and shared experts."""
+        ff, h = self.feed_forward, self.hidden
+        if ff is None:
+            return 0
+        matrices = 3 if ff.gated else 2
+        if ff.experts is None:
+            return matrices * h * ff.width + ff.bias * (ff.width * (matrices - 1) + h)
+        shared_width = ff.experts.shared_width if ff.experts.shared_width is not None else ff.experts.shared * ff.experts.width
+        router = h * ff.experts.count + ff.experts.router_bias
+        return self.expert_parameters + router + matrices * h * shared_width
+
+    @cached_property
+    def parameters(self) -> int:
+        """All parameters stored by this layer; a tied head stores only its final norm."""
+        norm = self.hidden * (2 if self.norm_bias else 1)
+        if self.kind is LayerKind.EMBEDDING:
+            return (self.vocab + self.positions) * self.hidden
+        if self.kind is LayerKind.HEAD:
+            return norm + (0 if self.tied else self.vocab * self.hidden)
+        return self.attention_parameters + self.feed_forward_parameters + 2 * norm
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Parameters one token passes through (of the routed experts, ``per_token``)."""
+        ff = self.feed_forward
+        if ff is None or ff.experts is None:
+            return self.parameters
+        return self.parameters - self.expert_parameters + self.expert_parameters * ff.experts.per_token // ff.experts.count
+
+
+def _latent_attention_parameters(hidden: int, heads: int, latent: LatentAttention) -> int:
+    q_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    rank = latent.q_lora_rank
+    queries = hidden * heads * q_dim if rank is None else hidden * rank + rank + rank * heads * q_dim
+    compressed = hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim) + latent.kv_lora_rank
+    expanded = latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    return queries + compressed + expanded + heads * latent.v_head_dim * hidden
+
+
+@dataclass(frozen=True)
+class Model:
+    """A large language model as a sequence of layers: embedding, blocks, head."""
+
+    name: str
+    hidden: int
+    vocab: int
+    max_seq: int
+    layers: tuple[Layer, ...]
+    source: str = ""
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers N, embedding and head included; cuts are indices in [1, N)."""
+        return len(self.layers)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of transformer blocks."""
+        return len(self.layers) - 2
+
+    @cached_property
+    def parameters(self) -> int:
+        """All parameters, tied matrices counted once."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def active_parameters(self) -> int:
+        """Parameters one token passes through."""
+        return sum(layer.active_parameters for layer in self.layers)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head shares the embedding's matrix."""
+        return self.layers[-1].tied

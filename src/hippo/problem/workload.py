@@ -1,0 +1,21 @@
+"""What one optimizer step has to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Batch, sequence length, precision and optimizer of the training run."""
+
+    global_batch: int = 1024  # sequences per optimizer step
+    seq: int = 4096  # tokens per sequence
+    precision: str = "bf16"  # bf16, fp16, fp8, fp32 (and mxfp8, nvfp4 in validation)
+    state_bytes_per_parameter: float = 16.0  # bf16 weights 2, fp32 master 4, two fp32 moments 8, gradient 2: a move carries 16
+    gradient_bytes_per_parameter: float = 2.0  # what gradient all-reduce sends per parameter
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step."""
+        return self.global_batch * self.seq

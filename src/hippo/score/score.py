@@ -1,0 +1,24 @@
+"""How good a plan is: the numbers of the ``score`` contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures of one plan; keys of the ``score`` document are these field names."""
+
+    step_time_s: float
+    utilization: float  # mean of U_k = T_k^compute / T_step over the domains in use
+    utilization_all: float  # the same mean over all domains of the cluster
+    cross_domain_gb_per_step: float
+    egress_usd_per_step: float
+    usd_per_step: float  # rent of the GPUs in use + egress
+    tokens_per_s: float
+    mfu: float
+    peak_memory_gb: float
+    reward: float  # w1 R_eff + w2 R_util - w3 R_cost against the baseline plan; 0 when no baseline was given
+    r_eff: float = 0.0
+    r_util: float = 0.0
+    r_cost: float = 0.0

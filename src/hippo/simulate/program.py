@@ -1,0 +1,59 @@
+"""A plan made playable: durations per rank, routes of messages, orders of operations, groups that agree. Not timed.
+
+Letters: G ranks (a rank = one stage of one pipeline; its dp lanes move in lockstep), C chunks per rank (interleave),
+E links of the cluster, R routes. A rank's operations are played strictly in the order given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class SyncGroup:
+    """Replicas in several domains that agree on the gradients (or, local SGD, on the parameters) of some layers.
+
+    The group starts when every member rank has done its own work and in-domain ``sync_s``. On each link of ``links``
+    ``link_bytes`` are sent, FIFO with all other traffic; the group ends when the last byte has arrived plus ``latency_s``.
+    """
+
+    ranks: tuple[int, ...]
+    links: tuple[int, ...]  # index into cluster.links, the directed links of the ring (relayed pairs: both hops)
+    link_bytes: tuple[float, ...]  # per step (already divided by H for local SGD)
+    hops: int  # latencies in a row: 2 (n - 1) for a ring of n
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One optimizer step, ready to be played by any engine under any state of the links."""
+
+    num_waves: NDArray[np.int64]  # (pipelines,) micro-batches per pipeline
+    rank_pipeline: NDArray[np.int64]  # (G,) pipeline of the rank
+    rank_stage: NDArray[np.int64]  # (G,) position in its pipeline
+    rank_domain: NDArray[np.int64]  # (G,) index into cluster.domains
+    forward_s: NDArray[np.float64]  # (G, C)
+    backward_s: NDArray[np.float64]  # (G, C) input gradient; fused schedules add weight_s to it
+    weight_s: NDArray[np.float64]  # (G, C)
+    fused: bool  # True: B and W are one operation of length backward_s + weight_s
+    sync_s: NDArray[np.float64]  # (G,) in-domain synchronisation after the last operation
+    finish_s: NDArray[np.float64]  # (G,) optimizer and fixed time, after the group has agreed
+    # messages leaving virtual stage c * p + s downwards (activations) and upwards (gradients), per wave
+    down_bytes: NDArray[np.float64]  # (G, C) bytes of all dp lanes together; 0: nothing to send
+    up_bytes: NDArray[np.float64]  # (G, C)
+    down_route: NDArray[np.int64]  # (G, C, 2) links crossed in order, -1 = none (inside a domain: both -1)
+    up_route: NDArray[np.int64]  # (G, C, 2)
+    down_delay_s: NDArray[np.float64]  # (G, C) pure delay inside a domain: bytes over the fabric + latency
+    up_delay_s: NDArray[np.float64]  # (G, C)
+    down_nic_bytes_per_s: NDArray[np.float64]  # (G, C) cap of the sending nodes together (inf: none)
+    up_nic_bytes_per_s: NDArray[np.float64]  # (G, C)
+    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other
+    order_start: NDArray[np.int64]  # (G + 1,) slice of ``order`` of each rank
+    groups: tuple[SyncGroup, ...]
+    link_bandwidth_bytes_per_s: NDArray[np.float64]  # (E,) base state; engines take another state as an argument
+    link_latency_s: NDArray[np.float64]  # (E,)
+    extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step that are not played as messages (ZeRO-3 gathers over the WAN)
