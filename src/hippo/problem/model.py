@@ -175,3 +175,39 @@ class Model:
     def tied(self) -> bool:
         """Whether the head shares the embedding's matrix."""
         return self.layers[-1].tied
+
+
+def gpt_model(
+    name: str,
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    vocab: int,
+    seq: int,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    ffn: int | None = None,
+    gated: bool = False,
+    bias: bool | None = None,
+    tied: bool | None = None,
+    norm_bias: bool | None = None,
+    learned_positions: bool | None = None,
+    experts: Experts | None = None,
+    source: str = "",
+) -> Model:
+    """A model of ``layers`` equal blocks from the sizes that tables print.
+
+    Not ``gated`` means GPT-2's form (biases, LayerNorm, learned positions, tied head); ``gated`` means Llama's
+    (no biases, RMSNorm, rotary positions, untied head). Each of the four can be set on its own.
+    ``ffn`` defaults to 4 x ``hidden``, ``kv_heads`` to ``heads``, ``head_dim`` to ``hidden // heads``.
+    """
+    gpt2_form = not gated
+    bias, tied = (gpt2_form if flag is None else flag for flag in (bias, tied))
+    norm_bias, learned_positions = (gpt2_form if flag is None else flag for flag in (norm_bias, learned_positions))
+    attention = Attention(heads, kv_heads or heads, head_dim or hidden // heads, qkv_bias=bias, out_bias=bias)
+    feed_forward = FeedForward(ffn or 4 * hidden, gated, bias=bias, experts=experts)
+    block = Layer(LayerKind.BLOCK, hidden, attention=attention, feed_forward=feed_forward, norm_bias=norm_bias)
+    first = Layer(LayerKind.EMBEDDING, hidden, vocab=vocab, positions=seq if learned_positions else 0)
+    last = Layer(LayerKind.HEAD, hidden, vocab=vocab, norm_bias=norm_bias, tied=tied)
+    return Model(name, hidden, vocab, seq, (first, *(block,) * layers, last), source)
