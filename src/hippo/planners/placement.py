@@ -1,0 +1,109 @@
+"""From a sketch of a plan to stages on named devices.
+
+A *sketch* says where the layers go and how wide each stage is; it names no device. Planners search over sketches and
+place only what they keep. Rules, in this order, deterministic:
+
+1. A tensor-parallel group lies inside one node whenever ``tp <= gpus_per_node``; wider groups take whole nodes in a row.
+2. Wide groups are placed before narrow ones (then nothing is wasted when the widths divide each other), equal ones in
+   the order pipeline, stage, lane.
+3. Each group takes the first node with room, so that stages fill the domain node by node and share no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hippo.errors import InfeasibleError
+from hippo.plan.plan import Pipeline, Stage
+from hippo.problem.cluster import Cluster, Domain
+
+
+@dataclass(frozen=True)
+class StageSketch:
+    """Consecutive layers on ``tp * cp * dp`` GPUs of one domain, devices not yet chosen."""
+
+    domain: str
+    layers: tuple[int, int]  # [start, stop)
+    tp: int
+    dp: int
+    cp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the stage."""
+        return self.tp * self.cp * self.dp
+
+
+@dataclass(frozen=True)
+class PipelineSketch:
+    """Stages that hold the model once per lane, and the waves they work through per step."""
+
+    stages: tuple[StageSketch, ...]
+    num_micro_batches: int
+
+
+def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipeline, ...]:
+    """Pipelines with device names; raises ``InfeasibleError`` when a domain has too few GPUs for its groups."""
+    keyed = [(p, s, stage) for p, sketch in enumerate(sketches) for s, stage in enumerate(sketch.stages)]
+    devices: dict[tuple[int, int], tuple[str, ...]] = {}
+    for name in dict.fromkeys(stage.domain for _, _, stage in keyed):
+        own = [(p, s, stage) for p, s, stage in keyed if stage.domain == name]
+        devices.update(_fill_domain(cluster.domain(name), own))
+    return tuple(
+        Pipeline(tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)), sketch.num_micro_batches)
+        for p, sketch in enumerate(sketches)
+    )
+
+
+def fits_devices(domain: Domain, stages: Sequence[StageSketch]) -> bool:
+    """Whether the groups of these stages find room in the domain by the rules above."""
+    if sum(stage.gpus for stage in stages) > domain.gpus:
+        return False
+    try:
+        _fill_domain(domain, [(0, index, stage) for index, stage in enumerate(stages)])
+    except InfeasibleError:
+        return False
+    return True
+
+
+def _stage(sketch: StageSketch, devices: tuple[str, ...]) -> Stage:
+    return Stage(sketch.domain, sketch.layers, sketch.tp, sketch.dp, devices)
+
+
+def _fill_domain(
+    domain: Domain, stages: Sequence[tuple[int, int, StageSketch]]
+) -> Mapping[tuple[int, int], tuple[str, ...]]:
+    """Devices of each (pipeline, stage) of one domain; the widest groups choose first."""
+    used = [0] * domain.nodes
+    first_free: dict[int, int] = {}  # tp -> first node that may still have room for such a group
+    placed: dict[tuple[int, int], tuple[str, ...]] = {}
+    for p, s, stage in sorted(stages, key=lambda item: (-item[2].tp, item[0], item[1])):
+        names: list[str] = []
+        for _ in range(stage.dp * stage.cp):
+            node = _first_node(domain, used, stage.tp, first_free.get(stage.tp, 0))
+            first_free[stage.tp] = node
+            names += _take(domain, used, node, stage.tp)
+        placed[p, s] = tuple(names)
+    return placed
+
+
+def _first_node(domain: Domain, used: list[int], tp: int, start: int) -> int:
+    """First node from ``start`` with room for a group (for a wide group: the first of enough empty nodes in a row)."""
+    span = -(-tp // domain.gpus_per_node)
+    share = min(tp, domain.gpus_per_node)
+    for node in range(start, domain.nodes - span + 1):
+        if all(used[other] + share <= domain.gpus_per_node for other in range(node, node + span)):
+            return node
+    raise InfeasibleError([f"Domain {domain.name} has no room left for a tensor-parallel group of {tp} GPUs."])
+
+
+def _take(domain: Domain, used: list[int], node: int, tp: int) -> list[str]:
+    """Marks the devices of one group as used and names them."""
+    names: list[str] = []
+    while len(names) < tp:
+        count = min(tp - len(names), domain.gpus_per_node)
+        names += [f"{domain.name}/{node}/{used[node] + gpu}" for gpu in range(count)]
+        used[node] += count
+        node += 1
+    return names
