@@ -54,7 +54,9 @@ class StageCost:
     forward_s: float  # per micro-batch, all layers of the stage, tp/cp/ep communication included
     backward_s: float  # input gradient, recomputation included
     weight_gradient_s: float
-    output_bytes: float  # activations one dp lane sends to the next stage per micro-batch (all its tp and cp ranks together)
+    output_bytes: (
+        float  # activations one dp lane sends to the next stage per micro-batch (all its tp and cp ranks together)
+    )
     sync_s: float  # exposed gradient synchronisation among the dp lanes inside the domain, once per step
     optimizer_s: float  # optimizer update (and parameter all-gather of a sharded optimizer), once per step
     gradient_bytes: float  # gradients of the whole stage (all tp ranks, one replica): what crosses domains to agree

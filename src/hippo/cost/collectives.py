@@ -1,0 +1,90 @@
+"""Alpha-beta cost of collectives over the fabric of one domain.
+
+A *group* of ranks is laid out with a stride (tensor parallel ranks are neighbours, data parallel ranks are
+``tp * cp`` apart); what counts is how many of its ranks share a node and how many groups share the node's network.
+Formulas: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), section 4;
+rings as in NCCL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hippo.cost.calibration import Calibration
+from hippo.problem.cluster import Domain
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What collectives see of a domain: bytes/s in one direction and seconds."""
+
+    gpus_per_node: int
+    intra_bytes_per_s: float  # per GPU
+    inter_bytes_per_s: float  # per node
+    inter_latency_s: float
+
+    @classmethod
+    def of(cls, domain: Domain) -> Fabric:
+        """The fabric of a domain; equal fabrics share cached costs."""
+        return cls(
+            domain.gpus_per_node,
+            domain.intra_node_bytes_per_s,
+            domain.inter_node_bytes_per_s,
+            domain.inter_node_latency_s,
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """``size`` ranks, each ``stride`` devices from the next."""
+
+    size: int
+    stride: int = 1
+
+    def ranks_per_node(self, fabric: Fabric) -> int:
+        """Ranks of the group inside one node."""
+        return max(1, min(self.size, fabric.gpus_per_node // self.stride))
+
+    def crosses_nodes(self, fabric: Fabric) -> bool:
+        """Whether the group reaches over more than one node."""
+        return self.size > self.ranks_per_node(fabric)
+
+
+def ring_bandwidth(group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Bytes/s one rank of the group sends around a ring, all groups of the node at work together."""
+    intra = fabric.intra_bytes_per_s * calibration.bus_efficiency_intra
+    if not group.crosses_nodes(fabric):
+        return intra
+    # Every GPU of the node is in one such group: the groups share the node's network.
+    groups_per_node = fabric.gpus_per_node / group.ranks_per_node(fabric)
+    return min(intra, fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / groups_per_node)
+
+
+def ring_latency(group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds of start-up of one pass around the ring."""
+    nodes = max(1, group.size // group.ranks_per_node(fabric))
+    return calibration.latency_intra_s + (nodes - 1) * fabric.inter_latency_s
+
+
+def all_gather_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds until every rank holds all ``num_bytes`` (the gathered size). A reduce-scatter takes as long."""
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    share = (group.size - 1) / group.size
+    return share * num_bytes / ring_bandwidth(group, fabric, calibration) + ring_latency(group, fabric, calibration)
+
+
+def all_reduce_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds of an all-reduce of ``num_bytes`` per rank: reduce-scatter, then all-gather."""
+    return 2 * all_gather_s(num_bytes, group, fabric, calibration)
+
+
+def all_to_all_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds until every rank has sent its ``num_bytes`` in equal parts to all ranks of the group."""
+    if group.size == 1 or num_bytes <= 0:
+        return 0.0
+    per_node = group.ranks_per_node(fabric)
+    inside = (per_node - 1) / group.size * num_bytes / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
+    node_share = fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / fabric.gpus_per_node
+    outside = (group.size - per_node) / group.size * num_bytes / node_share
+    return max(inside, outside) + ring_latency(group, fabric, calibration)

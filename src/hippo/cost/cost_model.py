@@ -1,0 +1,156 @@
+"""The performance model of one problem: seconds, bytes and FLOP of any layers under any layout.
+
+``CostModel(problem)`` is a value; times of distinct layers are computed once per (fabric, layout) and cached inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.calibration import CALIBRATION, Calibration
+from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s
+from hippo.cost.kernels import Kernels
+from hippo.cost.layers import LayerTime, Setting, layer_time
+from hippo.cost.memory import (
+    activation_bytes,
+    rank_parameters,
+    state_bytes,
+    state_shards,
+    weight_bytes,
+    workspace_bytes,
+)
+from hippo.cost.stage import Layout, StageCost, StageMemory
+from hippo.problem.model import Layer
+from hippo.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs of a problem's layers. Sums over layers are exact: a stage costs what its layers cost."""
+
+    problem: Problem
+    calibration: Calibration = CALIBRATION
+    _cache: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def distinct(self) -> tuple[tuple[Layer, ...], NDArray[np.int64]]:
+        """Distinct layers, and for each of the N layers its position among them."""
+        position: dict[Layer, int] = {}
+        index = [position.setdefault(layer, len(position)) for layer in self.problem.model.layers]
+        return tuple(position), np.array(index, dtype=np.int64)
+
+    @cached_property
+    def fabrics(self) -> dict[str, Fabric]:
+        """Fabric of every domain by name."""
+        return {domain.name: Fabric.of(domain) for domain in self.problem.cluster.domains}
+
+    def layer_seconds(self, domain: str, layout: Layout) -> NDArray[np.float64]:
+        """Seconds (N, 3) of one micro-batch: forward, backward (input gradient, recomputation), weight gradient."""
+        return self._tables(domain, layout)[:, :3]
+
+    def stage(self, domain: str, start: int, stop: int, layout: Layout) -> StageCost:
+        """Cost of layers [start, stop) on one stage; see ``StageCost`` for units."""
+        sums = self._prefix(domain, layout)
+        forward, backward, weight, communication, flops = (sums[stop] - sums[start]).tolist()
+        layers = self.problem.model.layers[start:stop]
+        parameters = sum(layer.parameters for layer in layers)
+        workload = self.problem.workload
+        sync_s, optimizer_s = self._once_per_step(domain, layers, layout)
+        return StageCost(
+            forward_s=forward,
+            backward_s=backward,
+            weight_gradient_s=weight,
+            output_bytes=layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision),
+            sync_s=sync_s,
+            optimizer_s=optimizer_s,
+            gradient_bytes=parameters * workload.gradient_bytes_per_parameter,
+            parameter_bytes=parameters * weight_bytes(layout.precision),
+            flops=flops,
+            tp_s=communication,
+            fixed_s=self.calibration.step_overhead_s,
+        )
+
+    def memory(self, domain: str, start: int, stop: int, layout: Layout, *, live: float) -> StageMemory:
+        """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
+        layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
+        weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
+        flash = self._kernels(layout.precision).generation.flash
+        activation = sum(activation_bytes(layer, layout, seq, flash=flash) for layer in layers)
+        return StageMemory(
+            weights_bytes=weights,
+            gradients_bytes=gradients,
+            optimizer_bytes=optimizer,
+            activation_bytes=activation,
+            live_micro_batches=live,
+            workspace_bytes=workspace_bytes(layers, layout, seq) if layers else 0.0,
+            reserved_bytes=self.calibration.reserved_bytes,
+        )
+
+    def p2p_seconds(self, domain: str, num_bytes: float, *, same_node: bool) -> float:
+        """Seconds to send ``num_bytes`` from one stage to the next inside a domain, one lane."""
+        fabric, calibration = self.fabrics[domain], self.calibration
+        if same_node:
+            rate = fabric.intra_bytes_per_s * calibration.bus_efficiency_intra
+            return num_bytes / rate + calibration.latency_intra_s
+        share = fabric.inter_bytes_per_s * calibration.bus_efficiency_inter
+        return num_bytes / share + fabric.inter_latency_s + calibration.latency_intra_s
+
+    def usable_memory_bytes(self) -> float:
+        """Bytes of one GPU that a plan may use."""
+        return self.problem.cluster.gpu.memory_bytes
+
+    def allowed_layouts(self) -> frozenset[tuple[int, int]] | None:
+        """The (tp, micro-batch) pairs that a measured profile allows; None: any."""
+        if self.problem.profile is None:
+            return None
+        return frozenset((row.tp, row.micro_batch) for row in self.problem.profile.rows)
+
+    def _kernels(self, precision: str) -> Kernels:
+        return Kernels(self.problem.cluster.gpu, precision, self.calibration)
+
+    def _tables(self, domain: str, layout: Layout) -> NDArray[np.float64]:
+        """(N, 5): forward, backward, weight gradient, communication, FLOP of each layer."""
+        key = ("table", self.fabrics[domain], layout)
+        table = self._cache.get(key)
+        if table is None:
+            setting = Setting(self._kernels(layout.precision), self.fabrics[domain], layout, self.problem.workload.seq)
+            layers, index = self.distinct
+            table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
+            self._cache[key] = table
+        assert isinstance(table, np.ndarray)
+        return table
+
+    def _prefix(self, domain: str, layout: Layout) -> NDArray[np.float64]:
+        """(N + 1, 5): running sums of ``_tables``."""
+        key = ("prefix", self.fabrics[domain], layout)
+        sums = self._cache.get(key)
+        if sums is None:
+            sums = np.vstack([np.zeros((1, 5)), np.cumsum(self._tables(domain, layout), axis=0)])
+            self._cache[key] = sums
+        assert isinstance(sums, np.ndarray)
+        return sums
+
+    def _once_per_step(self, domain: str, layers: tuple[Layer, ...], layout: Layout) -> tuple[float, float]:
+        """Seconds of gradient synchronisation inside the domain, and of the optimizer with its parameter gather."""
+        fabric, calibration = self.fabrics[domain], self.calibration
+        parameters = sum(rank_parameters(layer, layout) for layer in layers)
+        group = Group(layout.dp * layout.cp, layout.tp)
+        gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
+        shards = state_shards(layout)[2]
+        moved = parameters / shards * calibration.optimizer_bytes_per_parameter
+        optimizer_s = self._kernels(layout.precision).memory_s(moved)
+        if layout.sharding in ("full", "hybrid"):
+            return 0.0, optimizer_s
+        if layout.sharding == "none":
+            return all_reduce_s(gradients, group, fabric, calibration), optimizer_s
+        scatter = all_gather_s(gradients, group, fabric, calibration) * calibration.exposed_dp
+        gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
+        return scatter, optimizer_s + gather * calibration.exposed_dp
+
+
+def _row(time: LayerTime) -> tuple[float, float, float, float, float]:
+    return time.forward_s, time.backward_s, time.weight_s, time.communication_s, time.flops

@@ -1,0 +1,109 @@
+"""GPU types: peak rates, memory, links, rent. Every figure's source stands beside it.
+
+Sources: [facts] the public documents read for the project's ``gpu_facts.json``; [NVIDIA ...] NVIDIA's data sheets.
+Peaks are dense (data sheets often print the doubled, sparse figure). NVLink is one direction (half of the printed
+bidirectional figure). Node networks are the usual reference design of the generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hippo.errors import UnknownNameError
+from hippo.problem.cluster import Gpu
+
+
+def _gpu(
+    name: str,
+    family: str,
+    *,
+    tflops: Mapping[str, float],
+    memory_gb: float,
+    hbm_gb_per_s: float,
+    nvlink_gb_per_s: float,
+    node_gbps: float,
+    usd: float,
+    source: str,
+    nvlink_domain: int = 8,
+) -> Gpu:
+    return Gpu(
+        name=name,
+        peak_flops=MappingProxyType({precision: rate * 1e12 for precision, rate in tflops.items()}),
+        memory_bytes=memory_gb * 1e9,
+        hbm_bytes_per_s=hbm_gb_per_s * 1e9,
+        nvlink_bytes_per_s=nvlink_gb_per_s * 1e9,
+        price_usd_per_hour=usd,
+        source=source,
+        family=family,
+        node_bytes_per_s=node_gbps * 1e9 / 8,
+        nvlink_domain=nvlink_domain,
+    )
+
+
+_A100 = {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5}
+_H100 = {"bf16": 989.0, "fp16": 989.0, "fp8": 1979.0, "tf32": 494.0, "fp32": 67.0}
+_B200 = {"bf16": 2250.0, "fp16": 2250.0, "fp8": 4500.0, "nvfp4": 9000.0, "tf32": 1100.0, "fp32": 75.0}
+_GB200 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 9800.0, "tf32": 1225.0, "fp32": 80.0}
+_GB300 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 14700.0, "tf32": 1225.0, "fp32": 80.0}
+
+_ALL = (
+    _gpu("V100-SXM2-16GB", "volta", tflops={"fp16": 125.0, "bf16": 125.0, "fp32": 15.7}, memory_gb=16, hbm_gb_per_s=900,
+         nvlink_gb_per_s=150, node_gbps=100, usd=2.86, source="[facts]; rent: Sailor constants.py"),
+    _gpu("A100-SXM-40GB", "ampere", tflops=_A100, memory_gb=40, hbm_gb_per_s=1555, nvlink_gb_per_s=300, node_gbps=1600,
+         usd=3.67, source="[facts]; rent: GCP as in Sailor constants.py"),
+    _gpu("A100-SXM-80GB", "ampere", tflops=_A100, memory_gb=80, hbm_gb_per_s=2039, nvlink_gb_per_s=300, node_gbps=1600,
+         usd=1.80, source="[facts]"),
+    _gpu("H100-SXM-80GB", "hopper", tflops=_H100, memory_gb=80, hbm_gb_per_s=3350, nvlink_gb_per_s=450, node_gbps=3200,
+         usd=3.00, source="[facts]"),
+    _gpu("H100-96GB-HBM2e", "hopper", tflops=_H100, memory_gb=96, hbm_gb_per_s=2400, nvlink_gb_per_s=450, node_gbps=3200,
+         usd=3.00, source="[facts] Grand Teton, 500 W; peak below 989 is not stated"),
+    _gpu("H200-SXM-141GB", "hopper", tflops=_H100, memory_gb=141, hbm_gb_per_s=4800, nvlink_gb_per_s=450, node_gbps=3200,
+         usd=3.75, source="[facts]"),
+    _gpu("H800-80GB", "hopper", tflops=_H100, memory_gb=80, hbm_gb_per_s=3350, nvlink_gb_per_s=200, node_gbps=3200,
+         usd=2.00, source="[facts]"),
+    _gpu("GH200-96GB", "hopper", tflops=_H100, memory_gb=96, hbm_gb_per_s=4000, nvlink_gb_per_s=450, node_gbps=400,
+         usd=3.00, source="[facts]"),
+    _gpu("B200", "blackwell", tflops=_B200, memory_gb=180, hbm_gb_per_s=7700, nvlink_gb_per_s=900, node_gbps=3200,
+         usd=5.00, source="[facts]"),
+    _gpu("GB200", "blackwell", tflops=_GB200, memory_gb=186, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=1600,
+         usd=6.00, source="[facts]", nvlink_domain=72),
+    _gpu("B300", "blackwell", tflops=_GB300, memory_gb=270, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=6400,
+         usd=6.50, source="NVIDIA DGX B300"),
+    _gpu("GB300", "blackwell", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=3200,
+         usd=7.00, source="NVIDIA GB300 NVL72", nvlink_domain=72),
+)  # fmt: skip
+
+GPUS: Mapping[str, Gpu] = MappingProxyType({each.name: each for each in _ALL})
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "A100": "A100-SXM-80GB",
+        "A100 (memory size not stated)": "A100-SXM-80GB",
+        "A100-80GB": "A100-SXM-80GB",
+        "A100-80GB (memory size not stated)": "A100-SXM-80GB",
+        "A100-SXM (README says 40GB; paper 80GB from memory: unverified)": "A100-SXM-80GB",
+        "A100-40GB": "A100-SXM-40GB",
+        "A100-SXM4-40GB": "A100-SXM-40GB",
+        "A100-SXM4-80GB": "A100-SXM-80GB",
+        "H100": "H100-SXM-80GB",
+        "H100-80GB": "H100-SXM-80GB",
+        "H100-96GB-HBM2e-2.4TB/s-500W": "H100-96GB-HBM2e",
+        "H100-96GB-HBM2e (Meta Grand Teton, 500 W)": "H100-96GB-HBM2e",
+        "H200": "H200-SXM-141GB",
+        "H800": "H800-80GB",
+        "GH200": "GH200-96GB",
+        "B200-180GB": "B200",
+        "GB200 (186GB)": "GB200",
+        "GB200 (per GPU)": "GB200",
+        "V100": "V100-SXM2-16GB",
+    }
+)
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of that name or alias; ``UnknownNameError`` lists the known names."""
+    found = GPUS.get(ALIASES.get(name, name))
+    if found is None:
+        raise UnknownNameError("gpu", name, GPUS)
+    return found
