@@ -1,0 +1,1 @@
+"""What one types: a file per command."""
