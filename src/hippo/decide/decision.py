@@ -1,0 +1,121 @@
+"""What comes out of deciding: the plan, how good it is, how far from the optimum, why, and what else was proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+
+from hippo.decide.reasons import Reason
+from hippo.decide.wording import count, described, number, percent, seconds
+from hippo.plan.codec import plan_to_document
+from hippo.plan.plan import Plan
+from hippo.planners.base import Status
+from hippo.problem.problem import Problem
+from hippo.score.score import Score
+
+
+@dataclass(frozen=True)
+class Row:
+    """One planner's answer, scored again by the same judge as all others; rows stand side by side in a comparison."""
+
+    planner: str
+    status: Status
+    plan: Plan | None = None
+    score: Score | None = None
+    gap: float | None = None  # proven by the planner; None: nothing proven
+    lower_bound_s: float | None = None
+    planning_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    dropped: str | None = None  # why its plan does not count: it failed the check or could not be scored
+
+    def document(self) -> dict[str, object]:
+        """Keys of a row of ``compare --json``."""
+        return {
+            "planner": self.planner,
+            "status": self.status.value,
+            "score": _score_document(self.score),
+            "gap": self.gap,
+            "planning_s": self.planning_s,
+            "notes": list(self.notes),
+            "dropped": self.dropped,
+        }
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The plan that R_eff and R_cost are measured against: the first planner of the usual ways that finds one."""
+
+    planner: str
+    plan: Plan
+    score: Score
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to a problem. ``reasons`` are data (decide/reasons.py); ``summary`` says them in sentences.
+
+    ``planner`` is the one whose plan was chosen; ``gap`` its proven distance from the optimum as a share of the step
+    time (None: nothing proven); ``rows`` holds every planner that ran, in the order given.
+    """
+
+    problem: Problem
+    status: Status
+    planner: str
+    plan: Plan | None = None
+    score: Score | None = None
+    gap: float | None = None
+    lower_bound_s: float | None = None
+    planning_s: float = 0.0  # CPU seconds of all planners together
+    reasons: tuple[Reason, ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> candidates of the chosen planner
+    rows: tuple[Row, ...] = ()
+    baseline: Baseline | None = None
+    runners_up: tuple[tuple[Plan, Score], ...] = ()  # best first, each joins domains in another way
+
+    def summary(self) -> str:
+        """The decision in sentences: what, how good, how certain, why."""
+        return "\n".join([self.headline(), *(reason.sentence() for reason in self.reasons)])
+
+    def headline(self) -> str:
+        """The plan and its figures in two sentences, or that there is none."""
+        problem = self.problem
+        question = f"{problem.model.name} on {problem.cluster.name}"
+        if self.plan is None or self.score is None:
+            return f"{question}: no plan fits."
+        score = self.score
+        parts = [
+            f"{seconds(score.step_time_s)} a step",
+            f"{number(score.tokens_per_s)} tokens/s",
+            f"MFU {percent(score.mfu)}",
+            f"domains in use busy {percent(score.utilization)}",
+            f"{number(score.usd_per_step)} USD a step ({number(score.egress_usd_per_step)} egress)",
+        ]
+        gpus = f"{count(self.plan.gpus, 'GPU')} of {problem.cluster.gpus:,}"
+        return f"{question}: {described(self.plan)}, on {gpus}, proposed by {self.planner}.\n{', '.join(parts)}."
+
+    def document(self) -> dict[str, object]:
+        """Keys of ``plan --json``: status, plan, score, gap, planning_s, planner, reasons, rejected, baseline, rows."""
+        return {
+            "status": self.status.value,
+            "planner": self.planner,
+            "plan": None if self.plan is None else plan_to_document(self.problem, self.plan),
+            "score": _score_document(self.score),
+            "gap": self.gap,
+            "lower_bound_s": self.lower_bound_s,
+            "planning_s": self.planning_s,
+            "reasons": [reason.document() for reason in self.reasons],
+            "rejected": dict(self.rejected),
+            "rows": [row.document() for row in self.rows],
+            "baseline": _baseline_document(self.baseline),
+        }
+
+
+def _baseline_document(baseline: Baseline | None) -> dict[str, object] | None:
+    return None if baseline is None else {"planner": baseline.planner, "score": _score_document(baseline.score)}
+
+
+def _score_document(score: Score | None) -> dict[str, float | None] | None:
+    if score is None:
+        return None
+    return {name: value if isfinite(value) else None for name, value in asdict(score).items()}

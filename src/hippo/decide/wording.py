@@ -1,0 +1,92 @@
+"""Figures, links and plans as words: what reasons and summaries are written with."""
+
+from __future__ import annotations
+
+from math import floor, isinf, log10
+
+from hippo.plan.plan import Pipeline, Plan
+from hippo.units import gbps_from_bytes_per_s
+
+_SECONDS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (1e-6, "us", 1e6))
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Three significant digits with thousands separated: ``31,200``, ``7.42``, ``0.00131``."""
+    if value == 0 or isinf(value):
+        return "0" if value == 0 else "unlimited"
+    places = digits - 1 - floor(log10(abs(value)))
+    rounded = round(value, places)
+    return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
+
+
+def seconds(value: float) -> str:
+    """Seconds in the unit that reads best: ``12.3 s``, ``45.0 ms``, ``17.0 us``."""
+    for least, unit, factor in _SECONDS:
+        if abs(value) >= least:
+            return f"{number(value * factor)} {unit}"
+    return "0 s" if value == 0 else f"{number(value * 1e6)} us"
+
+
+def gbps(bytes_per_s: float) -> str:
+    """A rate in Gbit/s."""
+    return f"{number(gbps_from_bytes_per_s(bytes_per_s))} Gbit/s"
+
+
+def percent(share: float) -> str:
+    """A share in per cent: one decimal below ten, none above."""
+    value = share * 100
+    return f"{value:.1f} %" if abs(value) < 9.95 else f"{value:.0f} %"
+
+
+def gb(num_bytes: float) -> str:
+    """Bytes in GB (1e9)."""
+    return f"{number(num_bytes / 1e9)} GB"
+
+
+def count(quantity: int, noun: str) -> str:
+    """``1 domain``, ``3 domains``."""
+    return f"{quantity:,} {noun}" if quantity == 1 else f"{quantity:,} {noun}s"
+
+
+def listed(names: tuple[str, ...] | list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
+
+
+def joining(plan: Plan) -> str:
+    """How the domains of the plan are joined, in a few words."""
+    across = any(len(set(pipeline.domains)) > 1 for pipeline in plan.pipelines)
+    replicated = len({pipeline.domains for pipeline in plan.pipelines}) > 1
+    agree = "local SGD" if plan.sync.method == "local_sgd" else "data parallel"
+    if len(plan.domains) == 1:
+        return "one domain"
+    if across and replicated:
+        return f"{agree} between groups, pipeline inside each"
+    return "pipeline across domains" if across else f"{agree} across domains"
+
+
+def described(plan: Plan) -> str:
+    """The plan in one phrase: where, how joined, tp, dp, stages, micro-batch."""
+    where = " | ".join(dict.fromkeys(" -> ".join(pipeline.domains) for pipeline in plan.pipelines))
+    extras = [f"micro-batch {plan.micro_batch}", f"{plan.schedule.name}", f"recompute {plan.recompute}"]
+    if plan.sharding != "none":
+        extras.append(f"sharding {plan.sharding}")
+    if plan.sync.method == "local_sgd":
+        extras.append(f"agreeing every {plan.sync.every} steps")
+    extras += [f"{relay.source} -> {relay.destination} through {relay.via}" for relay in plan.relays]
+    return f"{joining(plan)}, {where}: {_degrees(plan)}, {', '.join(extras)}"
+
+
+def _degrees(plan: Plan) -> str:
+    parts = dict.fromkeys(_pipeline_degrees(pipeline) for pipeline in plan.pipelines)
+    return "; ".join(parts)
+
+
+def _pipeline_degrees(pipeline: Pipeline) -> str:
+    """``8 stages, tp 4, dp 2``, or the range where stages differ."""
+    tp, dp = ({stage.tp for stage in pipeline.stages}, {stage.dp for stage in pipeline.stages})
+    return f"{count(len(pipeline.stages), 'stage')}, tp {_span(tp)}, dp {_span(dp)}"
+
+
+def _span(values: set[int]) -> str:
+    return f"{min(values)}" if len(values) == 1 else f"{min(values)}-{max(values)}"
