@@ -1,0 +1,127 @@
+"""``hippo``: the table of commands, and the one place where errors become exit codes.
+
+Exit codes: 0 done; 2 the user's input is wrong (one message); 3 infeasible (an answer, with reasons); 130 interrupted;
+1 is a fault of hippo's own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from hippo.cli.bench import bench
+from hippo.cli.catalogue import catalogue
+from hippo.cli.compare import compare
+from hippo.cli.estimate import estimate
+from hippo.cli.explain import explain
+from hippo.cli.output import say
+from hippo.cli.pareto import pareto
+from hippo.cli.plan import plan
+from hippo.cli.simulate import simulate
+from hippo.cli.validate import validate
+from hippo.errors import InfeasibleError, InputError
+
+DONE, FAULT, WRONG_INPUT, INFEASIBLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    plan,
+    compare,
+    pareto,
+    explain,
+    simulate,
+    estimate,
+    validate,
+    catalogue,
+    bench,
+)
+
+app = typer.Typer(
+    help="Plans how one large language model is trained over several data centres, and says why.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich would triple the time of `hippo --help`
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+for command in COMMANDS:
+    app.command(command.__name__)(command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"hippo {version('hippo')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Plans how one large language model is trained over several data centres, and says why."""
+
+
+def main() -> None:
+    """Entry point of the ``hippo`` command."""
+    sys.excepthook = _own_fault
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line (without the program's name) and returns its exit code; errors are said on stderr."""
+    try:
+        code: Any = app(list(arguments), prog_name="hippo", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else DONE
+    except InputError as error:
+        return _refuse(str(error))
+    except InfeasibleError as error:
+        say(f"infeasible: {error}")
+        return INFEASIBLE
+    except typer.Exit as ending:
+        return ending.exit_code
+    except typer.TyperException as error:
+        return _refuse(_usage(error))
+    except (KeyboardInterrupt, typer.Abort):
+        say("interrupted")
+        return INTERRUPTED
+    except OSError as error:
+        return _broken_stream(error)
+
+
+def _refuse(message: str) -> int:
+    say(message)
+    return WRONG_INPUT
+
+
+def _usage(error: typer.TyperException) -> str:
+    """Typer's complaint as one message with a remedy."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "hippo"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{message.rstrip('.')}. To fix: see '{path} --help'."
+
+
+def _broken_stream(error: OSError) -> int:
+    """A reader that has gone (``| head``) is no error; a full disk behind stdout is."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    if error.errno == errno.EPIPE:
+        return DONE
+    where = f"{error.filename}: " if error.filename else ""
+    return _refuse(f"{where}{error.strerror or error}. To fix: make room, or write elsewhere.")
+
+
+def _own_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Anything else is a fault of hippo's own: one line, and the trace for those who ask."""
+    if os.environ.get("HIPPO_TRACE"):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        say(f"a fault of its own: {kind.__name__}: {error}. To fix: report it, with the output under HIPPO_TRACE=1.")
