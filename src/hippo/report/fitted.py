@@ -1,0 +1,72 @@
+"""A table that gives up its least important columns, in a stated order, until it fits the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+PADDING = 2
+"""Blank cells that a column needs beside its text."""
+
+Justify = str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: ``rank`` 0 is never given up; of the others the highest rank goes first."""
+
+    header: str
+    cells: tuple[Text, ...]
+    rank: int = 0
+    right: bool = True
+
+    @property
+    def width(self) -> int:
+        """Widest line of header and cells."""
+        texts = (Text(self.header), *self.cells)
+        return max(len(line.plain) for text in texts for line in text.split())
+
+
+def column(header: str, cells: Iterable[str | Text], *, rank: int = 0, right: bool = True) -> Column:
+    """A column from plain strings or styled texts; nothing in them is read as markup."""
+    texts = tuple(cell if isinstance(cell, Text) else Text(cell) for cell in cells)
+    return Column(header, texts, rank, right)
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """Columns of equal length; ``highlight`` is the row printed bold. A rich renderable."""
+
+    columns: tuple[Column, ...]
+    title: str | None = None
+    highlight: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table at the width at hand, and a line that names the columns left out."""
+        kept = fit(self.columns, options.max_width)
+        dropped = [item.header for item in self.columns if item not in kept]
+        yield self._table(kept)
+        if dropped:
+            yield Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
+
+    def _table(self, kept: Sequence[Column]) -> Table:
+        title = Text(self.title, style="bold") if self.title else None
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, header_style="dim")
+        for item in kept:
+            table.add_column(Text(item.header), justify="right" if item.right else "left", overflow="fold")
+        for index, row in enumerate(zip(*(item.cells for item in kept), strict=True)):
+            table.add_row(*row, style="bold" if index == self.highlight else "")
+        return table
+
+
+def fit(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
+    """The columns that stay at ``width`` cells: those of rank 0, and of the others as many as there is room for."""
+    kept = list(columns)
+    while sum(item.width + PADDING for item in kept) > width and any(item.rank for item in kept):
+        kept.remove(max(reversed(kept), key=lambda item: item.rank))
+    return tuple(kept)

@@ -1,0 +1,273 @@
+"""What the terminal shows, as rich renderables; printing is the command line's. Nothing a user wrote is read as markup.
+
+Colour only underlines what words already say: green best or proven, red infeasible, dim remarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hippo.cost.stage import StageCost, StageMemory
+from hippo.decide.decision import Decision, Row
+from hippo.decide.wording import count, number, percent, seconds
+from hippo.plan.plan import Plan
+from hippo.planners.base import Status
+from hippo.problem.problem import Problem
+from hippo.report.fitted import FittedTable, column
+from hippo.report.text import (
+    NOTHING,
+    cpu_seconds,
+    gap_sentence,
+    gap_text,
+    headline_figures,
+    pipeline_lines,
+    question_line,
+    settings,
+    usd,
+    versus,
+)
+from hippo.score.score import Score
+
+_STATUS_STYLE = {Status.OPTIMAL: "green", Status.FEASIBLE: "", Status.INFEASIBLE: "red"}
+
+
+# ------------------------------------------------------------------------------------------------------------ plan
+def plan_view(decision: Decision) -> RenderableType:
+    """Headline of a decision: the question, the figures, the plan in one line per pipeline, how certain it is."""
+    parts: list[RenderableType] = [question_view(decision.problem), Text()]
+    if decision.plan is None or decision.score is None:
+        return Group(*parts, Text("No plan fits.", style="bold red"), rejected_view(decision.rejected))
+    found = f"Found by {decision.planner}; planning took {cpu_seconds(decision.planning_s)} of CPU."
+    return Group(
+        *parts,
+        figures_view(decision.problem, decision.plan, decision.score),
+        Text(gap_sentence(decision.gap, decision.lower_bound_s), style="green" if decision.gap == 0 else ""),
+        Text(found, style="dim"),
+        Text(),
+        layout_view(decision.plan),
+    )
+
+
+def question_view(problem: Problem) -> RenderableType:
+    """The model and the cluster, and below what is asked."""
+    title = Text.assemble((problem.model.name, "bold"), " on ", (problem.cluster.name, "bold"))
+    return Group(title, Text(question_line(problem), style="dim"))
+
+
+def figures_view(problem: Problem, plan: Plan, score: Score) -> RenderableType:
+    """The headline figures, a line each: name, value, remark."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(justify="right", style="bold", no_wrap=True)
+    grid.add_column(style="dim")
+    for name, value, remark in headline_figures(problem, plan, score):
+        grid.add_row(Text(name), Text(value), Text(remark))
+    return grid
+
+
+def layout_view(plan: Plan) -> RenderableType:
+    """The plan in one line per pipeline, and its settings."""
+    lines = [Padding(Text(line), (0, 0, 0, 2)) for line in pipeline_lines(plan)]
+    told = ", ".join(f"{name} {value}" for name, value in settings(plan))
+    return Group(Text("Plan", style="bold"), *lines, Padding(Text(told, style="dim"), (0, 0, 0, 2)))
+
+
+def rejected_view(rejected: Mapping[str, int]) -> RenderableType:
+    """Candidates turned down, by cause, most frequent first."""
+    if not rejected:
+        return Text()
+    rows = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
+    causes = column("turned down because of", (cause for cause, _ in rows), right=False)
+    return FittedTable((causes, column("candidates", (f"{times:,}" for _, times in rows))))
+
+
+# --------------------------------------------------------------------------------------------------------- reasons
+def reasons_view(sentences: Sequence[str], *, title: str = "Why") -> RenderableType:
+    """Reasons as a list of sentences; wrapped lines hang under the first."""
+    if not sentences:
+        return Text()
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=1, no_wrap=True)
+    grid.add_column()
+    for sentence in sentences:
+        grid.add_row(Text("-", style="dim"), Text(sentence))
+    return Group(Text(title, style="bold"), grid)
+
+
+# ------------------------------------------------------------------------------------------------------ comparison
+def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> RenderableType:
+    """Planners side by side, quickest step first, those without a plan last with the reason below.
+
+    ``best`` names the row printed bold; the quickest when it is None.
+    """
+    ordered = ranked(rows)
+    shown = [row for row in ordered if row.score is not None]
+    quickest = min((row.score.step_time_s for row in shown if row.score), default=0.0)
+    names = [row.planner for row in ordered]
+    highlight = names.index(best) if best in names else (0 if shown else None)
+    table = FittedTable(
+        (
+            column("planner", (row.planner for row in ordered), right=False),
+            column("status", (_status(row) for row in ordered), rank=5, right=False),
+            column("step time", (_of(row, lambda s: seconds(s.step_time_s)) for row in ordered)),
+            column("vs best", (_of(row, lambda s: versus(s.step_time_s, quickest)) for row in ordered), rank=1),
+            column("busy", (_of(row, lambda s: percent(s.utilization)) for row in ordered), rank=2),
+            column("MFU", (_of(row, lambda s: percent(s.mfu)) for row in ordered), rank=6),
+            column("GPUs", (NOTHING if row.plan is None else f"{row.plan.gpus:,}" for row in ordered), rank=7),
+            column("egress/step", (_of(row, lambda s: usd(s.egress_usd_per_step)) for row in ordered), rank=3),
+            column("memory", (_of(row, lambda s: f"{number(s.peak_memory_gb)} GB") for row in ordered), rank=4),
+            column("gap", (gap_text(row.gap) if row.score else NOTHING for row in ordered), rank=5),
+            column("planning", (cpu_seconds(row.planning_s) for row in ordered), rank=8),
+        ),
+        highlight=highlight,
+    )
+    return Group(table, _without_plan(ordered))
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Rows with a score first, quickest first; ties and the rest in the order given."""
+    return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
+
+
+def _of(row: Row, tell: Callable[[Score], str]) -> str:
+    return NOTHING if row.score is None or row.plan is None else tell(row.score)
+
+
+def _status(row: Row) -> Text:
+    if row.dropped is not None:
+        return Text("dropped", style="red")
+    return Text(row.status.value, style=_STATUS_STYLE[row.status])
+
+
+def _without_plan(rows: Sequence[Row]) -> RenderableType:
+    told = [(row.planner, row.dropped or " ".join(row.notes)) for row in rows if row.score is None]
+    return reasons_view([f"{name}: {why}" for name, why in told if why], title="Without a plan")
+
+
+# ---------------------------------------------------------------------------------------------------------- pareto
+def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None) -> RenderableType:
+    """Plans that none beats in step time, utilisation and egress together, quickest first."""
+    ordered = sorted(points, key=lambda point: point[1].step_time_s)
+    scores = [score for _, score in ordered]
+    table = FittedTable(
+        (
+            column("step time", (seconds(score.step_time_s) for score in scores)),
+            column("busy", (percent(score.utilization) for score in scores)),
+            column("egress/step", (usd(score.egress_usd_per_step) for score in scores)),
+            column("cost/step", (usd(score.usd_per_step) for score in scores), rank=3),
+            column("tokens/s", (number(score.tokens_per_s) for score in scores), rank=4),
+            column("GPUs", (f"{plan.gpus:,}" for plan, _ in ordered), rank=2),
+            column("plan", (Text("\n".join(pipeline_lines(plan))) for plan, _ in ordered), rank=1, right=False),
+        )
+    )
+    told = f"{count(len(ordered), 'plan')} on the front"
+    told += f", hypervolume {number(hypervolume)}" if hypervolume is not None else ""
+    return Group(table, Text(told, style="dim"))
+
+
+# -------------------------------------------------------------------------------------------------------- simulate
+def simulation_view(document: Mapping[str, object]) -> RenderableType:
+    """A played plan: the ``simulate --json`` document (step time, its spread, per domain and per link)."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(justify="right", style="bold", no_wrap=True)
+    names = (("step_time_s", "step time"), ("mean_s", "mean"), ("p50_s", "median"), ("p95_s", "95th percentile"))
+    for key, name in names:
+        value = document.get(key)
+        if isinstance(value, int | float):
+            grid.add_row(name, seconds(float(value)))
+    parts: list[RenderableType] = [grid]
+    parts += _pairs(document.get("utilization"), "domain", "busy", percent)
+    parts += _pairs(document.get("gb_per_step"), "link", "GB a step", number)
+    return Group(*parts)
+
+
+def _pairs(values: object, what: str, header: str, tell: Callable[[float], str]) -> list[RenderableType]:
+    if not isinstance(values, Mapping) or not values:
+        return []
+    figures = column(header, (tell(float(value)) for value in values.values()))
+    return [FittedTable((column(what, map(str, values), right=False), figures))]
+
+
+# -------------------------------------------------------------------------------------------------------- estimate
+def stages_view(plan: Plan, costs: Sequence[StageCost]) -> RenderableType:
+    """Seconds of every stage per micro-batch and per step, in pipeline order."""
+    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    return FittedTable(
+        (
+            column("stage", (str(index) for index in range(len(costs)))),
+            column("domain", (stage.domain for stage in stages), rank=5, right=False),
+            column("layers", (f"{stage.layers[0]}-{stage.layers[1] - 1}" for stage in stages), rank=6),
+            column("forward", (seconds(cost.forward_s) for cost in costs)),
+            column("backward", (seconds(cost.backward_s) for cost in costs)),
+            column("weights", (seconds(cost.weight_gradient_s) for cost in costs)),
+            column("of it comm.", (seconds(cost.tp_s) for cost in costs), rank=2),
+            column("sync/step", (seconds(cost.sync_s) for cost in costs), rank=3),
+            column("optimizer/step", (seconds(cost.optimizer_s) for cost in costs), rank=4),
+        ),
+        title="Time per micro-batch",
+    )
+
+
+def memory_view(plan: Plan, memory: Sequence[StageMemory], *, gpu_bytes: float) -> RenderableType:
+    """Peak memory of every stage by what fills it, against one GPU's, in pipeline order."""
+    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    peaks = [Text(_gb(item.peak_bytes), style="red" if item.peak_bytes > gpu_bytes else "bold") for item in memory]
+    return FittedTable(
+        (
+            column("stage", (str(index) for index in range(len(memory)))),
+            column("domain", (stage.domain for stage in stages), rank=6, right=False),
+            column("weights", (_gb(item.weights_bytes) for item in memory), rank=1),
+            column("gradients", (_gb(item.gradients_bytes) for item in memory), rank=2),
+            column("optimizer", (_gb(item.optimizer_bytes) for item in memory), rank=1),
+            column("activations", (_gb(item.activation_bytes * item.live_micro_batches) for item in memory), rank=1),
+            column("live", (f"{item.live_micro_batches:g}" for item in memory), rank=5),
+            column("workspace", (_gb(item.workspace_bytes) for item in memory), rank=3),
+            column("reserved", (_gb(item.reserved_bytes) for item in memory), rank=4),
+            column("peak GB", peaks),
+            column("of GPU", (percent(item.peak_bytes / gpu_bytes) for item in memory)),
+        ),
+        title="Peak memory of the fullest GPU of each stage, GB",
+    )
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.1f}"
+
+
+# -------------------------------------------------------------------------------------------------------- validate
+def validation_view(document: Mapping[str, object]) -> RenderableType:
+    """Errors per family and overall: the ``validate --json`` document."""
+    families = document.get("families")
+    named = list(families.items()) if isinstance(families, Mapping) else []
+    rows = [*named, ("overall", document.get("overall"))]
+    figures = [(str(name), values) for name, values in rows if isinstance(values, Mapping)]
+    table = FittedTable(
+        (
+            column("family", (name for name, _ in figures), right=False),
+            column("rows", (_cell(values, "n", lambda n: f"{n:,.0f}") for _, values in figures)),
+            column("refused", (_cell(values, "refused", lambda n: f"{n:,.0f}") for _, values in figures), rank=3),
+            column("MAPE", (_cell(values, "mape", percent) for _, values in figures)),
+            column("median", (_cell(values, "median", percent) for _, values in figures)),
+            column("bias", (_cell(values, "bias", _signed) for _, values in figures), rank=2),
+            column("pairs right", (_cell(values, "pairs_right", percent) for _, values in figures), rank=1),
+        ),
+        title="Step time against published rows",
+        highlight=len(figures) - 1 if figures else None,
+    )
+    return table
+
+
+def _cell(values: Mapping[str, object], key: str, tell: Callable[[float], str]) -> str:
+    value = values.get(key)
+    return tell(float(value)) if isinstance(value, int | float) and isfinite(value) else NOTHING
+
+
+def _signed(share: float) -> str:
+    return ("+" if share >= 0 else "-") + percent(abs(share))

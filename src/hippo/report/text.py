@@ -1,0 +1,141 @@
+"""Plans and figures as short plain text: what the terminal, the HTML report and the notebook view all write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from hippo.decide.wording import count, gb, number, percent, seconds
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.problem import Problem
+from hippo.score.score import Score
+
+NOTHING = "–"
+"""What stands where there is no figure."""
+
+
+def question_line(problem: Problem) -> str:
+    """What is asked, in one line: GPUs and domains, the batch, precision, what is allowed."""
+    cluster, workload = problem.cluster, problem.workload
+    parts = [
+        f"{count(cluster.gpus, cluster.gpu.name + ' GPU')} in {count(len(cluster.domains), 'domain')}",
+        f"{workload.global_batch:,} sequences of {workload.seq:,} tokens a step",
+        workload.precision,
+    ]
+    parts += [f"for {problem.runtime}"] if problem.runtime != "any" else []
+    parts += ["uniform cuts"] if problem.uniform_cuts else []
+    parts += ["local SGD allowed"] if problem.allow_local_sgd else []
+    return ", ".join(parts)
+
+
+def pipeline_line(pipeline: Pipeline) -> str:
+    """Where the layers of one pipeline lie: ``beijing [0-24) tp8 dp4 -> guizhou [24-82) pp2 tp8 dp4``.
+
+    Stages in a row of one domain with the same degrees are told together (``pp`` counts them). A pipeline of
+    interleaved stages deals its layers round robin; the ranges then only count them.
+    """
+    runs = groupby(pipeline.stages, key=lambda stage: (stage.domain, stage.tp, stage.dp))
+    return " -> ".join(_run_text(list(stages)) for _, stages in runs)
+
+
+def _run_text(stages: Sequence[Stage]) -> str:
+    first, last = stages[0], stages[-1]
+    degrees = f"pp{len(stages)} " if len(stages) > 1 else ""
+    return f"{first.domain} [{first.layers[0]}-{last.layers[1]}) {degrees}tp{first.tp} dp{first.dp}"
+
+
+def pipeline_lines(plan: Plan) -> tuple[str, ...]:
+    """One line per distinct pipeline, with how many there are of it and how many micro-batches each works through."""
+    lines = [f"{pipeline_line(pipeline)}, {micro_batches(pipeline.num_micro_batches)}" for pipeline in plan.pipelines]
+    counts = {line: lines.count(line) for line in lines}
+    return tuple(line if times == 1 else f"{times} x  {line}" for line, times in counts.items())
+
+
+def micro_batches(quantity: int) -> str:
+    """``1 micro-batch``, ``64 micro-batches``."""
+    return f"{quantity:,} micro-batch" if quantity == 1 else f"{quantity:,} micro-batches"
+
+
+def settings(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """(name, value) of everything in the plan that is not a stage, what does not apply left out."""
+    schedule = plan.schedule.name
+    if plan.schedule.live_limit is not None:
+        schedule += f", at most {micro_batches(plan.schedule.live_limit)} live"
+    rows = [
+        ("micro-batch", count(plan.micro_batch, "sequence")),
+        ("schedule", schedule if plan.interleave == 1 else f"{schedule}, {plan.interleave} chunks a stage"),
+        ("recompute", plan.recompute),
+        ("sharding", plan.sharding),
+        ("precision", plan.precision),
+        ("replicas agree", _agreement(plan)),
+    ]
+    degrees = (("context parallel", plan.context_parallel), ("expert parallel", plan.expert_parallel))
+    rows += [(name, str(degree)) for name, degree in degrees if degree > 1]
+    rows += [("relay", f"{relay.source} -> {relay.destination} through {relay.via}") for relay in plan.relays]
+    rows += [("compression", f"{pair.source} -> {pair.destination} as {pair.kind}") for pair in plan.compression]
+    return tuple(rows)
+
+
+def _agreement(plan: Plan) -> str:
+    if plan.sync.method == "local_sgd":
+        return f"local SGD, every {count(plan.sync.every, 'step')}"
+    return "every step (all-reduce)"
+
+
+def stage_name(stage: Stage) -> str:
+    """``beijing, layers 0-23`` (the last layer named is inside)."""
+    start, stop = stage.layers
+    return f"{stage.domain}, " + (f"layer {start}" if stop - start == 1 else f"layers {start}-{stop - 1}")
+
+
+def headline_figures(problem: Problem, plan: Plan, score: Score) -> tuple[tuple[str, str, str], ...]:
+    """(name, value, remark) of the figures that head a report."""
+    egress = usd(score.egress_usd_per_step) + " egress" if score.egress_usd_per_step > 0 else "no egress"
+    gpus = f"on {plan.gpus:,} of {problem.cluster.gpus:,} GPUs"
+    memory = f"of {gb(problem.cluster.gpu.memory_bytes)} on the fullest GPU"
+    all_domains = len(plan.domains) == len(problem.cluster.domains)
+    spread = "all domains in use" if all_domains else f"{percent(score.utilization_all)} over all domains"
+    return (
+        ("step time", seconds(score.step_time_s), f"{number(problem.workload.tokens_per_step)} tokens a step"),
+        ("tokens/s", number(score.tokens_per_s), gpus),
+        ("MFU", percent(score.mfu), "of the GPUs' peak"),
+        ("domains busy", percent(score.utilization), spread),
+        ("peak memory", f"{number(score.peak_memory_gb)} GB", memory),
+        ("cost a step", usd(score.usd_per_step), egress),
+        ("between domains", f"{number(score.cross_domain_gb_per_step)} GB", "sent each step"),
+    )
+
+
+def gap_text(gap: float | None) -> str:
+    """A proven gap in a table cell; nothing proven is a dash."""
+    if gap is None:
+        return NOTHING
+    return "0 %" if gap <= 0 else percent(gap)
+
+
+def gap_sentence(gap: float | None, lower_bound_s: float | None) -> str:
+    """How far the optimum can be, in one sentence."""
+    if gap is None:
+        return "Nothing is proven about the distance to the optimum."
+    if gap <= 0:
+        return "Proven optimal: no plan in the search space is faster by the cost model."
+    bound = f" (no plan can take less than {seconds(lower_bound_s)})" if lower_bound_s else ""
+    return f"Proven within {percent(gap)} of the optimum{bound}."
+
+
+def usd(amount: float) -> str:
+    """US dollars; small amounts keep three digits."""
+    return "$0" if amount == 0 else f"${number(amount)}"
+
+
+def cpu_seconds(value: float) -> str:
+    """Planning time in a table cell: seconds with two decimals, so that a column lines up."""
+    return f"{value:,.2f} s"
+
+
+def versus(value: float, best: float) -> str:
+    """``best`` for the best one, else how much more it is: ``+23 %`` or, from twice as much, ``x 3.4``."""
+    if best <= 0 or value <= best * (1 + 5e-4):
+        return "best"
+    ratio = value / best
+    return f"+{percent(ratio - 1)}" if ratio < 2 else f"x {number(ratio)}"
