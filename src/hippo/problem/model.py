@@ -54,6 +54,11 @@ class Experts:
     shared_width: int | None = None  # total width of the shared experts where it is not shared * width
     router_bias: int = 0  # parameters of a learned router bias
 
+    @property
+    def all_shared_width(self) -> int:
+        """Width of the shared experts together."""
+        return self.shared * self.width if self.shared_width is None else self.shared_width
+
 
 @dataclass(frozen=True)
 class FeedForward:
@@ -67,7 +72,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Layer:
-    """Unit of the model that is never cut. Equal layers compare equal, so costs are computed once per distinct layer."""
+    """Unit of the model that is never cut. Equal layers compare equal: costs are computed once per distinct layer."""
 
     kind: LayerKind
     hidden: int
@@ -77,6 +82,7 @@ class Layer:
     feed_forward: FeedForward | None = None  # block only
     norm_bias: bool = False  # LayerNorm (weight and bias) instead of RMSNorm
     tied: bool = False  # head only: shares its matrix with the embedding
+    embedding_norm: bool = False  # embedding only: a LayerNorm follows it (BLOOM)
 
     @cached_property
     def attention_parameters(self) -> int:
@@ -85,7 +91,7 @@ class Layer:
             return 0
         att, h = self.attention, self.hidden
         if att.latent is not None:
-            return _latent_attention_parameters(h, att.heads, att.latent)
+            return _latent_attention_parameters(h, att)
         queries, keys = att.heads * att.head_dim, att.kv_heads * att.head_dim
         total = h * queries + 2 * h * keys + queries * h
         total += (queries + 2 * keys) * att.qkv_bias + h * att.out_bias
@@ -108,16 +114,15 @@ class Layer:
         matrices = 3 if ff.gated else 2
         if ff.experts is None:
             return matrices * h * ff.width + ff.bias * (ff.width * (matrices - 1) + h)
-        shared_width = ff.experts.shared_width if ff.experts.shared_width is not None else ff.experts.shared * ff.experts.width
         router = h * ff.experts.count + ff.experts.router_bias
-        return self.expert_parameters + router + matrices * h * shared_width
+        return self.expert_parameters + router + matrices * h * ff.experts.all_shared_width
 
     @cached_property
     def parameters(self) -> int:
         """All parameters stored by this layer; a tied head stores only its final norm."""
         norm = self.hidden * (2 if self.norm_bias else 1)
         if self.kind is LayerKind.EMBEDDING:
-            return (self.vocab + self.positions) * self.hidden
+            return (self.vocab + self.positions + 2 * self.embedding_norm) * self.hidden
         if self.kind is LayerKind.HEAD:
             return norm + (0 if self.tied else self.vocab * self.hidden)
         return self.attention_parameters + self.feed_forward_parameters + 2 * norm
@@ -128,16 +133,23 @@ class Layer:
         ff = self.feed_forward
         if ff is None or ff.experts is None:
             return self.parameters
-        return self.parameters - self.expert_parameters + self.expert_parameters * ff.experts.per_token // ff.experts.count
+        idle = ff.experts.count - ff.experts.per_token
+        return self.parameters - self.expert_parameters // ff.experts.count * idle
 
 
-def _latent_attention_parameters(hidden: int, heads: int, latent: LatentAttention) -> int:
-    q_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    rank = latent.q_lora_rank
-    queries = hidden * heads * q_dim if rank is None else hidden * rank + rank + rank * heads * q_dim
-    compressed = hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim) + latent.kv_lora_rank
+def _latent_attention_parameters(hidden: int, attention: Attention) -> int:
+    """Down- and up-projections of queries, keys and values with their norms; biases where they project from hidden."""
+    latent, heads = attention.latent, attention.heads
+    assert latent is not None
+    q_dim, rank = latent.qk_nope_head_dim + latent.qk_rope_head_dim, latent.q_lora_rank
+    if rank is None:
+        queries = hidden * heads * q_dim
+    else:
+        queries = hidden * rank + rank * attention.qkv_bias + rank + rank * heads * q_dim
+    compressed_dim = latent.kv_lora_rank + latent.qk_rope_head_dim
+    compressed = hidden * compressed_dim + compressed_dim * attention.qkv_bias + latent.kv_lora_rank
     expanded = latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-    return queries + compressed + expanded + heads * latent.v_head_dim * hidden
+    return queries + compressed + expanded + heads * latent.v_head_dim * hidden + hidden * attention.out_bias
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,7 @@ def gpt_model(
     tied: bool | None = None,
     norm_bias: bool | None = None,
     learned_positions: bool | None = None,
+    embedding_norm: bool = False,
     experts: Experts | None = None,
     source: str = "",
 ) -> Model:
@@ -208,6 +221,7 @@ def gpt_model(
     attention = Attention(heads, kv_heads or heads, head_dim or hidden // heads, qkv_bias=bias, out_bias=bias)
     feed_forward = FeedForward(ffn or 4 * hidden, gated, bias=bias, experts=experts)
     block = Layer(LayerKind.BLOCK, hidden, attention=attention, feed_forward=feed_forward, norm_bias=norm_bias)
-    first = Layer(LayerKind.EMBEDDING, hidden, vocab=vocab, positions=seq if learned_positions else 0)
+    positions = seq if learned_positions else 0
+    first = Layer(LayerKind.EMBEDDING, hidden, vocab=vocab, positions=positions, embedding_norm=embedding_norm)
     last = Layer(LayerKind.HEAD, hidden, vocab=vocab, norm_bias=norm_bias, tied=tied)
     return Model(name, hidden, vocab, seq, (first, *(block,) * layers, last), source)

@@ -1,0 +1,179 @@
+"""Typed access to the keys of a document, with messages that name file, key, value and remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from hippo.errors import InputError, UnknownNameError
+
+_REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One mapping of a document and its place, read key by key; every complaint names source, key, value, remedy.
+
+    Methods without a ``default`` require the key; with one, an absent or ``null`` key yields it.
+    """
+
+    values: Mapping[str, object]
+    source: str
+    place: str = ""  # for instance "links[2]"; empty at the top
+
+    def key(self, name: str) -> str:
+        """The full path of a key, for messages."""
+        return f"{self.place}.{name}" if self.place else name
+
+    def refuse(self, name: str, problem: str, remedy: str, *, value: object = None) -> NoReturn:
+        """Raise the ``InputError`` of this key."""
+        shown = self.values.get(name) if value is None else value
+        raise InputError(problem, source=self.source, key=self.key(name), value=shown, remedy=remedy)
+
+    def has(self, name: str) -> bool:
+        """Whether the key is there and not null."""
+        return self.values.get(name) is not None
+
+    def number(
+        self,
+        name: str,
+        *,
+        default: Any = _REQUIRED,
+        above: float | None = None,
+        least: float | None = None,
+        most: float = 1e30,
+    ) -> Any:
+        """A finite number in (``above``, ``most``] or [``least``, ``most``], as float."""
+        if not self._given(name, default):
+            return default
+        value = self.values[name]
+        bounds = _bounds(above, least, most)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.refuse(name, f"must be a number{_unit_hint(value)}", f"write {bounds}, bare")
+        if isinstance(value, float) and not math.isfinite(value):
+            self.refuse(name, "must be a finite number", f"write {bounds}")
+        low_enough = value <= most
+        high_enough = (above is None or value > above) and (least is None or value >= least)
+        if not (low_enough and high_enough):
+            self.refuse(name, "is out of range", f"write {bounds}")
+        return float(value)
+
+    def integer(self, name: str, *, default: Any = _REQUIRED, least: int = 1, most: int = 2**31) -> Any:
+        """A whole number in [``least``, ``most``]; 4.0 is accepted as 4."""
+        if not self._given(name, default):
+            return default
+        value = self.values[name]
+        bounds = f"a whole number from {least} to {most}"
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(name, f"must be a whole number{_unit_hint(value)}", f"write {bounds}, bare")
+        if not least <= value <= most:
+            self.refuse(name, "is out of range", f"write {bounds}")
+        return value
+
+    def text(self, name: str, *, default: Any = _REQUIRED, longest: int = 2000) -> Any:
+        """A non-empty printable text of at most ``longest`` characters."""
+        if not self._given(name, default):
+            return default
+        value = self.values[name]
+        if not isinstance(value, str):
+            self.refuse(name, "must be text", "write it in quotes")
+        if len(value) > longest or not value.isprintable():
+            self.refuse(
+                name, "is too long or holds unprintable characters", f"use at most {longest} printable characters"
+            )
+        if not value and default is _REQUIRED:
+            self.refuse(name, "is empty", "write a name", value=value)
+        return value
+
+    def flag(self, name: str, *, default: Any = _REQUIRED) -> Any:
+        """True or false."""
+        if not self._given(name, default):
+            return default
+        value = self.values[name]
+        if not isinstance(value, bool):
+            self.refuse(name, "must be true or false", "write true or false, without quotes")
+        return value
+
+    def choice(self, name: str, allowed: Sequence[str], *, default: Any = _REQUIRED) -> Any:
+        """One of the words in ``allowed``."""
+        value = self.text(name, default=default)
+        if value is not default and value not in allowed:
+            raise UnknownNameError(name, value[:60], allowed, source=self.source, key=self.key(name))
+        return value
+
+    def items(self, name: str, *, default: Any = _REQUIRED, most: int = 1_000_000) -> Sequence[object]:
+        """A list of at most ``most`` items."""
+        if not self._given(name, default):
+            return default  # type: ignore[no-any-return]
+        value = self.values[name]
+        if not isinstance(value, list):
+            self.refuse(name, "must be a list", "write a list")
+        if len(value) > most:
+            self.refuse(name, f"holds {len(value)} items", f"write at most {most} items", value=f"{len(value)} items")
+        return value
+
+    def table(self, name: str, *, known: Sequence[str], hints: Mapping[str, str] | None = None) -> Table:
+        """The mapping under a required key."""
+        self._given(name, _REQUIRED)
+        return open_table(self.values[name], source=self.source, place=self.key(name), known=known, hints=hints)
+
+    def tables(
+        self, name: str, *, known: Sequence[str], hints: Mapping[str, str] | None = None, **limits: Any
+    ) -> list[Table]:
+        """The mappings of the list under a key (``default`` and ``most`` as in ``items``)."""
+        return [
+            open_table(item, source=self.source, place=f"{self.key(name)}[{index}]", known=known, hints=hints)
+            for index, item in enumerate(self.items(name, **limits))
+        ]
+
+    def _given(self, name: str, default: object) -> bool:
+        if self.values.get(name) is not None:
+            return True
+        if default is not _REQUIRED:
+            return False
+        state = "is null" if name in self.values else "is missing"
+        near = get_close_matches(name, [key for key in self.values if isinstance(key, str)], n=1)
+        hint = f" (there is '{near[0]}')" if near and name not in self.values else ""
+        raise InputError(f"{state}{hint}", source=self.source, key=self.key(name), remedy=f"write '{name}' there")
+
+
+def open_table(
+    value: object,
+    *,
+    source: str,
+    place: str = "",
+    known: Sequence[str] | None = None,
+    hints: Mapping[str, str] | None = None,
+) -> Table:
+    """A ``Table`` over a mapping whose keys are all in ``known`` (None: any key).
+
+    ``hints`` maps wrong spellings to the remedy that the message gives, for instance another unit's key.
+    """
+    if not isinstance(value, dict):
+        form = "a mapping (key: value)"
+        raise InputError(f"must be {form}", source=source, key=place or None, value=value, remedy=f"write {form}")
+    table = Table(value, source, place)
+    for key in value if known is not None else ():
+        if key in known:  # type: ignore[operator]
+            continue
+        if hints and key in hints:
+            table.refuse(key, "unknown key", hints[key])
+        raise UnknownNameError("key", key[:60], known or (), source=source, key=table.key(key[:60]))
+    return table
+
+
+def _bounds(above: float | None, least: float | None, most: float) -> str:
+    low = f"above {above:g}" if above is not None else f"of at least {least:g}" if least is not None else ""
+    high = f"up to {most:g}" if most < 1e30 else ""
+    return " ".join(("a finite number", *filter(None, (low, high))))
+
+
+def _unit_hint(value: object) -> str:
+    if isinstance(value, str) and value[:1].isdigit():
+        return ", without quotes or unit (the unit stands in the key's name)"
+    return ""

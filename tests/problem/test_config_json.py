@@ -1,0 +1,125 @@
+"""Models from config.json; the judge of parameter counts is transformers on torch's meta device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hippo.errors import InputError
+from hippo.problem.config_json import model_from_config
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "intermediate_size": 176,
+}
+MOE: dict[str, Any] = {**SMALL, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "num_key_value_heads": 4}
+DEEPSEEK: dict[str, Any] = {
+    **MOE,
+    "num_key_value_heads": 8,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 10,
+    "first_k_dense_replace": 1,
+}
+GPT2: dict[str, Any] = {"vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 128}
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2", GPT2),
+    ("gpt2", {**GPT2, "n_inner": 100}),
+    ("gpt2", {**GPT2, "tie_word_embeddings": False}),
+    ("llama", SMALL),
+    ("llama", {**SMALL, "num_key_value_heads": 2, "tie_word_embeddings": True}),
+    ("llama", {**SMALL, "num_key_value_heads": 1, "head_dim": 16, "attention_bias": True}),
+    ("llama", {**SMALL, "mlp_bias": True}),
+    ("qwen2", {**SMALL, "num_key_value_heads": 2}),
+    ("qwen2", {**SMALL, "num_key_value_heads": None, "tie_word_embeddings": True}),
+    ("qwen2", {**SMALL, "num_attention_heads": 32}),
+    ("qwen2", {**SMALL, "num_key_value_heads": 4, "head_dim": 12}),
+    ("qwen3", {**SMALL, "num_key_value_heads": 4}),
+    ("qwen3", {**SMALL, "num_key_value_heads": 4, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True}),
+    ("mixtral", {**SMALL, "num_local_experts": 4}),
+    ("mixtral", {**SMALL, "num_local_experts": 4, "head_dim": 12, "num_key_value_heads": 2}),
+    ("qwen3_moe", {**MOE, "num_experts": 8}),
+    ("qwen3_moe", {**MOE, "num_experts": 8, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True}),
+    ("qwen3_moe", {**MOE, "num_experts": 8, "mlp_only_layers": [0]}),
+    ("qwen3_moe", {**MOE, "num_experts": 8, "decoder_sparse_step": 2}),
+    ("deepseek_v3", DEEPSEEK),
+    ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": None, "n_shared_experts": 2}),
+    ("deepseek_v3", {**DEEPSEEK, "attention_bias": True, "tie_word_embeddings": True}),
+    ("deepseek_v3", {**DEEPSEEK, "first_k_dense_replace": 0}),
+    ("deepseek_v3", {**DEEPSEEK, "first_k_dense_replace": 9}),
+]
+
+
+def meta_counts(kind: str, config: dict[str, Any]) -> tuple[int, list[int]]:
+    """All parameters of the model, and those of each of its blocks, as transformers builds it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config))
+    base = model.base_model
+    blocks = base.h if hasattr(base, "h") else base.layers
+    count = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    return sum(p.numel() for p in model.parameters()), count
+
+
+@pytest.mark.parametrize(("kind", "config"), CASES)
+def test_parameters_equal_transformers(kind: str, config: dict[str, Any]) -> None:
+    model = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
+    total, blocks = meta_counts(kind, config)
+    assert [layer.parameters for layer in model.layers[1:-1]] == blocks
+    assert model.parameters == total
+
+
+def test_old_and_new_keys_give_the_same_model() -> None:
+    old = {**MOE, "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "torch_dtype": "bfloat16", "rope_theta": 1e6}
+    new = {**MOE, "model_type": "qwen3_moe", "num_local_experts": 8, "dtype": "bfloat16", "rope_parameters": {}}
+    a, b = (model_from_config(each, source="config.json", name="m") for each in (old, new))
+    assert a == b
+    gpt2 = {"model_type": "gpt2", "vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8}
+    assert model_from_config(gpt2, source="c", name="m").num_blocks == 3
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({}, "c: model_type: no 'model_type' says which architecture this is."),
+    ({"model_type": "mamba"}, "c: model_type: unknown architecture 'mamba'."),
+    ({"model_type": "qwen"}, "To fix: did you mean 'qwen3' or 'qwen2'"),
+    ({"architectures": ["BertModel"]}, "c: architectures: unknown architecture 'BertModel'."),
+    ({"model_type": "llama", "text_config": SMALL}, "c: text_config: a configuration of several models"),
+    ({**SMALL, "model_type": "llama", "num_hidden_layers": 10**6}, "write a whole number from 1 to 2048"),
+    ({**SMALL, "model_type": "llama", "num_hidden_layers": 0}, "c: num_hidden_layers: is out of range (got 0)"),
+    ({**SMALL, "model_type": "llama", "hidden_size": "4096"}, "without quotes or unit"),
+    ({**SMALL, "model_type": "llama", "hidden_size": -1}, "c: hidden_size: is out of range (got -1)"),
+    ({**SMALL, "model_type": "llama", "hidden_size": float("nan")}, "c: hidden_size: must be a whole number (got nan)"),
+    ({**SMALL, "model_type": "llama", "hidden_size": 65}, "is not a multiple of the 8 attention heads (got 65)"),
+    ({**SMALL, "model_type": "llama", "num_key_value_heads": 3}, "does not divide num_attention_heads (8) (got 3)"),
+    ({**SMALL, "model_type": "llama", "attention_bias": "no"}, "must be true or false (got 'no')"),
+    ({**MOE, "model_type": "qwen3_moe", "num_experts": 1}, "num_experts_per_tok: exceeds the 1 experts (got 2)"),
+    ({**MOE, "model_type": "qwen3_moe", "num_experts": 8, "mlp_only_layers": ["a"]}, "must be a list of layer indices"),
+    ({**GPT2, "model_type": "gpt2", "add_cross_attention": True}, "an encoder-decoder is not supported"),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), REFUSED)
+def test_refusals_name_key_value_and_remedy(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        model_from_config(config, source="c", name="m")
+    assert words in str(caught.value)
+    assert "To fix: " in str(caught.value)
+
+
+def test_a_misspelt_size_is_pointed_at() -> None:
+    config = {key: value for key, value in SMALL.items() if key != "hidden_size"}
+    with pytest.raises(InputError, match=r"hidden_size: is missing \(there is 'hiden_size'\)"):
+        model_from_config({**config, "model_type": "llama", "hiden_size": 64}, source="c", name="m")
