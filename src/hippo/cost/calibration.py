@@ -15,8 +15,10 @@ class Generation:
     """What changes from one GPU generation to the next."""
 
     multiprocessors: int  # streaming multiprocessors (data sheet); tiles are dealt to them in waves
-    gemm_efficiency: float  # share of the dense peak that a large matrix product reaches, 0.5..0.95
-    flash: bool  # whether training code of its time used a fused (flash) attention kernel
+    gemm_efficiency: float  # share of the dense peak that a large 16-bit matrix product reaches, 0.5..0.95
+    low_precision: float  # the same for 8 and 4 bit, against gemm_efficiency, 0.6..1.1
+    attention_efficiency: float  # share of the dense peak of the fused attention kernel, 0.15..0.75
+    exposed_tp: float  # share of tensor-parallel communication that computation does not hide, 0..1
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,22 @@ class Calibration:
     generations: Mapping[str, Generation] = field(
         default_factory=lambda: MappingProxyType(
             {
-                "volta": Generation(multiprocessors=80, gemm_efficiency=0.75, flash=False),
-                "ampere": Generation(multiprocessors=108, gemm_efficiency=0.80, flash=True),
-                "hopper": Generation(multiprocessors=132, gemm_efficiency=0.72, flash=True),
-                "blackwell": Generation(multiprocessors=148, gemm_efficiency=0.75, flash=True),
+                "volta": Generation(80, 0.75, 1.0, 0.4, 1.0),
+                "ampere": Generation(108, 0.82, 1.0, 0.4, 1.0),
+                "hopper": Generation(132, 0.70, 0.85, 0.35, 0.5),
+                "blackwell": Generation(148, 0.75, 0.85, 0.35, 0.5),
             }
         )
     )
-    k_half: float = 256.0  # inner dimension at which a product reaches half of its best rate, 32..1024
-    attention_efficiency: float = 0.5  # share of the peak of the fused attention kernel, 0.2..0.8
+    k_half: float = 150.0  # inner dimension at which a product reaches half of its best rate, 32..1024
+    misaligned: float = 0.3  # rate of products whose inner dimension is no multiple of 8, 0.1..1
     hbm_efficiency: float = 0.8  # share of the HBM bandwidth that elementwise kernels reach, 0.5..0.95
-    launch_s: float = 6e-6  # seconds the CPU needs to launch one kernel, 2e-6..3e-5
+    launch_s: float = 20e-6  # seconds the CPU needs to launch one kernel, 2e-6..6e-5
     bus_efficiency_intra: float = 0.75  # share of NVLink that collectives reach, 0.4..0.95
-    bus_efficiency_inter: float = 0.75  # share of the node's network that collectives reach, 0.3..0.95
-    latency_intra_s: float = 8e-6  # start of a collective inside a node, 2e-6..3e-5
-    exposed_tp: float = 0.8  # share of tensor-parallel communication that computation does not hide, 0..1
+    bus_efficiency_inter: float = 0.5  # share of the node's network that collectives reach, 0.2..0.95
+    latency_intra_s: float = 1e-5  # start of a collective inside a node, 2e-6..3e-5
+    hop_latency_s: float = 3e-6  # one more rank on a ring that crosses nodes, 1e-6..1e-5
+    exposed_fsdp: float = 0.1  # share of parameter gathers that overlap never hides, 0..0.5
     exposed_dp: float = 0.4  # share of the overlapped gradient synchronisation that stays visible, 0..1
     optimizer_bytes_per_parameter: float = 34.0  # HBM bytes moved per updated parameter, 28..60
     step_overhead_s: float = 0.02  # per step: data loading, loss scale, logging, 0..0.1

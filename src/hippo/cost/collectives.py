@@ -62,8 +62,9 @@ def ring_bandwidth(group: Group, fabric: Fabric, calibration: Calibration) -> fl
 
 def ring_latency(group: Group, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds of start-up of one pass around the ring."""
-    nodes = max(1, group.size // group.ranks_per_node(fabric))
-    return calibration.latency_intra_s + (nodes - 1) * fabric.inter_latency_s
+    if not group.crosses_nodes(fabric):
+        return calibration.latency_intra_s
+    return calibration.latency_intra_s + fabric.inter_latency_s + group.size * calibration.hop_latency_s
 
 
 def all_gather_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:

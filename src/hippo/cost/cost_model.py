@@ -78,7 +78,7 @@ class CostModel:
         """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
         layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
-        flash = self._kernels(layout.precision).generation.flash
+        flash = self.problem.workload.fused_attention
         activation = sum(activation_bytes(layer, layout, seq, flash=flash) for layer in layers)
         return StageMemory(
             weights_bytes=weights,
@@ -117,7 +117,9 @@ class CostModel:
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
         if table is None:
-            setting = Setting(self._kernels(layout.precision), self.fabrics[domain], layout, self.problem.workload.seq)
+            workload = self.problem.workload
+            kernels = self._kernels(layout.precision)
+            setting = Setting(kernels, self.fabrics[domain], layout, workload.seq, workload.fused_attention)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table

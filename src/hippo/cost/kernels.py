@@ -1,16 +1,42 @@
-"""Seconds of single GPU kernels: matrix products, fused attention, elementwise passes over memory (roofline)."""
+"""Seconds of single GPU kernels: matrix products, the attention core, elementwise passes over memory (roofline).
+
+Matrix products follow NVIDIA's "Matrix Multiplication Background User's Guide": work is cut into output tiles, tiles
+are dealt to the multiprocessors in waves, the last wave may be partly empty (wave quantisation), small tiles reuse
+less, a short inner dimension hides less of a tile's start and end. Attention: Dao, "FlashAttention-2" (2023) for the
+fused kernel; Korthikanti et al. (2022), section 4 for the unfused one.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hippo.cost.calibration import Calibration, Generation
 from hippo.problem.cluster import Gpu
 
+TILES = ((256, 128, 1.0), (128, 128, 0.96), (128, 64, 0.85), (64, 64, 0.7))  # rows, columns, rate against the largest
+WIDER = {
+    "nvfp4": ("fp8", "bf16", "fp16", "fp32"),
+    "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
+    "fp8-cs": ("fp8", "bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+    "fp32": ("fp32",),
+}
+
+
+def peak_flops(gpu: Gpu, precision: str) -> float:
+    """Dense peak in FLOP/s; a precision the GPU lacks runs at the next wider one it has."""
+    for name in (precision, *WIDER.get(precision, ())):
+        if name in gpu.peak_flops:
+            return gpu.peak_flops[name]
+    return max(gpu.peak_flops.values())
+
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernel times of one GPU type at one precision."""
+    """Kernel times of one GPU type at one precision of the linear layers."""
 
     gpu: Gpu
     precision: str
@@ -19,49 +45,56 @@ class Kernels:
     @property
     def generation(self) -> Generation:
         """Constants of the GPU's generation (ampere where the catalogue does not say)."""
-        return self.calibration.generations.get(self.gpu.family, self.calibration.generations["ampere"])
+        generations = self.calibration.generations
+        return generations.get(self.gpu.family, generations["ampere"])
 
     @property
-    def peak_flops(self) -> float:
-        """Dense peak in FLOP/s of matrix products at this precision."""
-        return peak_flops(self.gpu, self.precision)
+    def wide(self) -> str:
+        """Precision of what does not run in 8 or 4 bit: attention core, head, router."""
+        return self.precision if self.precision in ("fp32", "fp16") else "bf16"
 
-    @property
-    def core_flops(self) -> float:
-        """Dense peak in FLOP/s of the attention core, which stays in 16 bit (32 bit when everything is)."""
-        return peak_flops(self.gpu, self.precision if self.precision == "fp32" else "bf16")
-
-    def gemm_s(self, m: float, n: float, k: float) -> float:
-        """Seconds of an (m, k) x (k, n) product: compute or memory bound, whichever is longer."""
-        if min(m, n, k) <= 0:
+    def gemm_s(self, m: float, n: float, k: float, *, count: float = 1.0, wide: bool = False) -> float:
+        """Seconds of ``count`` products (m, k) x (k, n), batched; ``wide`` keeps them at 16 (or 32) bit."""
+        if min(m, n, k, count) <= 0:
             return 0.0
-        saturation = min(m, n, k) / (min(m, n, k) + self.calibration.k_half)
-        rate = self.peak_flops * self.generation.gemm_efficiency * saturation
-        moved = 2.0 * (m * k + k * n + m * n)
-        return max(2.0 * m * n * k / rate, self.memory_s(moved))
+        precision = self.wide if wide else self.precision
+        low = precision not in ("fp32", "fp16", "bf16")
+        generation, calibration = self.generation, self.calibration
+        rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency * (generation.low_precision if low else 1.0)
+        rate *= k / (k + calibration.k_half) * tile_efficiency(m, n, count, generation.multiprocessors)
+        moved = count * (m * k + k * n) * (1.0 if low else 2.0) + count * m * n * 2.0
+        return max(2.0 * count * m * n * k / rate, self.memory_s(moved))
 
-    def attention_s(self, flops: float) -> float:
-        """Seconds of the attention core (both batched products and the softmax) of ``flops`` FLOP."""
-        return flops / (self.core_flops * self.calibration.attention_efficiency)
+    def quantise_s(self, elements: float) -> float:
+        """Seconds to cast ``elements`` 16-bit values to 8 or 4 bit, with the transposed copy; 0 at 16 bit and wider."""
+        if self.precision in ("fp32", "fp16", "bf16"):
+            return 0.0
+        return self.memory_s(4.0 * elements)
 
     def memory_s(self, num_bytes: float) -> float:
         """Seconds to move ``num_bytes`` through HBM."""
         return num_bytes / (self.gpu.hbm_bytes_per_s * self.calibration.hbm_efficiency)
 
+    def fused_attention_s(self, flops: float, *, backward: bool = False) -> float:
+        """Seconds of a fused attention kernel on ``flops`` FLOP of the causal core (its backward passes 2.5 times as many)."""
+        rate = peak_flops(self.gpu, self.wide) * self.generation.attention_efficiency
+        return flops * (2.5 if backward else 1.0) / rate
 
-def peak_flops(gpu: Gpu, precision: str) -> float:
-    """Dense peak in FLOP/s; a precision the GPU lacks runs at the next wider one it has."""
-    for name in (precision, *_WIDER.get(precision, ()), "bf16", "fp16", "fp32"):
-        if name in gpu.peak_flops:
-            return gpu.peak_flops[name]
-    return max(gpu.peak_flops.values())
+    def unfused_attention_s(self, heads: float, rows: float, columns: float, dim: float) -> float:
+        """Seconds of the unfused core, forward: two batched products over the full square, softmax, dropout."""
+        aligned = 1.0 if dim % 8 == 0 else 1.0 / self.calibration.misaligned
+        products = self.gemm_s(rows, columns, dim, count=heads, wide=True)
+        products += self.gemm_s(rows, dim, columns, count=heads, wide=True)
+        return products * aligned + self.memory_s(9.0 * heads * rows * columns)
 
 
-_WIDER = {
-    "nvfp4": ("fp8",),
-    "mxfp8": ("fp8",),
-    "fp8-cs": ("fp8",),
-    "bf16": ("fp16",),
-    "fp16": ("bf16",),
-    "fp32": ("tf32",),
-}
+def tile_efficiency(m: float, n: float, count: float, multiprocessors: int) -> float:
+    """Share of the full rate that the best tile reaches: tile rate x filled share of tiles x filled share of waves."""
+    best = 0.0
+    for rows, columns, rate in TILES:
+        across, down = math.ceil(m / rows), math.ceil(n / columns)
+        tiles = across * down * count
+        waves = math.ceil(tiles / multiprocessors)
+        filled = (m / (across * rows)) * (n / (down * columns)) * tiles / (waves * multiprocessors)
+        best = max(best, rate * filled)
+    return best

@@ -1,4 +1,8 @@
-"""What one layer costs one rank per micro-batch: seconds of forward, backward, weight gradient and communication."""
+"""What one layer costs one rank per micro-batch: seconds of forward, backward, weight gradient and communication.
+
+The kernels of a pass are summed (roofline each), the CPU must launch them in time, and collectives that computation
+does not hide are added. Letters: T tokens of the micro-batch on one rank, h hidden, s sequence, a heads.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,15 @@ from dataclasses import dataclass
 
 from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s, all_to_all_s
 from hippo.cost.kernels import Kernels
+from hippo.cost.memory import rank_parameters
 from hippo.cost.stage import Layout
-from hippo.problem.model import Layer, LayerKind
+from hippo.problem.model import FeedForward, Layer, LayerKind
+
+Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
+
+FORWARD_KERNELS = 26  # launches of one block's forward pass in Megatron-LM (attention 14, feed-forward 12)
+BACKWARD_KERNELS = 44  # of its backward pass without recomputation
+COLLECTIVE_KERNELS = 6  # launches that one collective adds (copies, events, the collective itself)
 
 
 @dataclass(frozen=True)
@@ -29,10 +40,11 @@ class Setting:
     fabric: Fabric
     layout: Layout
     seq: int
+    fused_attention: bool = True
 
     @property
     def tokens(self) -> float:
-        """Tokens of one micro-batch on one rank."""
+        """Tokens T of one micro-batch on one rank."""
         return self.layout.micro_batch * self.seq / self.layout.cp
 
     @property
@@ -41,8 +53,63 @@ class Setting:
         return self.tokens / (self.layout.tp if self.layout.sequence_parallel else 1)
 
 
-def matrices(layer: Layer, setting: Setting) -> list[tuple[float, float, float, float]]:
-    """Matrix products of the forward pass of one rank: (m, n, k, how many)."""
+def layer_time(layer: Layer, setting: Setting) -> LayerTime:
+    """Seconds of one layer, see ``LayerTime``."""
+    kernels, layout = setting.kernels, setting.layout
+    products = matrices(layer, setting)
+    wide = layer.kind is LayerKind.HEAD
+    forward = sum(kernels.gemm_s(m, n, k, count=c, wide=wide) for m, n, k, c in products)
+    backward = sum(kernels.gemm_s(m, k, n, count=c, wide=wide) for m, n, k, c in products)
+    weight = sum(kernels.gemm_s(k, n, m, count=c, wide=wide) for m, n, k, c in products)
+    if not wide:
+        casts = [kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products]
+        forward, backward = forward + sum(casts), backward + sum(kernels.quantise_s(c * m * n) for m, n, _, c in products)
+    core, core_back = core_seconds(layer, setting)
+    elementwise = kernels.memory_s(elementwise_bytes(layer, setting))
+    forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
+    again = _recomputed_s(layer, setting, forward, core, elementwise)
+    communication = tensor_communication_s(layer, setting)
+    full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
+    return _assemble(layer, setting, products, (forward, backward, weight), again, communication, full)
+
+
+def _assemble(
+    layer: Layer,
+    setting: Setting,
+    products: list[Product],
+    gpu: tuple[float, float, float],
+    again: float,
+    communication: float,
+    full: bool,
+) -> LayerTime:
+    """Launch floors, collectives and parameter gathers on top of the kernels' seconds."""
+    forward, backward, weight = gpu
+    launches = setting.kernels.calibration.launch_s * launch_share(layer, setting)
+    first, then = FORWARD_KERNELS * launches, BACKWARD_KERNELS * launches + (FORWARD_KERNELS * launches if full else 0)
+    collectives = communication_launches(layer, setting) * setting.kernels.calibration.launch_s
+    forward = max(forward + communication, first + collectives)
+    back = backward + again + communication * (2 if full else 1)
+    stretch = max(1.0, (then + collectives * (2 if full else 1)) / max(back + weight, 1e-12))
+    back, weight = back * stretch, weight * stretch
+    gather, scatter = sharding_seconds(layer, setting)
+    exposed = setting.kernels.calibration.exposed_fsdp
+    forward_wait = max(gather - forward, exposed * gather)
+    back_wait = max(gather + scatter - back - weight, exposed * (gather + scatter))
+    core_flops = attention_flops(layer, setting)
+    lanes = setting.layout.tp * setting.layout.cp
+    flops = 3 * lanes * (sum(2.0 * m * n * k * c for m, n, k, c in products) + core_flops)
+    share = back / max(back + weight, 1e-12)
+    return LayerTime(
+        forward + forward_wait,
+        back + back_wait * share,
+        weight + back_wait * (1 - share),
+        communication * (3 if full else 2) + forward_wait + back_wait,
+        flops,
+    )
+
+
+def matrices(layer: Layer, setting: Setting) -> list[Product]:
+    """Matrix products of the forward pass of one rank."""
     tp, tokens, h = setting.layout.tp, setting.tokens, layer.hidden
     if layer.kind is LayerKind.EMBEDDING:
         return []
@@ -51,38 +118,38 @@ def matrices(layer: Layer, setting: Setting) -> list[tuple[float, float, float, 
     return _attention_matrices(layer, tokens, tp) + _feed_forward_matrices(layer, setting)
 
 
-def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[tuple[float, float, float, float]]:
+def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[Product]:
     att, h = layer.attention, layer.hidden
     if att is None:
         return []
-    if att.latent is not None:
-        lat = att.latent
-        q_dim = lat.qk_nope_head_dim + lat.qk_rope_head_dim
-        rank = lat.q_lora_rank or h
-        down = [] if lat.q_lora_rank is None else [(tokens, rank, h, 1)]
-        return [
-            *down,
-            (tokens, att.heads * q_dim / tp, rank, 1),
-            (tokens, lat.kv_lora_rank + lat.qk_rope_head_dim, h, 1),
-            (tokens, att.heads * (lat.qk_nope_head_dim + lat.v_head_dim) / tp, lat.kv_lora_rank, 1),
-            (tokens, h, att.heads * lat.v_head_dim / tp, 1),
-        ]
-    queries, keys = att.heads * att.head_dim, max(att.kv_heads, tp) * att.head_dim
-    return [(tokens, (queries + 2 * keys) / tp, h, 1), (tokens, h, queries / tp, 1)]
+    if att.latent is None:
+        queries, keys = att.heads * att.head_dim, max(att.kv_heads, tp) * att.head_dim
+        return [(tokens, (queries + 2 * keys) / tp, h, 1), (tokens, h, queries / tp, 1)]
+    lat = att.latent
+    q_dim = lat.qk_nope_head_dim + lat.qk_rope_head_dim
+    rank = lat.q_lora_rank or h
+    down = [] if lat.q_lora_rank is None else [(tokens, float(rank), float(h), 1.0)]
+    return [
+        *down,
+        (tokens, att.heads * q_dim / tp, rank, 1),
+        (tokens, lat.kv_lora_rank + lat.qk_rope_head_dim, h, 1),
+        (tokens, att.heads * (lat.qk_nope_head_dim + lat.v_head_dim) / tp, lat.kv_lora_rank, 1),
+        (tokens, h, att.heads * lat.v_head_dim / tp, 1),
+    ]
 
 
-def _feed_forward_matrices(layer: Layer, setting: Setting) -> list[tuple[float, float, float, float]]:
+def _feed_forward_matrices(layer: Layer, setting: Setting) -> list[Product]:
     ff, h, tp, tokens = layer.feed_forward, layer.hidden, setting.layout.tp, setting.tokens
     if ff is None:
         return []
     wide = 2 if ff.gated else 1
     if ff.experts is None:
         return [(tokens, wide * ff.width / tp, h, 1), (tokens, h, ff.width / tp, 1)]
-    experts, ep = ff.experts, setting.layout.ep
-    local = max(1.0, experts.count / ep)
+    experts = ff.experts
+    local = max(1.0, experts.count / setting.layout.ep)
     each = tokens * experts.per_token / local
     shared = experts.shared_width if experts.shared_width is not None else experts.shared * experts.width
-    products = [
+    products: list[Product] = [
         (tokens, experts.count, h, 1),
         (each, wide * experts.width / tp, h, local),
         (each, h, experts.width / tp, local),
@@ -98,7 +165,27 @@ def attention_flops(layer: Layer, setting: Setting) -> float:
     dims = 2 * att.head_dim
     if att.latent is not None:
         dims = att.latent.qk_nope_head_dim + att.latent.qk_rope_head_dim + att.latent.v_head_dim
-    return 2.0 * setting.tokens * setting.seq * att.heads * dims / setting.layout.tp / 2
+    return setting.tokens * setting.seq * att.heads * dims / setting.layout.tp
+
+
+def core_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
+    """Seconds of the attention core, forward and backward; context parallel exchange of keys and values included."""
+    att, kernels, layout = layer.attention, setting.kernels, setting.layout
+    if att is None:
+        return 0.0, 0.0
+    if not setting.fused_attention:
+        heads = layout.micro_batch * att.heads / layout.tp
+        forward = kernels.unfused_attention_s(heads, setting.seq / layout.cp, setting.seq, att.head_dim)
+        return forward, 2 * forward
+    flops = attention_flops(layer, setting)
+    forward, backward = kernels.fused_attention_s(flops), kernels.fused_attention_s(flops, backward=True)
+    if layout.cp == 1:
+        return forward, backward
+    # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
+    group = Group(layout.cp, layout.tp)
+    exchanged = 2.0 * 2 * att.kv_heads * att.head_dim / layout.tp * setting.tokens * layout.cp
+    ring = all_gather_s(exchanged, group, setting.fabric, kernels.calibration)
+    return max(forward, ring), max(backward, 2 * ring)
 
 
 def elementwise_bytes(layer: Layer, setting: Setting) -> float:
@@ -108,37 +195,28 @@ def elementwise_bytes(layer: Layer, setting: Setting) -> float:
         return 4.0 * setting.norm_tokens * h
     if layer.kind is LayerKind.HEAD:
         return 4.0 * setting.norm_tokens * h + 12.0 * setting.tokens * layer.vocab / tp
-    norms = 2 * 4.0 + 2 * 6.0  # two norms (read, write), two residual adds with dropout (two reads, one write)
-    ff = layer.feed_forward
-    width = 0.0 if ff is None else float(ff.width if ff.experts is None else ff.experts.width * ff.experts.per_token)
-    inner = (3 if ff is not None and ff.gated else 2) * 2.0 * width / tp
-    return setting.norm_tokens * h * norms + setting.tokens * inner
+    norms = 2 * 4.0 + 2 * 7.0  # two norms (read, write), two bias-dropout-adds (two reads, a write, a mask)
+    heads = 0 if layer.attention is None else layer.attention.heads * layer.attention.head_dim
+    inner = 8.0 * heads / tp  # rotary or bias on queries and keys, transposes
+    return setting.norm_tokens * h * norms + setting.tokens * (inner + _activation_width(layer.feed_forward) / tp)
 
 
-def layer_time(layer: Layer, setting: Setting) -> LayerTime:
-    """Seconds of one layer, see ``LayerTime``."""
-    kernels, layout = setting.kernels, setting.layout
-    products = matrices(layer, setting)
-    forward_gemm = sum(count * kernels.gemm_s(m, n, k) for m, n, k, count in products)
-    input_gemm = sum(count * kernels.gemm_s(m, k, n) for m, n, k, count in products)
-    weight_gemm = sum(count * kernels.gemm_s(k, n, m) for m, n, k, count in products)
-    core_flops = attention_flops(layer, setting)
-    core = kernels.attention_s(core_flops)
-    elementwise = kernels.memory_s(elementwise_bytes(layer, setting))
-    forward = forward_gemm + core + elementwise
-    backward = input_gemm + 2.5 * core + 2 * elementwise
-    communication = tensor_communication_s(layer, setting)
-    again = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
-    backward += forward + communication if again else 0.0
-    gather = parameter_gather_s(layer, setting)
-    model_flops = 3 * layout.tp * (sum(2.0 * m * n * k * c for m, n, k, c in products) + 2 * core_flops) * layout.cp
-    return LayerTime(
-        forward + communication + max(0.0, gather - forward),
-        backward + communication + max(0.0, gather - backward),
-        weight_gemm + max(0.0, gather - weight_gemm),
-        communication * (3 if again else 2),
-        model_flops,
-    )
+def _activation_width(ff: FeedForward | None) -> float:
+    """Bytes per token that the activation function moves: it reads one (gated: two) and writes one width."""
+    if ff is None:
+        return 0.0
+    width = ff.width if ff.experts is None else ff.experts.width * ff.experts.per_token
+    return (6.0 if ff.gated else 4.0) * width
+
+
+def _recomputed_s(layer: Layer, setting: Setting, forward: float, core: float, elementwise: float) -> float:
+    """Seconds of forward work repeated before the backward pass."""
+    if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
+        return 0.0
+    if setting.layout.recompute == "full":
+        return forward
+    # Selective: the unfused core (Korthikanti et al., section 4.1.1); the fused kernel repeats itself already.
+    return 0.0 if setting.fused_attention else core
 
 
 def tensor_communication_s(layer: Layer, setting: Setting) -> float:
@@ -146,7 +224,8 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
-    total = times * all_reduce_s(num_bytes, Group(layout.tp), fabric, calibration) * calibration.exposed_tp
+    exposed = setting.kernels.generation.exposed_tp
+    total = times * all_reduce_s(num_bytes, Group(layout.tp), fabric, calibration) * exposed
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is not None and layout.ep > 1:
         group = Group(layout.ep, layout.tp)
@@ -154,10 +233,26 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     return total
 
 
-def parameter_gather_s(layer: Layer, setting: Setting) -> float:
-    """Seconds to gather the sharded parameters of the layer once (fully sharded data parallel)."""
-    layout = setting.layout
-    if layout.sharding not in ("full", "hybrid"):
+def launch_share(layer: Layer, setting: Setting) -> float:
+    """Launches of this layer against a dense block's."""
+    if layer.kind is LayerKind.BLOCK:
+        return 1.0
+    return 0.3
+
+
+def communication_launches(layer: Layer, setting: Setting) -> float:
+    """Launches that the collectives of one forward pass add."""
+    if setting.layout.tp == 1:
         return 0.0
+    return COLLECTIVE_KERNELS * (2.0 if layer.kind is LayerKind.BLOCK else 1.0)
+
+
+def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
+    """Seconds to gather the layer's parameters once and to scatter its gradients (fully sharded data parallel)."""
+    layout, calibration = setting.layout, setting.kernels.calibration
+    if layout.sharding not in ("full", "hybrid"):
+        return 0.0, 0.0
     group = Group(layout.dp * layout.cp, layout.tp)
-    return all_gather_s(2.0 * layer.parameters / layout.tp, group, setting.fabric, setting.kernels.calibration)
+    parameters = rank_parameters(layer, layout)
+    gather = all_gather_s(2.0 * parameters, group, setting.fabric, calibration)
+    return gather, gather * 2.0

@@ -14,6 +14,7 @@ class Workload:
     precision: str = "bf16"  # bf16, fp16, fp8, fp32 (and mxfp8, nvfp4 in validation)
     state_bytes_per_parameter: float = 16.0  # bf16 weights 2, fp32 master 4, two fp32 moments 8, gradient 2: a move carries 16
     gradient_bytes_per_parameter: float = 2.0  # what gradient all-reduce sends per parameter
+    fused_attention: bool = True  # FlashAttention-style kernel; False: the core of Megatron-LM before 2023
 
     @property
     def tokens_per_step(self) -> int:
