@@ -83,11 +83,23 @@ def test_parameters_equal_transformers(kind: str, config: dict[str, Any]) -> Non
 
 
 def test_old_and_new_keys_give_the_same_model() -> None:
-    old = {**MOE, "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "torch_dtype": "bfloat16", "rope_theta": 1e6}
+    old = {
+        **MOE,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "num_experts": 8,
+        "torch_dtype": "bfloat16",
+        "rope_theta": 1e6,
+    }
     new = {**MOE, "model_type": "qwen3_moe", "num_local_experts": 8, "dtype": "bfloat16", "rope_parameters": {}}
     a, b = (model_from_config(each, source="config.json", name="m") for each in (old, new))
     assert a == b
-    gpt2 = {"model_type": "gpt2", "vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8}
+    gpt2 = {
+        "model_type": "gpt2",
+        "vocab_size": 1000,
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+    }
     assert model_from_config(gpt2, source="c", name="m").num_blocks == 3
 
 

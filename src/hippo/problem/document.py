@@ -1,7 +1,7 @@
 """Documents (JSON, YAML) as plain values.
 
 Both readers refuse duplicate keys, numbers that are not finite, and nesting deeper than ``MAX_DEPTH``. YAML follows the
-1.2 core schema (``no`` is a word, ``1e3`` a number) without anchors, aliases and tags, so that a small file stays small.
+1.2 core schema (``no`` is a word, ``1e3`` a number) without anchors, aliases and tags, so a small file stays small.
 """
 
 from __future__ import annotations

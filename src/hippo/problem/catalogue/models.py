@@ -1,0 +1,242 @@
+"""Models by name. Sizes are those of the source that stands beside them; names are lower-case.
+
+Sources: a paper's table, or the ``config.json`` published with the weights (``hf:`` = huggingface.co). Parameter counts
+are tested against ``transformers`` and against the counts their makers publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from hippo.errors import UnknownNameError
+from hippo.problem.config_json import model_from_config
+from hippo.problem.model import Model, gpt_model
+
+
+def _gpt2() -> Iterable[Model]:
+    """GPT-2, four sizes."""
+    source = "Radford et al. 2019, table 2; hf:openai-community/gpt2*"
+    sizes = {
+        "gpt2": (12, 768, 12),
+        "gpt2-medium": (24, 1024, 16),
+        "gpt2-large": (36, 1280, 20),
+        "gpt2-xl": (48, 1600, 25),
+    }
+    for name, (layers, hidden, heads) in sizes.items():
+        yield gpt_model(name, layers=layers, hidden=hidden, heads=heads, vocab=50257, seq=1024, source=source)
+
+
+def _gpt3() -> Iterable[Model]:
+    """GPT-3 sizes; the printed heads are of 64, 80, 96 or 128."""
+    source = "Brown et al. 2020 (arXiv 2005.14165), table 2.1; vocabulary of GPT-2"
+    sizes = {
+        "gpt3-125m": (12, 768, 12),
+        "gpt3-350m": (24, 1024, 16),
+        "gpt3-2.7b": (32, 2560, 32),
+        "gpt3-6.7b": (32, 4096, 32),
+        "gpt3-175b": (96, 12288, 96),
+    }
+    for name, (layers, hidden, heads) in sizes.items():
+        yield gpt_model(name, layers=layers, hidden=hidden, heads=heads, vocab=50257, seq=2048, source=source)
+
+
+def _megatron() -> Iterable[Model]:
+    """The ten models of Megatron-LM's scaling study, and the two giants trained with it."""
+    source = "Narayanan et al. 2021 (arXiv 2104.04473), table 1 and section 5.1: vocabulary 51,200, sequences of 2,048"
+    sizes = {
+        "megatron-1.7b": (24, 2304, 24),
+        "megatron-3.6b": (30, 3072, 32),
+        "megatron-7.5b": (36, 4096, 32),
+        "megatron-18b": (40, 6144, 48),
+        "megatron-39b": (48, 8192, 64),
+        "megatron-76b": (60, 10240, 80),
+        "megatron-145b": (80, 12288, 96),
+        "megatron-310b": (96, 16384, 128),
+        "megatron-530b": (105, 20480, 128),
+        "megatron-1t": (128, 25600, 160),
+    }
+    for name, (layers, hidden, heads) in sizes.items():
+        yield gpt_model(name, layers=layers, hidden=hidden, heads=heads, vocab=51200, seq=2048, source=source)
+    yield gpt_model(
+        "mt-nlg-530b",
+        layers=105,
+        hidden=20480,
+        heads=128,
+        vocab=50257,
+        seq=2048,
+        source="Smith et al. 2022 (arXiv 2201.11990), section 2.3; vocabulary of GPT-2, unpadded",
+    )
+    yield gpt_model(
+        "megatron-22b",
+        layers=48,
+        hidden=6144,
+        heads=64,
+        vocab=51200,
+        seq=2048,
+        source="Korthikanti et al. 2022 (arXiv 2205.05198), table 3",
+    )
+
+
+def _bloom() -> Iterable[Model]:
+    """BLOOM, all sizes: ALiBi instead of learned positions, a LayerNorm after the embedding."""
+    source = "BigScience 2022 (arXiv 2211.05100), table 3; hf:bigscience/bloom*"
+    sizes = {
+        "bloom-560m": (24, 1024, 16),
+        "bloom-1b1": (24, 1536, 16),
+        "bloom-1b7": (24, 2048, 16),
+        "bloom-3b": (30, 2560, 32),
+        "bloom-7b1": (30, 4096, 32),
+        "bloom-176b": (70, 14336, 112),
+    }
+    for name, (layers, hidden, heads) in sizes.items():
+        yield gpt_model(
+            name,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            vocab=250880,
+            seq=2048,
+            learned_positions=False,
+            embedding_norm=True,
+            source=source,
+        )
+
+
+# name: (layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, source)
+_LLAMA = {
+    "llama-2-7b": (32, 4096, 32, 32, 11008, 32000, 4096, "hf:meta-llama/Llama-2-7b-hf"),
+    "llama-2-13b": (40, 5120, 40, 40, 13824, 32000, 4096, "hf:meta-llama/Llama-2-13b-hf"),
+    "llama-2-70b": (80, 8192, 64, 8, 28672, 32000, 4096, "hf:meta-llama/Llama-2-70b-hf"),
+    "llama-3-8b": (32, 4096, 32, 8, 14336, 128256, 8192, "arXiv 2407.21783, table 3; hf:meta-llama/Meta-Llama-3-8B"),
+    "llama-3-70b": (80, 8192, 64, 8, 28672, 128256, 8192, "arXiv 2407.21783, table 3; hf:meta-llama/Meta-Llama-3-70B"),
+    "llama-3-405b": (
+        126,
+        16384,
+        128,
+        8,
+        53248,
+        128256,
+        131072,
+        "arXiv 2407.21783, table 3; hf:meta-llama/Llama-3.1-405B",
+    ),
+}
+
+
+def _llama() -> Iterable[Model]:
+    """Llama 2 and 3."""
+    for name, (layers, hidden, heads, kv_heads, ffn, vocab, seq, source) in _LLAMA.items():
+        yield gpt_model(
+            name,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=kv_heads,
+            ffn=ffn,
+            vocab=vocab,
+            seq=seq,
+            gated=True,
+            source=source,
+        )
+
+
+# name: (architecture, layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, more keys, source)
+_CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str, object], str]] = {
+    "qwen2.5-7b": ("qwen2", 28, 3584, 28, 4, 18944, 152064, 131072, {}, "hf:Qwen/Qwen2.5-7B"),
+    "qwen2.5-32b": ("qwen2", 64, 5120, 40, 8, 27648, 152064, 131072, {}, "hf:Qwen/Qwen2.5-32B"),
+    "qwen2.5-72b": ("qwen2", 80, 8192, 64, 8, 29568, 152064, 131072, {}, "hf:Qwen/Qwen2.5-72B"),
+    "qwen3-0.6b": ("qwen3", 28, 1024, 16, 8, 3072, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-0.6B"),
+    "qwen3-1.7b": ("qwen3", 28, 2048, 16, 8, 6144, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-1.7B"),
+    "qwen3-4b": ("qwen3", 36, 2560, 32, 8, 9728, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-4B"),
+    "qwen3-8b": ("qwen3", 36, 4096, 32, 8, 12288, 151936, 40960, {}, "hf:Qwen/Qwen3-8B"),
+    "qwen3-14b": ("qwen3", 40, 5120, 40, 8, 17408, 151936, 40960, {}, "hf:Qwen/Qwen3-14B"),
+    "qwen3-32b": ("qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, {}, "hf:Qwen/Qwen3-32B"),
+    "qwen3-30b-a3b": (
+        *("qwen3_moe", 48, 2048, 32, 4, 6144, 151936, 40960),
+        {"head_dim": 128, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8},
+        "hf:Qwen/Qwen3-30B-A3B",
+    ),
+    "qwen3-235b-a22b": (
+        *("qwen3_moe", 94, 4096, 64, 4, 12288, 151936, 40960),
+        {"head_dim": 128, "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8},
+        "hf:Qwen/Qwen3-235B-A22B",
+    ),
+    "mixtral-8x7b": (
+        *("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768),
+        {"num_local_experts": 8, "num_experts_per_tok": 2},
+        "arXiv 2401.04088, table 1; hf:mistralai/Mixtral-8x7B-v0.1",
+    ),
+    "mixtral-8x22b": (
+        *("mixtral", 56, 6144, 48, 8, 16384, 32000, 65536),
+        {"num_local_experts": 8, "num_experts_per_tok": 2},
+        "hf:mistralai/Mixtral-8x22B-v0.1",
+    ),
+    "deepseek-v3": (
+        *("deepseek_v3", 61, 7168, 128, 128, 18432, 129280, 163840),
+        {
+            "moe_intermediate_size": 2048,
+            "n_routed_experts": 256,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "first_k_dense_replace": 3,
+            "q_lora_rank": 1536,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 128,
+        },
+        "arXiv 2412.19437, section 4.2; hf:deepseek-ai/DeepSeek-V3 (without the multi-token prediction module)",
+    ),
+}
+
+
+def _configs() -> Iterable[Model]:
+    """Models given by the keys of their config.json."""
+    for name, (kind, layers, hidden, heads, kv_heads, ffn, vocab, seq, further, source) in _CONFIGS.items():
+        document: dict[str, object] = {
+            "model_type": kind,
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "intermediate_size": ffn,
+            "vocab_size": vocab,
+            "max_position_embeddings": seq,
+            **further,
+        }
+        yield replace(model_from_config(document, source=source, name=name), source=source)
+
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {each.name: each for family in (_gpt2, _gpt3, _megatron, _bloom, _llama, _configs) for each in family()}
+)
+"""Every model of the catalogue by its name."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "gpt-2.7b": "gpt3-2.7b",
+        "gpt-3-2.7b": "gpt3-2.7b",
+        "gpt-3": "gpt3-175b",
+        "gpt-3-175b": "gpt3-175b",
+        "gpt-175b": "gpt3-175b",
+        "bloom": "bloom-176b",
+        "llama-3.1-8b": "llama-3-8b",
+        "llama-3.1-70b": "llama-3-70b",
+        "llama-3.1-405b": "llama-3-405b",
+        "llama3-8b": "llama-3-8b",
+        "llama3-70b": "llama-3-70b",
+        "llama3-405b": "llama-3-405b",
+        "mixtral": "mixtral-8x7b",
+        "deepseek-v3-671b": "deepseek-v3",
+    }
+)
+
+
+def model(name: str) -> Model:
+    """The model of that name or alias, whatever its case; ``UnknownNameError`` lists the known names."""
+    key = name.strip().lower()
+    found = MODELS.get(ALIASES.get(key, key))
+    if found is None:
+        raise UnknownNameError("model", name[:60], MODELS)
+    return found

@@ -1,0 +1,105 @@
+"""The catalogue against counts that the makers publish, transformers, and the published training rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hippo.errors import UnknownNameError
+from hippo.problem.catalogue.models import ALIASES, MODELS, model
+
+# Totals of the published weights (safetensors index or model card).
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-xl": 1_557_611_200,
+    "bloom-560m": 559_214_592,
+    "bloom-176b": 176_247_271_424,
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "llama-3-405b": 405_853_388_800,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "mixtral-8x7b": 46_702_792_704,
+    "deepseek-v3": 671_026_419_200 - 58 * 256,  # the weights also hold the routers' balancing biases, not trained
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name: str) -> None:
+    assert model(name).parameters == PUBLISHED[name]
+
+
+def test_active_parameters_of_mixtures() -> None:
+    assert model("mixtral-8x7b").active_parameters == 12_879_925_248
+    assert model("qwen3-235b-a22b").active_parameters == 22_190_763_520
+    assert model("llama-3-8b").active_parameters == model("llama-3-8b").parameters
+
+
+def test_bloom_blocks_equal_transformers() -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("bloom", n_layer=24, hidden_size=1024, n_head=16, vocab_size=250880)
+    with torch.device("meta"):
+        judge = AutoModelForCausalLM.from_config(config)
+    ours = model("bloom-560m")
+    assert ours.parameters == sum(p.numel() for p in judge.parameters())
+    assert ours.layers[1].parameters == sum(p.numel() for p in judge.base_model.h[0].parameters())
+
+
+@pytest.mark.parametrize("each", MODELS.values(), ids=lambda each: each.name)
+def test_every_model_names_its_source_and_keeps_its_key(each) -> None:  # type: ignore[no-untyped-def]
+    assert each.source
+    assert model(each.name.upper()) is each
+    assert each.layers[0].parameters > 0
+    assert each.num_layers == each.num_blocks + 2
+
+
+def test_aliases_lead_to_models() -> None:
+    assert all(model(alias).name == name for alias, name in ALIASES.items())
+    with pytest.raises(UnknownNameError, match="did you mean 'llama-3-8b'"):
+        model("llama-3-8")
+
+
+ROW_NAMES = {
+    "GPT-3.6B": "megatron-3.6b",
+    "GPT-7.5B": "megatron-7.5b",
+    "GPT-39B": "megatron-39b",
+    "GPT-310B": "megatron-310b",
+    "GPT-530B": "megatron-530b",
+    "GPT-1T": "megatron-1t",
+    "GPT-22B": "megatron-22b",
+    "Llama2-13B": "llama-2-13b",
+    "Llama2-70B": "llama-2-70b",
+    "Llama3-8B": "llama-3-8b",
+    "Llama3.1-405B": "llama-3-405b",
+}
+
+
+def test_sizes_agree_with_the_published_rows(shared_data: Path) -> None:
+    rows = json.loads((shared_data / "training_open.json").read_text())
+    found = {row["model"]["name"]: row["model"] for row in rows if row["model"]["name"] in ROW_NAMES}
+    assert set(found) == set(ROW_NAMES)
+    for name, row in found.items():
+        ours = model(ROW_NAMES[name])
+        block = ours.layers[1]
+        assert block.attention is not None
+        assert block.feed_forward is not None
+        sizes = (
+            ours.num_blocks,
+            ours.hidden,
+            block.attention.heads,
+            block.attention.kv_heads,
+            block.feed_forward.width,
+        )
+        assert sizes == (row["layers"], row["hidden"], row["heads"], row["kv_heads"], row["ffn"])
+        assert block.feed_forward.gated == row["gated_mlp"]
+        assert row["vocab"] in (None, ours.vocab)
