@@ -1,8 +1,4 @@
-"""``hippo``: the table of commands, and the one place where errors become exit codes.
-
-Exit codes: 0 done; 2 the user's input is wrong (one message); 3 infeasible (an answer, with reasons); 130 interrupted;
-1 is a fault of hippo's own.
-"""
+"""``hippo``: the table of commands, and the one place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from hippo.cli.bench import bench
 from hippo.cli.catalogue import catalogue
 from hippo.cli.compare import compare
 from hippo.cli.estimate import estimate
+from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
 from hippo.cli.explain import explain
 from hippo.cli.output import say
 from hippo.cli.pareto import pareto
@@ -25,8 +22,6 @@ from hippo.cli.plan import plan
 from hippo.cli.simulate import simulate
 from hippo.cli.validate import validate
 from hippo.errors import InfeasibleError, InputError
-
-DONE, FAULT, WRONG_INPUT, INFEASIBLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     plan,

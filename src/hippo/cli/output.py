@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import typer
+
+from hippo.cli.exit_codes import INFEASIBLE
 from hippo.errors import InputError
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
-def print_document(document: Any) -> None:
+
+def print_document(document: object) -> None:
     """Prints one JSON document on stdout; a number that is not finite is our own mistake (``ValueError``)."""
-    print(json.dumps(document, indent=2, allow_nan=False, default=_plain))
+    from hippo.files import json_text
+
+    print(json_text(document), end="")
 
 
-def print_text(text: str) -> None:
-    """Prints text that people read on stdout."""
-    print(text)
+def print_view(view: RenderableType) -> None:
+    """Prints a table or text that people read on stdout."""
+    from rich.console import Console
+
+    Console().print(view)
 
 
 def say(message: str) -> None:
@@ -40,25 +49,15 @@ def check_folder(folder: Path, *, option: str = "--out") -> None:
         )
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes], *, option: str = "--out") -> None:
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Writes each file whole under ``folder``, which is made when missing; ``InputError`` when the disk says no."""
     from hippo.files import write_whole
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_whole(folder / name, content)
-    except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror or error}",
-            source=option,
-            value=str(folder),
-            remedy="make room, or name another folder",
-        ) from error
+    for name, content in files.items():
+        write_whole(folder / name, content)
 
 
-def _plain(value: Any) -> Any:
-    """Plain JSON values of numpy numbers and arrays."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+def finish(*, feasible: bool) -> None:
+    """Ends a command with the exit code of its answer."""
+    if not feasible:
+        raise typer.Exit(INFEASIBLE)

@@ -1,0 +1,51 @@
+"""``hippo plan``: the best plan, how far from the optimum it can be, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hippo.cli.options import takes
+from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
+from hippo.cli.progress import Watch
+from hippo.cli.question import Question
+
+if TYPE_CHECKING:
+    from hippo.decide.decision import Decision
+
+
+@takes(Question)
+def plan(question: Question) -> None:
+    """The best plan, how far from the optimum it can be, and why."""
+    if question.out is not None:
+        check_folder(question.out)
+    problem, stop = question.problem(), question.stop()
+    panel = question.panel()
+    from hippo.decide.choose import decide
+
+    with Watch("planning") as watch:
+        decision = decide(problem, panel, stop, seed=question.seed, progress=watch)
+    if question.out is not None and decision.plan is not None:
+        write_decision(question, decision)
+    if question.json:
+        print_document(decision.document())
+    else:
+        _show(decision)
+    finish(feasible=decision.plan is not None)
+
+
+def write_decision(question: Question, decision: Decision) -> None:
+    """Writes plan.json, report.html and trace.json of a decision into the folder asked for."""
+    from hippo.report.folder import decision_files
+
+    assert question.out is not None
+    with Watch("writing the report"):
+        files = decision_files(decision)
+    write_files(question.out, files)
+    say(f"wrote {', '.join(str(question.out / name) for name in files)}")
+
+
+def _show(decision: Decision) -> None:
+    from hippo.report.terminal import plan_view, reasons_view
+
+    print_view(plan_view(decision))
+    print_view(reasons_view([reason.sentence() for reason in decision.reasons]))

@@ -1,0 +1,144 @@
+"""The house rules: floors, docstrings, sizes of functions and files, names, light start, no machine paths."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+from .conftest import ROOT
+
+SOURCES = sorted((ROOT / "src" / "hippo").rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
+MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 60, 400
+NAMELESS = {"utils", "common", "core", "helpers", "manager", "misc"}
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_imports_only_point_down_the_floors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(ROOT)
+    exit_code = lint_imports(no_cache=True)
+    assert exit_code == 0, capsys.readouterr().out
+
+
+def test_the_contract_names_every_floor():
+    contract = (ROOT / "pyproject.toml").read_text().split('type = "layers"')[1].split("]")[0]
+    floors = {path.stem for path in (ROOT / "src" / "hippo").iterdir() if not path.stem.startswith("_")}
+    missing = {floor for floor in floors if f"hippo.{floor}" not in contract}
+    assert not missing, f"floors without a place in the import contract: {missing}"
+
+
+def test_names_are_imported_from_the_module_that_defines_them():
+    guilty = [
+        f"{path.relative_to(ROOT)}:{node.lineno} imports {alias.name} from the root of {node.module}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hippo"
+        for alias in node.names
+        if _is_package_root(ROOT / "src" / Path(*node.module.split(".")), alias.name)
+    ]
+    assert guilty == []
+
+
+def _is_package_root(folder: Path, name: str) -> bool:
+    return folder.is_dir() and not (folder / f"{name}.py").exists()
+
+
+def test_functions_fit_a_screen():
+    sizes = [
+        (node.end_lineno - node.lineno, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+        for path in SOURCES
+        for node in functions(path)
+    ]
+    assert [entry for entry in sizes if entry[0] > MOST_LINES_OF_A_FUNCTION] == []
+    assert sum(size <= 30 for size, _ in sizes) >= 0.9 * len(sizes)
+
+
+def test_files_are_short():
+    sizes = [(path.read_text().count("\n"), str(path.relative_to(ROOT))) for path in SOURCES]
+    assert [entry for entry in sizes if entry[0] > MOST_LINES_OF_A_FILE] == []
+
+
+def test_public_names_have_docstrings():
+    bare = []
+    for path in SOURCES:
+        module = tree(path)
+        if module.body and not ast.get_docstring(module):
+            bare.append(str(path.relative_to(ROOT)))
+        for owner in (module, *(node for node in module.body if isinstance(node, ast.ClassDef))):
+            bare += [
+                f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+                for node in owner.body
+                if isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and not node.name.startswith("_")
+                and not ast.get_docstring(node)
+            ]
+    assert bare == []
+
+
+def test_files_are_named_after_their_subject():
+    assert [name for name in NAMES if NAMELESS & set(Path(name).with_suffix("").parts)] == []
+
+
+def test_dataclasses_are_frozen():
+    thawed = [
+        f"{path.name}:{node.lineno} {node.name}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef) and any(_is_thawed(decorator) for decorator in node.decorator_list)
+    ]
+    assert thawed == []
+
+
+def _is_thawed(decorator: ast.expr) -> bool:
+    if isinstance(decorator, ast.Name):
+        return decorator.id == "dataclass"
+    if not isinstance(decorator, ast.Call) or getattr(decorator.func, "id", "") != "dataclass":
+        return False
+    return not any(word.arg == "frozen" and getattr(word.value, "value", False) for word in decorator.keywords)
+
+
+def tracked() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listing.split("\0") if name]
+
+
+def test_no_machine_paths_in_tracked_files():
+    machine_path = re.compile(r"(?<![\w.])/(?:work|root|farm|tmp|home/\w+)/")
+    guilty = []
+    for path in tracked():
+        if path.suffix in {".png", ".gz"} or not path.is_file() or path == Path(__file__):
+            continue
+        guilty += [
+            f"{path.relative_to(ROOT)}:{number}"
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if machine_path.search(line)
+        ]
+    assert guilty == []
+
+
+@pytest.mark.parametrize("statement", ["import hippo", "import hippo.cli.main", "import hippo.registry"])
+def test_the_front_doors_import_nothing_heavy(statement: str):
+    heavy = ["numpy", "numba", "simpy", "plotly", "rich", "jinja2", "yaml", "torch", "ortools", "pandas"]
+    check = f"{statement}\nimport sys\nprint([name for name in {heavy!r} if name in sys.modules])"
+    seen = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    assert seen.strip() == "[]"
+
+
+def test_planning_needs_no_torch():
+    check = "import hippo.registry as r, sys\n[r.planner(n) for n in r.PLANNERS]\nprint('torch' in sys.modules)"
+    seen = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    assert seen.strip() == "False"
