@@ -11,21 +11,40 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
+
+__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup"]
 
 
 @dataclass(frozen=True)
 class SyncGroup:
-    """Replicas in several domains that agree on the gradients (or, local SGD, on the parameters) of some layers.
+    """Replicas that agree on the gradients (or, local SGD, on the parameters) of some layers.
 
-    The group starts when every member rank has done its own work and in-domain ``sync_s``. On each link of ``links``
-    ``link_bytes`` are sent, FIFO with all other traffic; the group ends when the last byte has arrived plus ``latency_s``.
+    The group starts when every member rank has done its own work and in-domain ``sync_s``; ``local_s`` later it sends
+    ``link_bytes`` on each link of ``links``, FIFO with all other traffic; it ends when the last byte has left plus ``hops``
+    times the latency of the slowest route.
     """
 
     ranks: tuple[int, ...]
     links: tuple[int, ...]  # index into cluster.links, the directed links of the ring (relayed pairs: both hops)
     link_bytes: tuple[float, ...]  # per step (already divided by H for local SGD)
-    hops: int  # latencies in a row: 2 (n - 1) for a ring of n
+    hops: float  # latencies in a row: 2 (n - 1) for a ring of n (divided by H for local SGD)
+    local_s: float = 0.0  # agreement among members of one domain, before the links are used
+    routes: tuple[tuple[int, ...], ...] = ()  # links of each pair of the ring; empty: each link is a pair
+    nic_bytes_per_s: tuple[float, ...] = ()  # cap of the sending nodes on each link; empty: none
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """Parameters sharded over several domains: every pass gathers them over the WAN, and lasts at least that long.
+
+    A pass of a chunk lasts ``max(compute, bytes / slowest link + rounds * longest latency)``; G ranks, C chunks.
+    """
+
+    links: tuple[int, ...]  # the directed links of the ring
+    forward_bytes: NDArray[np.float64]  # (G, C) on each of the links per forward
+    backward_bytes: NDArray[np.float64]  # (G, C) on each of the links per backward, gradients included
+    rounds: float  # latencies in a row per pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +70,11 @@ class Program:
     up_delay_s: NDArray[np.float64]  # (G, C)
     down_nic_bytes_per_s: NDArray[np.float64]  # (G, C) cap of the sending nodes together (inf: none)
     up_nic_bytes_per_s: NDArray[np.float64]  # (G, C)
-    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other
+    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other, pipelines too
     order_start: NDArray[np.int64]  # (G + 1,) slice of ``order`` of each rank
     groups: tuple[SyncGroup, ...]
     link_bandwidth_bytes_per_s: NDArray[np.float64]  # (E,) base state; engines take another state as an argument
     link_latency_s: NDArray[np.float64]  # (E,)
     extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step that are not played as messages (ZeRO-3 gathers over the WAN)
+    link_per_node: NDArray[np.bool_] | None = None  # (E,) True: only a per-node cap; another state scales the cap (None: no such link)
+    gather: Gather | None = None

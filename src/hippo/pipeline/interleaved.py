@@ -1,0 +1,29 @@
+"""Interleaved 1F1B (Narayanan et al. 2021, section 2.2.2): v chunks per rank, looped over the ranks.
+
+Micro-batches go through in groups of p: the group through chunk 0, then through chunk 1, and so on; backwards in the
+same order with the chunks reversed. Rank i runs ``2 (p - i - 1) + (v - 1) p + 1`` forwards before its first backward.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.pipeline.schedule import Shape, merge
+
+
+def warm_up(shape: Shape, rank: int) -> int:
+    """Forwards (of chunks) before the first backward."""
+    p, total = shape.stages, shape.micro_batches * shape.chunks
+    return min(total, 2 * (p - rank - 1) + (shape.chunks - 1) * p + 1)
+
+
+def rank_order(shape: Shape, rank: int) -> NDArray[np.int64]:
+    """Operations of one rank, (2 m v, 3)."""
+    p, m, v = shape.stages, shape.micro_batches, shape.chunks
+    micro_batch, chunk = np.meshgrid(np.arange(m), np.arange(v), indexing="ij")
+    group = micro_batch // p
+    turn = np.lexsort((micro_batch.ravel(), chunk.ravel(), group.ravel()))
+    forwards = np.stack([chunk.ravel()[turn], micro_batch.ravel()[turn]], axis=1)
+    backwards = np.stack([v - 1 - forwards[:, 0], forwards[:, 1]], axis=1)
+    return merge(forwards, backwards, warm_up(shape, rank))

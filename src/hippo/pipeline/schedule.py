@@ -1,0 +1,146 @@
+"""Schedules as data: the order of operations on each rank. Nothing is timed here.
+
+Letters: p stages (ranks), m micro-batches, v chunks per rank. Virtual stage ``c * p + s`` is chunk ``c`` of stage ``s``.
+One schedule, one file: a module with ``rank_order`` (see ``RankOrder``), named in ``SCHEDULES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError, UnknownNameError
+
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+
+SCHEDULES: Mapping[str, str] = MappingProxyType(
+    {
+        "gpipe": "hippo.pipeline.gpipe:rank_order",
+        "1f1b": "hippo.pipeline.one_f_one_b:rank_order",
+        "interleaved": "hippo.pipeline.interleaved:rank_order",
+    }
+)
+"""Name of a schedule to ``module:attribute`` of its ``RankOrder``; loaded when asked for."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a schedule is asked for."""
+
+    stages: int  # p >= 1
+    micro_batches: int  # m >= 1
+    chunks: int = 1  # v >= 1
+    live_limit: int | None = None  # most micro-batches live per rank, for schedules that take one
+
+
+class RankOrder(Protocol):
+    """Operations of one rank, (n, 3) rows of (kind, chunk, micro-batch) in the order they run."""
+
+    def __call__(self, shape: Shape, rank: int) -> NDArray[np.int64]:
+        """The order of ``rank`` (0-based)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Ordered operations of every rank of one pipeline."""
+
+    name: str
+    shape: Shape
+    fused: bool  # True: backward rows mean input and weight gradient together, and there are no weight rows
+    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other
+    order_start: NDArray[np.int64]  # (p + 1,) slice of ``order`` of each rank
+
+    def rank(self, rank: int) -> NDArray[np.int64]:
+        """Operations of one rank, (n, 3)."""
+        return self.order[self.order_start[rank] : self.order_start[rank + 1]]
+
+    @cached_property
+    def peak_live(self) -> tuple[float, ...]:
+        """Most micro-batches live on each rank: taken at the start of F, given back at the end of the last gradient.
+
+        One chunk of a micro-batch counts ``1 / chunks``.
+        """
+        release = BACKWARD if self.fused else WEIGHT
+        return tuple(_peak_live(self.rank(rank)[:, 0], release) / self.shape.chunks for rank in range(self.shape.stages))
+
+
+def _peak_live(kinds: NDArray[np.int64], release: int) -> float:
+    taken = np.cumsum(kinds == FORWARD)
+    given = np.cumsum(kinds == release)
+    return float(np.max(taken - given, initial=0))
+
+
+def order(
+    name: str, *, stages: int, micro_batches: int, chunks: int = 1, live_limit: int | None = None
+) -> Schedule:
+    """The schedule of that name; equal arguments give the same object.
+
+    Raises
+    ------
+    UnknownNameError
+        No schedule has that name.
+    InputError
+        The schedule does not exist for these numbers (for instance chunks without interleaving).
+    """
+    return _order(name, Shape(stages, micro_batches, chunks, live_limit))
+
+
+@lru_cache(maxsize=512)
+def _order(name: str, shape: Shape) -> Schedule:
+    _check(name, shape)
+    rank_order = _load(name)
+    ranks = [rank_order(shape, rank) for rank in range(shape.stages)]
+    rows = np.concatenate(ranks)
+    start = np.concatenate([[0], np.cumsum([len(rank) for rank in ranks])])
+    for array in (rows, start):
+        array.setflags(write=False)
+    return Schedule(name, shape, not bool((rows[:, 0] == WEIGHT).any()), rows, start)
+
+
+def _load(name: str) -> RankOrder:
+    if name not in SCHEDULES:
+        raise UnknownNameError("schedule", name, SCHEDULES, key="schedule.name")
+    module, attribute = SCHEDULES[name].split(":")
+    loaded: RankOrder = getattr(import_module(module), attribute)
+    return loaded
+
+
+def _check(name: str, shape: Shape) -> None:
+    for key, value in (("stages", shape.stages), ("micro_batches", shape.micro_batches), ("interleave", shape.chunks)):
+        if value < 1:
+            raise InputError("must be at least 1", key=key, value=value, remedy=f"give {key} a positive integer")
+    if shape.live_limit is not None and shape.live_limit < 1:
+        remedy = "leave it out or give a positive integer"
+        raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)
+    if name in ("gpipe", "1f1b") and shape.chunks != 1:
+        remedy = "use the schedule 'interleaved', or interleave 1"
+        raise InputError(f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy)
+
+
+def rows(kinds: NDArray[np.int64], chunks: NDArray[np.int64], micro_batches: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Three columns, each (n,), as one (n, 3) array of operations."""
+    return np.ascontiguousarray(np.stack([kinds, chunks, micro_batches], axis=1), dtype=np.int64)
+
+
+def merge(forwards: NDArray[np.int64], backwards: NDArray[np.int64], warm_up: int) -> NDArray[np.int64]:
+    """``warm_up`` forwards, then one backward and one forward in turn, then the backwards that are left.
+
+    Both inputs are (n, 2) rows of (chunk, micro-batch) in the order they run; the result is (2n, 3).
+    """
+    n = len(forwards)
+    index = np.arange(n)
+    # A forward after the warm-up has as many backwards before it as forwards since the warm-up began, plus one.
+    forward_at = index + np.maximum(0, index - warm_up + 1)
+    backward_at = index + np.minimum(n, index + warm_up)
+    merged = np.empty((2 * n, 3), dtype=np.int64)
+    merged[forward_at, 0], merged[backward_at, 0] = FORWARD, BACKWARD
+    merged[forward_at, 1:], merged[backward_at, 1:] = forwards, backwards
+    return merged

@@ -1,0 +1,353 @@
+"""The numba kernel that plays a program: no events for operations, a heap of requests only where links are shared.
+
+How it works. A rank runs its operations in order; each starts when the rank is free and its input has arrived, so a rank
+can be played ahead until it misses an input, whatever the other ranks do. Only the order of requests on a shared
+link depends on time: those requests go through a heap and are served in order of (time, rank, operation).
+
+Rules, the same in ``reference``:
+
+* A message waits for its port (its rank's share of the sending nodes' caps), then for its first link; FIFO in both.
+* A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of the two.
+* Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
+  leave before the last byte has arrived there.
+* Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hippo.simulate.packed import Tables
+from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Network(NamedTuple):
+    """State of the links while playing, and the noise of this run."""
+
+    bandwidth: Floats  # (E,) bytes/s
+    latency: Floats  # (E,) s
+    nic_scale: Floats  # (E,) factor on the caps of the nodes that send into the link
+    op_factor: Floats  # (N,) factor on the duration of each operation; empty: none
+    message_factor: Floats  # (N,) factor on the transfer of each operation's message; empty: none
+
+
+class Record(NamedTuple):
+    """Where times are written; arrays of length 0: nothing is recorded."""
+
+    op_start: Floats  # (N + 2 G,) operations, then synchronisation and optimizer of each rank
+    op_end: Floats
+    message_start: Floats  # (2 N + group links,) at 2 * operation + hop, then group links
+    message_end: Floats
+
+
+class State(NamedTuple):
+    """What changes while playing."""
+
+    duration: Floats  # (3, S) with the wait for gathered parameters
+    arrived: Floats  # (2 * S * waves,) when the input of an operation is there, -1: not yet
+    next_op: Ints  # (G,)
+    free: Floats  # (G,) when the rank is free
+    blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none
+    ready: Ints  # stack of ranks to play on
+    sizes: Ints  # (2,) height of the stack, size of the heap
+    link_free: Floats  # (E,)
+    port_free: Floats  # (2 G,)
+    first_hop: Floats  # (N,) arrival of the last byte at the middle of a relay
+    heap_time: Floats
+    heap_key: Ints
+    group_left: Ints  # (Q,) members that still work
+    group_ready: Floats  # (Q,)
+    group_last: Floats  # (Q,) when the last byte has left
+
+
+@njit(cache=True, error_model="numpy")
+def play(tables, network, record):  # type: ignore[no-untyped-def]
+    """Seconds of the step; NaN when the order deadlocks."""
+    state = new_state(tables, network)
+    ranks = len(tables.sync_s)
+    for rank in range(ranks - 1, -1, -1):
+        wake(state, rank)
+    run_ready(tables, network, record, state)
+    while state.sizes[1] > 0:
+        time, key = heap_pop(state)
+        serve(tables, network, record, state, time, key)
+        run_ready(tables, network, record, state)
+    step = 0.0
+    for rank in range(ranks):
+        step = max(step, finish(tables, network, record, state, rank))
+    return step
+
+
+@njit(cache=True, error_model="numpy")
+def new_state(tables, network):  # type: ignore[no-untyped-def]
+    """Everything idle; the first stages have all their inputs."""
+    ops, slots, ranks, waves = len(tables.order), len(tables.first), len(tables.sync_s), tables.waves
+    arrived = np.full(2 * slots * waves, -1.0)
+    for slot in range(slots):
+        if tables.first[slot] == 1:
+            arrived[slot * waves : (slot + 1) * waves] = 0.0
+    requests = 2 * ops + len(tables.group_link) if tables.queued else len(tables.group_link)
+    groups = len(tables.group_size)
+    return State(
+        stretched(tables, network),
+        arrived,
+        tables.order_start[:-1].copy(),
+        np.zeros(ranks),
+        np.full(ranks, -1),
+        np.empty(ranks + 1, np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(len(network.bandwidth)),
+        np.zeros(2 * ranks),
+        np.empty(ops if tables.queued else 0),
+        np.empty(requests + 1),
+        np.empty(requests + 1, np.int64),
+        tables.group_size.copy(),
+        np.zeros(groups),
+        np.zeros(groups),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def stretched(tables, network):  # type: ignore[no-untyped-def]
+    """Durations (3, S): no pass ends before its parameters have come over the WAN."""
+    if len(tables.gather_link) == 0:
+        return tables.duration
+    duration = tables.duration.copy()
+    seconds_per_byte, latency = 0.0, 0.0
+    for link in tables.gather_link:
+        seconds_per_byte = max(seconds_per_byte, 1.0 / network.bandwidth[link])
+        latency = max(latency, network.latency[link])
+    for kind in range(2):
+        for slot in range(duration.shape[1]):
+            gather = tables.gather_bytes[kind, slot]
+            if gather > 0.0:
+                duration[kind, slot] = max(duration[kind, slot], gather * seconds_per_byte + tables.gather_rounds * latency)
+    return duration
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def wake(state, rank):  # type: ignore[no-untyped-def]
+    """Put a rank on the stack of those that can go on."""
+    state.ready[state.sizes[0]] = rank
+    state.sizes[0] += 1
+
+
+@njit(cache=True, error_model="numpy")
+def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
+    """Play every rank that can go on until each misses an input or is done."""
+    while state.sizes[0] > 0:
+        state.sizes[0] -= 1
+        advance(tables, network, record, state, state.ready[state.sizes[0]])
+
+
+@njit(cache=True, error_model="numpy")
+def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
+    """Play one rank until it misses an input or is done."""
+    waves, slots, noisy = tables.waves, len(tables.first), len(network.op_factor) > 0
+    recorded = len(record.op_start) > 0
+    op, end, now = state.next_op[rank], tables.order_start[rank + 1], state.free[rank]
+    while op < end:
+        kind, slot = tables.order[op, 0], rank * tables.chunks + tables.order[op, 1]
+        start = now
+        if kind != WEIGHT:
+            index = (kind * slots + slot) * waves + tables.order[op, 2]
+            arrival = state.arrived[index]
+            if arrival < 0.0:
+                state.blocked[rank] = index
+                break
+            start = max(now, arrival)
+        duration = state.duration[kind, slot]
+        now = start + (duration * network.op_factor[op] if noisy else duration)
+        if recorded:
+            record.op_start[op], record.op_end[op] = start, now
+        if kind != WEIGHT:
+            send(tables, network, record, state, op, kind, slot, now)
+        op += 1
+    state.next_op[rank], state.free[rank] = op, now
+    if op == end and state.blocked[rank] != -2:
+        state.blocked[rank] = -2
+        join_groups(tables, state, rank, now + tables.sync_s[rank])
+
+
+@njit(cache=True, error_model="numpy")
+def send(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+    """Pass on the result of an operation that ends at ``now``."""
+    dest, micro_batch = tables.dest[kind, slot], tables.order[op, 2]
+    if dest < 0:
+        if kind == FORWARD:  # the end of the model: the backward may start
+            state.arrived[(BACKWARD * len(tables.first) + slot) * tables.waves + micro_batch] = now
+        return
+    if tables.link[kind, slot, 0] < 0:
+        delay = tables.delay[kind, slot]
+        deliver(tables, state, op, kind, slot, now + (delay * network.message_factor[op] if len(network.message_factor) > 0 else delay))
+    elif tables.queued:
+        heap_push(state, now, 2 * op)
+    else:
+        start = max(now, state.port_free[tables.port[kind, slot]])
+        deliver(tables, state, op, kind, slot, cross(tables, network, record, state, op, kind, slot, start))
+
+
+@njit(cache=True, error_model="numpy")
+def deliver(tables, state, op, kind, slot, arrival):  # type: ignore[no-untyped-def]
+    """The message of an operation has arrived: note it, and wake the receiver if it waits for it."""
+    dest = tables.dest[kind, slot]
+    index = (kind * len(tables.first) + dest) * tables.waves + tables.order[op, 2]
+    state.arrived[index] = arrival
+    rank = dest // tables.chunks
+    if state.blocked[rank] == index:
+        state.blocked[rank] = -1
+        wake(state, rank)
+
+
+@njit(cache=True, error_model="numpy")
+def cross(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+    """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
+    link, port = tables.link[kind, slot, 0], tables.port[kind, slot]
+    num_bytes = tables.num_bytes[kind, slot]
+    if len(network.message_factor) > 0:
+        num_bytes *= network.message_factor[op]
+    on_link, on_port = num_bytes / network.bandwidth[link], num_bytes / (tables.nic[kind, slot] * network.nic_scale[link])
+    start = max(now, state.link_free[link])
+    state.link_free[link], state.port_free[port] = start + on_link, start + on_port
+    arrival = start + max(on_link, on_port) + network.latency[link]
+    if len(record.message_start) > 0:
+        record.message_start[2 * op], record.message_end[2 * op] = start, arrival
+    if tables.link[kind, slot, 1] >= 0:
+        state.first_hop[op] = arrival
+        heap_push(state, start + network.latency[link], 2 * op + 1)
+    return arrival
+
+
+@njit(cache=True, error_model="numpy")
+def serve(tables, network, record, state, now, key):  # type: ignore[no-untyped-def]
+    """Serve the request of a link that comes first."""
+    if key >= 2 * len(tables.order):
+        serve_group(tables, network, record, state, now, key - 2 * len(tables.order))
+        return
+    op = key >> 1
+    kind, rank = tables.order[op, 0], np.searchsorted(tables.order_start, op, side="right") - 1
+    slot = rank * tables.chunks + tables.order[op, 1]
+    if key & 1:
+        deliver(tables, state, op, kind, slot, second_hop(tables, network, record, state, op, kind, slot, now))
+        return
+    free = state.port_free[tables.port[kind, slot]]
+    if free > now:
+        heap_push(state, free, key)
+        return
+    arrival = cross(tables, network, record, state, op, kind, slot, now)
+    if tables.link[kind, slot, 1] < 0:
+        deliver(tables, state, op, kind, slot, arrival)
+
+
+@njit(cache=True, error_model="numpy")
+def second_hop(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+    """Cross the second link of a relay, whose first byte is there at ``now``; when the last byte has arrived."""
+    link, num_bytes = tables.link[kind, slot, 1], tables.num_bytes[kind, slot]
+    if len(network.message_factor) > 0:
+        num_bytes *= network.message_factor[op]
+    start = max(now, state.link_free[link])
+    state.link_free[link] = start + num_bytes / network.bandwidth[link]
+    arrival = max(state.link_free[link], state.first_hop[op]) + network.latency[link]
+    if len(record.message_start) > 0:
+        record.message_start[2 * op + 1], record.message_end[2 * op + 1] = start, arrival
+    return arrival
+
+
+@njit(cache=True, error_model="numpy")
+def join_groups(tables, state, rank, now):  # type: ignore[no-untyped-def]
+    """A rank is ready to agree; a group with all its members asks for its links."""
+    for entry in range(tables.rank_group_start[rank], tables.rank_group_start[rank + 1]):
+        group = tables.rank_group[entry]
+        state.group_ready[group] = max(state.group_ready[group], now)
+        state.group_left[group] -= 1
+        if state.group_left[group] == 0:
+            start = state.group_ready[group] + tables.group_local[group]
+            state.group_last[group] = start
+            for link in range(tables.group_link_start[group], tables.group_link_start[group + 1]):
+                heap_push(state, start, 2 * len(tables.order) + link)
+
+
+@njit(cache=True, error_model="numpy")
+def serve_group(tables, network, record, state, now, index):  # type: ignore[no-untyped-def]
+    """One link of a group's ring carries its share."""
+    link, group, num_bytes = tables.group_link[index], tables.group_of_link[index], tables.group_bytes[index]
+    on_link = num_bytes / network.bandwidth[link]
+    on_port = num_bytes / (tables.group_nic[index] * network.nic_scale[link])
+    start = max(now, state.link_free[link])
+    state.link_free[link] = start + on_link
+    last = start + max(on_link, on_port)
+    state.group_last[group] = max(state.group_last[group], last)
+    if len(record.message_start) > 0:
+        slot = 2 * len(tables.order) + index
+        record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
+
+
+@njit(cache=True, error_model="numpy")
+def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
+    """When the rank has agreed and updated its parameters; NaN when it never got its inputs."""
+    if state.next_op[rank] < tables.order_start[rank + 1]:
+        return np.nan
+    agreed = state.free[rank] + tables.sync_s[rank]
+    for entry in range(tables.rank_group_start[rank], tables.rank_group_start[rank + 1]):
+        group = tables.rank_group[entry]
+        agreed = max(agreed, state.group_last[group] + tables.group_hops[group] * slowest_route(tables, network, group))
+    end = agreed + tables.finish_s[rank]
+    if len(record.op_start) > 0:
+        at = len(tables.order) + 2 * rank
+        record.op_start[at], record.op_end[at] = state.free[rank], agreed
+        record.op_start[at + 1], record.op_end[at + 1] = agreed, end
+    return end
+
+
+@njit(cache=True, error_model="numpy")
+def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
+    """Longest latency between neighbours on the ring of a group."""
+    longest = 0.0
+    for pair in range(tables.group_route_start[group], tables.group_route_start[group + 1]):
+        latency = 0.0
+        for hop in range(2):
+            if tables.group_route[pair, hop] >= 0:
+                latency += network.latency[tables.group_route[pair, hop]]
+        longest = max(longest, latency)
+    return longest
+
+
+@njit(cache=True, error_model="numpy")
+def heap_push(state, time, key):  # type: ignore[no-untyped-def]
+    """Add a request; the smallest (time, key) is on top."""
+    times, keys, at = state.heap_time, state.heap_key, state.sizes[1]
+    state.sizes[1] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if times[above] < time or (times[above] == time and keys[above] < key):
+            break
+        times[at], keys[at] = times[above], keys[above]
+        at = above
+    times[at], keys[at] = time, key
+
+
+@njit(cache=True, error_model="numpy")
+def heap_pop(state):  # type: ignore[no-untyped-def]
+    """Take the first request: (time, key)."""
+    times, keys = state.heap_time, state.heap_key
+    state.sizes[1] -= 1
+    size, top_time, top_key = state.sizes[1], times[0], keys[0]
+    time, key, at = times[size], keys[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        right = child + 1
+        if right < size and (times[right] < times[child] or (times[right] == times[child] and keys[right] < keys[child])):
+            child = right
+        if times[child] > time or (times[child] == time and keys[child] > key):
+            break
+        times[at], keys[at] = times[child], keys[child]
+        at = child
+    times[at], keys[at] = time, key
+    return top_time, top_key

@@ -1,0 +1,166 @@
+"""A program as flat tables for the numba kernels, made once per program and kept as long as it lives.
+
+Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. Kind 0 messages go down (activations), 1 up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.simulate.program import BACKWARD, FORWARD, Program, SyncGroup
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Tables(NamedTuple):
+    """What a kernel reads; no field changes while it plays."""
+
+    chunks: int
+    waves: int  # the most waves of any pipeline
+    queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
+    order: Ints  # (N, 3)
+    order_start: Ints  # (G + 1,)
+    duration: Floats  # (3, S) F, B, W
+    first: Ints  # (S,) 1 for the first virtual stage of a pipeline
+    dest: Ints  # (2, S) slot that receives the message, -1: none
+    num_bytes: Floats  # (2, S)
+    link: Ints  # (2, S, 2) links crossed, -1: none
+    delay: Floats  # (2, S) seconds inside a domain
+    nic: Floats  # (2, S) bytes/s
+    port: Ints  # (2, S) sending port: one per (rank, first link)
+    sync_s: Floats  # (G,)
+    finish_s: Floats  # (G,)
+    rank_group: Ints  # groups of each rank, one rank after the other
+    rank_group_start: Ints  # (G + 1,)
+    group_size: Ints  # (Q,) members
+    group_local: Floats  # (Q,)
+    group_hops: Floats  # (Q,)
+    group_link_start: Ints  # (Q + 1,) slice of the next four
+    group_of_link: Ints
+    group_link: Ints
+    group_bytes: Floats
+    group_nic: Floats
+    group_route_start: Ints  # (Q + 1,) slice of the next
+    group_route: Ints  # (routes, 2) links of a pair of the ring, -1: none
+    gather_link: Ints
+    gather_bytes: Floats  # (2, S) per forward, per backward
+    gather_rounds: float
+
+
+_TABLES: WeakKeyDictionary[Program, Tables] = WeakKeyDictionary()
+
+
+def pack(program: Program) -> Tables:
+    """The tables of a program; the same object for the same program."""
+    tables = _TABLES.get(program)
+    if tables is None:
+        tables = _TABLES[program] = _pack(program)
+    return tables
+
+
+def durations(program: Program) -> Floats:
+    """Seconds of F, B and W without any waiting for parameters, (3, G, C); a fused B contains W."""
+    backward = program.backward_s + program.weight_s if program.fused else program.backward_s
+    return np.stack([program.forward_s, backward, program.weight_s])
+
+
+def destinations(program: Program) -> Ints:
+    """Slot that receives what each slot sends down and up, (2, S); -1 at the ends of a pipeline."""
+    ranks, chunks = program.forward_s.shape
+    stages = np.bincount(program.rank_pipeline)[program.rank_pipeline]
+    slot = np.arange(ranks * chunks).reshape(ranks, chunks)
+    stage, chunk = program.rank_stage[:, None], np.arange(chunks)[None, :]
+    last, p = program.rank_stage[:, None] == stages[:, None] - 1, stages[:, None]
+    down = np.where(last, np.where(chunk == chunks - 1, -1, slot - (p - 1) * chunks + 1), slot + chunks)
+    up = np.where(stage == 0, np.where(chunk == 0, -1, slot + (p - 1) * chunks - 1), slot - chunks)
+    return np.stack([down.ravel(), up.ravel()])
+
+
+def _pack(program: Program) -> Tables:
+    ranks, chunks = program.forward_s.shape
+    slots = ranks * chunks
+    dest = destinations(program)
+    link = np.stack([program.down_route.reshape(slots, 2), program.up_route.reshape(slots, 2)])
+    num_bytes = np.stack([program.down_bytes.ravel(), program.up_bytes.ravel()])
+    link = np.where((dest < 0)[:, :, None] | (num_bytes <= 0)[:, :, None], -1, link)
+    rank = np.repeat(np.arange(ranks), chunks)
+    # Down and up share a port where they share a link: two stages that face each other through a loop.
+    first_link = link[:, :, 0].reshape(2, ranks, chunks).max(axis=2)
+    same = np.repeat(first_link[FORWARD] == first_link[BACKWARD], chunks)
+    return Tables(
+        chunks=chunks,
+        waves=int(program.num_waves.max()),
+        queued=_needs_queue(link, rank, program.groups),
+        order=np.ascontiguousarray(program.order),
+        order_start=np.ascontiguousarray(program.order_start),
+        duration=durations(program).reshape(3, slots),
+        first=(dest[BACKWARD] < 0).astype(np.int64),
+        dest=dest,
+        num_bytes=num_bytes,
+        link=np.ascontiguousarray(link),
+        delay=np.stack([program.down_delay_s.ravel(), program.up_delay_s.ravel()]),
+        nic=np.stack([program.down_nic_bytes_per_s.ravel(), program.up_nic_bytes_per_s.ravel()]),
+        port=np.stack([2 * rank, np.where(same, 2 * rank, 2 * rank + 1)]),
+        sync_s=program.sync_s,
+        finish_s=program.finish_s,
+        **_group_tables(program.groups, ranks),
+        **_gather_tables(program, slots),
+    )
+
+
+def _needs_queue(link: Ints, rank: Ints, groups: tuple[SyncGroup, ...]) -> bool:
+    """Whether some link is used by two senders, or by a relay or a group beside a sender."""
+    if bool((link[:, :, 1] >= 0).any()):
+        return True
+    used = link[:, :, 0] >= 0
+    pairs = {(int(e), int(g)) for e, g in zip(link[:, :, 0][used], np.broadcast_to(rank, used.shape)[used], strict=True)}
+    links = [e for e, _ in pairs]
+    grouped = {e for group in groups for e in group.links}
+    return len(set(links)) < len(links) or not grouped.isdisjoint(links)
+
+
+def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Ints | Floats]:
+    of_rank: list[list[int]] = [[] for _ in range(ranks)]
+    for index, group in enumerate(groups):
+        for member in group.ranks:
+            of_rank[member].append(index)
+    routes = [group.routes or tuple((link,) for link in group.links) for group in groups]
+    return {
+        "rank_group": _ints([index for members in of_rank for index in members]),
+        "rank_group_start": _starts([len(members) for members in of_rank]),
+        "group_size": _ints([len(group.ranks) for group in groups]),
+        "group_local": _floats([group.local_s for group in groups]),
+        "group_hops": _floats([group.hops for group in groups]),
+        "group_link_start": _starts([len(group.links) for group in groups]),
+        "group_of_link": _ints([index for index, group in enumerate(groups) for _ in group.links]),
+        "group_link": _ints([link for group in groups for link in group.links]),
+        "group_bytes": _floats([size for group in groups for size in group.link_bytes]),
+        "group_nic": _floats([cap for g in groups for cap in (g.nic_bytes_per_s or (np.inf,) * len(g.links))]),
+        "group_route_start": _starts([len(pairs) for pairs in routes]),
+        "group_route": _ints([(*pair, -1)[:2] for pairs in routes for pair in pairs]).reshape(-1, 2),
+    }
+
+
+def _gather_tables(program: Program, slots: int) -> dict[str, Ints | Floats | float]:
+    gather = program.gather
+    if gather is None:
+        return {"gather_link": _ints([]), "gather_bytes": np.zeros((2, slots)), "gather_rounds": 0.0}
+    both = np.stack([gather.forward_bytes.ravel(), gather.backward_bytes.ravel()])
+    return {"gather_link": _ints(gather.links), "gather_bytes": both, "gather_rounds": float(gather.rounds)}
+
+
+def _ints(values: object) -> Ints:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _floats(values: object) -> Floats:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _starts(lengths: list[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
