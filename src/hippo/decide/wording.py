@@ -43,14 +43,14 @@ def gb(num_bytes: float) -> str:
     return f"{number(num_bytes / 1e9)} GB"
 
 
+def capital(text: str) -> str:
+    """The text with its first letter in upper case, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def count(quantity: int, noun: str) -> str:
     """``1 domain``, ``3 domains``."""
     return f"{quantity:,} {noun}" if quantity == 1 else f"{quantity:,} {noun}s"
-
-
-def listed(names: tuple[str, ...] | list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
 
 
 def joining(plan: Plan) -> str:

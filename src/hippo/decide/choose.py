@@ -1,0 +1,235 @@
+"""Which plan: runs planners, lets one judge score every proposal anew, keeps the best by the problem's objective.
+
+``decide`` lies below the registry: planners come as arguments, names are resolved above. The order of the planners
+is the order in which they run, and breaks ties.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from hippo.decide.alternatives import Dropped, Note
+from hippo.decide.decision import Baseline, Decision, Row
+from hippo.decide.explain import Context, explain
+from hippo.decide.measure import objective_value
+from hippo.decide.reasons import Reason
+from hippo.decide.shortfall import shortfall
+from hippo.decide.wording import joining
+from hippo.plan.check import check
+from hippo.plan.plan import Plan
+from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate, fits
+from hippo.score.score import Score
+
+SHORTFALL_S = 5.0  # the most seconds spent on what is missing when nothing fits
+LOCAL_SGD_S = 0.5  # the most seconds spent on what local SGD would give where it is not allowed
+MOST_RUNNERS_UP = 8
+DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Who is asked.
+
+    ``baseline``: whose plan rewards are measured against, the first that finds one; they compete only where they also
+    stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it.
+    """
+
+    planners: tuple[Planner, ...]
+    baseline: tuple[Planner, ...] = ()
+    local_sgd: Planner | None = None
+
+
+def decide(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
+    """Runs the planners in order while time is left and returns the best plan, with reasons.
+
+    Once a planner has proven its plan within ``stop.gap``, those after it are not asked. The time limit stops the
+    planners, not the explanation. Infeasible is an answer: ``status`` says so and the reasons say what is missing.
+    """
+    asking = _Asking(problem, stop, seed, progress)
+    against = asking.first_plan(panel.baseline)
+    proposals: list[Proposal] = []
+    for planner in panel.planners:
+        if proposals and (asking.left_s() <= 0 or _closed(proposals[-1], stop)):
+            break
+        proposals.append(asking.ask(planner, asking.left_s()))
+    return _decision(asking, panel, proposals, against)
+
+
+def compare(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
+    """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
+    asking = _Asking(problem, stop, seed, progress)
+    against = asking.first_plan(panel.baseline)
+    proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
+    return _decision(asking, panel, proposals, against)
+
+
+class _Asking:
+    """Asks planners about one problem, each at most once, and keeps the clock."""
+
+    def __init__(self, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> None:
+        self.problem, self.stop, self.seed, self.progress = problem, stop, seed, progress
+        self._ends_s = monotonic() + stop.time_limit_s
+        self._answers: dict[str, Proposal] = {}
+
+    def left_s(self) -> float:
+        """Seconds until the time limit."""
+        return self._ends_s - monotonic()
+
+    def ask(self, planner: Planner, limit_s: float) -> Proposal:
+        """The planner's proposal; asked again, the same."""
+        if planner.name not in self._answers:
+            stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
+            watch = self._watcher(planner.name)
+            self._answers[planner.name] = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+        return self._answers[planner.name]
+
+    def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
+        """The first sound plan of ``planners`` as the baseline, scored against itself."""
+        for planner in planners:
+            proposal = self.ask(planner, self.left_s())
+            if proposal.plan is not None and _flaw(self.problem, proposal.plan) is None:
+                alone = evaluate(self.problem, proposal.plan)
+                return Baseline(planner.name, proposal.plan, evaluate(self.problem, proposal.plan, baseline=alone))
+        return None
+
+    def _watcher(self, name: str) -> Progress | None:
+        progress = self.progress
+        return None if progress is None else lambda phase, share: progress(f"{name}: {phase}", share)
+
+
+def _closed(proposal: Proposal, stop: Stop) -> bool:
+    """Whether the planner has proven that there is nothing (more than ``stop.gap``) to gain."""
+    return proposal.plan is not None and proposal.gap is not None and proposal.gap <= stop.gap
+
+
+def judged(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
+    """The proposal as a row: checked, and scored by the one judge of all; dropped with its flaw where it fails."""
+    row = Row(
+        planner=proposal.planner,
+        status=proposal.status,
+        plan=proposal.plan,
+        gap=proposal.gap,
+        lower_bound_s=proposal.lower_bound_s,
+        planning_s=proposal.planning_s,
+        notes=proposal.notes,
+    )
+    if proposal.plan is None:
+        return row
+    flaw = _flaw(problem, proposal.plan)
+    if flaw is not None:
+        return replace(row, status=Status.INFEASIBLE, plan=None, gap=None, dropped=flaw)
+    score = evaluate(problem, proposal.plan, baseline=baseline)
+    if proposal.score is not None and abs(proposal.score.step_time_s / score.step_time_s - 1) > DISAGREES:
+        said = f"it expected {proposal.score.step_time_s:.4g} s a step, the judge plays {score.step_time_s:.4g} s"
+        row = replace(row, notes=(*row.notes, said))
+    return replace(row, score=score)
+
+
+def _flaw(problem: Problem, plan: Plan) -> str | None:
+    """Why the plan does not count, or None."""
+    violations = check(problem, plan)
+    if violations:
+        return "; ".join(str(violation) for violation in violations[:3])
+    return None if fits(problem, plan) else "a GPU would need more memory than it has"
+
+
+def _decision(asking: _Asking, panel: Panel, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
+    """The best row as a decision with its reasons."""
+    problem = asking.problem
+    rows = tuple(judged(problem, proposal, None if against is None else against.score) for proposal in proposals)
+    planning_s = sum(row.planning_s for row in rows)
+    scored = [(index, row.score) for index, row in enumerate(rows) if row.score is not None]
+    if not scored:
+        return _infeasible(asking, panel.planners[0], proposals, rows, planning_s)
+    best = min(scored, key=lambda item: (objective_value(problem.objective, item[1]), item[0]))[0]
+    row, proposal = rows[best], proposals[best]
+    assert row.plan is not None
+    assert row.score is not None
+    rivals = _runners_up(problem, row, rows, proposals, None if against is None else against.score)
+    context = Context(
+        planner=row.planner,
+        gap=row.gap,
+        lower_bound_s=row.lower_bound_s,
+        notes=row.notes,
+        rejected=proposal.rejected,
+        runners_up=rivals,
+        baseline=against,
+        local_sgd=_if_allowed(asking, panel.local_sgd),
+    )
+    reasons = explain(problem, row.plan, row.score, context) + _dropped(rows)
+    return Decision(
+        problem=problem,
+        status=row.status,
+        planner=row.planner,
+        plan=row.plan,
+        score=row.score,
+        gap=row.gap,
+        lower_bound_s=row.lower_bound_s,
+        planning_s=planning_s,
+        reasons=reasons,
+        rejected=proposal.rejected,
+        rows=rows,
+        baseline=against,
+        runners_up=rivals,
+    )
+
+
+def _runners_up(
+    problem: Problem, chosen: Row, rows: Sequence[Row], proposals: Sequence[Proposal], baseline: Score | None
+) -> tuple[tuple[Plan, Score], ...]:
+    """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
+    assert chosen.plan is not None
+    plans = [plan for proposal in proposals for plan, _ in proposal.runners_up]
+    plans += [row.plan for row in rows if row.plan is not None]
+    best: dict[tuple[str, frozenset[str]], tuple[Plan, Score]] = {}
+    for plan in dict.fromkeys(plans):
+        key = (joining(plan), frozenset(plan.domains))
+        if key == (joining(chosen.plan), frozenset(chosen.plan.domains)) or _flaw(problem, plan) is not None:
+            continue
+        score = evaluate(problem, plan, baseline=baseline)
+        known = best.get(key)
+        if known is None or objective_value(problem.objective, score) < objective_value(problem.objective, known[1]):
+            best[key] = (plan, score)
+    ordered = sorted(best.values(), key=lambda item: objective_value(problem.objective, item[1]))
+    return tuple(ordered[:MOST_RUNNERS_UP])
+
+
+def _if_allowed(asking: _Asking, planner: Planner | None) -> Proposal | None:
+    """What the local-SGD planner proposes for the problem with local SGD allowed, scored by the judge."""
+    if planner is None or asking.problem.allow_local_sgd:
+        return None
+    allowed = replace(asking.problem, allow_local_sgd=True)
+    proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=asking.seed)
+    if proposal.plan is None or _flaw(allowed, proposal.plan) is not None:
+        return None
+    return replace(proposal, score=evaluate(allowed, proposal.plan))
+
+
+def _dropped(rows: Sequence[Row]) -> tuple[Reason, ...]:
+    return tuple(Dropped(row.planner, row.dropped) for row in rows if row.dropped is not None)
+
+
+def _infeasible(
+    asking: _Asking, judge: Planner, proposals: Sequence[Proposal], rows: tuple[Row, ...], planning_s: float
+) -> Decision:
+    """No plan: what each planner says, what is missing, and the nearest changes that fit."""
+    rejected: Counter[str] = Counter()
+    for proposal in proposals:
+        rejected.update(proposal.rejected)
+    limit_s = min(SHORTFALL_S, asking.stop.time_limit_s)
+    missing = shortfall(asking.problem, judge, limit_s=limit_s, seed=asking.seed)
+    notes = tuple(Note(row.planner, note) for row in rows[:1] for note in row.notes)
+    return Decision(
+        problem=asking.problem,
+        status=Status.INFEASIBLE,
+        planner=rows[0].planner,
+        planning_s=planning_s,
+        reasons=missing + notes + _dropped(rows),
+        rejected=dict(rejected),
+        rows=rows,
+    )

@@ -1,0 +1,109 @@
+"""Why this plan: puts the reasons together, for a plan that was chosen or for one that somebody wrote by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hippo.cost.cost_model import CostModel
+from hippo.decide.alternatives import LocalSgd, Rejected
+from hippo.decide.decision import Baseline
+from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivities
+from hippo.decide.play import Played, played
+from hippo.decide.reasons import Gap, MemoryHeadroom, Reason, RewardParts
+from hippo.decide.rivals import idle_domains, runner_up_reasons
+from hippo.decide.wording import described
+from hippo.plan.plan import Plan
+from hippo.planners.base import Proposal
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import memory
+from hippo.score.score import Score
+
+LOCAL_SGD_PENALTY = (
+    "It changes the optimizer: DiLoCo (arXiv 2311.08105) reports the loss of synchronous training at H = 500 with "
+    "eight workers and a 150M model, later scaling studies (arXiv 2503.09799) a loss up to a few per cent higher for "
+    "small models and many replicas."
+)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known beside the plan: who proposed it, what it proved, what else was found."""
+
+    planner: str
+    gap: float | None = None
+    lower_bound_s: float | None = None
+    notes: tuple[str, ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    runners_up: tuple[tuple[Plan, Score], ...] = ()
+    baseline: Baseline | None = None
+    local_sgd: Proposal | None = None  # what the local-SGD planner gives where it is not allowed
+
+
+def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tuple[Reason, ...]:
+    """Reasons for a plan that can be played, most telling first. Costs some hundred plays of the step at most."""
+    game = played(problem, plan)
+    headroom = memory_headroom(problem, plan)
+    free_share = 1 - max(headroom.peak_bytes) / headroom.usable_bytes
+    reasons: list[Reason] = [binding(game, free_share), bottleneck(game)]
+    reasons += link_thresholds(game)
+    reasons += capacities(game)
+    reasons.append(Gap(context.planner, context.gap, context.lower_bound_s, context.notes))
+    base_plan = None if context.baseline is None else context.baseline.plan
+    reasons += runner_up_reasons(game, score, context.runners_up, baseline=base_plan)
+    reasons += idle_domains(game, context.runners_up)
+    reasons.append(headroom)
+    reasons += sensitivities(game)
+    reasons += _reward(problem, score, context.baseline)
+    reasons += _local_sgd(game, context.local_sgd)
+    reasons += _rejected(context)
+    return tuple(reasons)
+
+
+def memory_headroom(problem: Problem, plan: Plan) -> MemoryHeadroom:
+    """Peak bytes of the fullest GPU of every stage against what a plan may use."""
+    peaks = tuple(float(stage.peak_bytes) for stage in memory(problem, plan))
+    stages = [(p, s, stage) for p, pipeline in enumerate(plan.pipelines) for s, stage in enumerate(pipeline.stages)]
+    fullest = max(range(len(peaks)), key=lambda index: (peaks[index], -index))
+    p, s, stage = stages[fullest]
+    of = f" of pipeline {p + 1}" if len(plan.pipelines) > 1 else ""
+    name = f"stage {s + 1}{of} in {stage.domain}"
+    return MemoryHeadroom(name, peaks, CostModel(problem).usable_memory_bytes())
+
+
+def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[Reason]:
+    if baseline is None:
+        return []
+    weights, base = problem.objective, baseline.score
+    return [
+        RewardParts(
+            subject=f"the plan of {baseline.planner}",
+            r_eff=score.r_eff,
+            r_util=score.r_util,
+            r_cost=score.r_cost,
+            w_eff=weights.w_eff,
+            w_util=weights.w_util,
+            w_cost=weights.w_cost,
+            reward=score.reward,
+            baseline_step_time_s=base.step_time_s,
+            baseline_egress_usd_per_step=base.egress_usd_per_step,
+        )
+    ]
+
+
+def _local_sgd(game: Played, proposal: Proposal | None) -> list[Reason]:
+    if proposal is None or proposal.plan is None or proposal.score is None or game.problem.allow_local_sgd:
+        return []
+    faster = 1 - proposal.score.step_time_s / game.step_time_s
+    return [
+        LocalSgd(
+            described(proposal.plan), proposal.plan.sync.every, proposal.score.step_time_s, faster, LOCAL_SGD_PENALTY
+        )
+    ]
+
+
+def _rejected(context: Context) -> list[Reason]:
+    if not context.rejected:
+        return []
+    ordered = sorted(context.rejected.items(), key=lambda item: (-item[1], item[0]))
+    return [Rejected(context.planner, tuple(ordered))]

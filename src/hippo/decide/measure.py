@@ -1,0 +1,30 @@
+"""One number to compare plans by, and the same plan under a changed problem."""
+
+from __future__ import annotations
+
+from hippo.plan.plan import Plan
+from hippo.problem.objective import Objective
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
+from hippo.score.score import Score
+
+
+def objective_value(objective: Objective, score: Score) -> float:
+    """What is minimised: seconds a step, USD a step, or the reward with its sign turned."""
+    if objective.name == "cost":
+        return score.usd_per_step
+    return -score.reward if objective.name == "weighted" else score.step_time_s
+
+
+def worse_by(objective: Objective, score: Score, best: Score) -> float:
+    """How much worse ``score`` is than ``best``: a share of it for time and cost, the difference of rewards."""
+    value, reference = objective_value(objective, score), objective_value(objective, best)
+    return value - reference if objective.name == "weighted" else value / reference - 1
+
+
+def value_from_scratch(problem: Problem, plan: Plan, baseline: Plan | None) -> float:
+    """Objective of a plan under a (changed) problem, scored anew; the baseline too where the reward needs it."""
+    reference = None
+    if problem.objective.name == "weighted" and baseline is not None:
+        reference = evaluate(problem, baseline)
+    return objective_value(problem.objective, evaluate(problem, plan, baseline=reference))

@@ -1,0 +1,203 @@
+"""What sets the pace of a plan: shares of the step, the bottleneck, thresholds and capacity of the links.
+
+Every figure is measured by playing the plan's own program under changed links or ranks (decide/play.py), so it holds
+for any schedule and any way to join domains. Letters: G ranks, E links.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hippo.decide.play import (
+    AT_ITS_BEST,
+    Played,
+    crossing,
+    time_with_link,
+    time_with_links,
+    time_with_rank,
+)
+from hippo.decide.reasons import Binding, Bottleneck, Capacity, LinkThreshold, Sensitivity
+from hippo.problem.cluster import Cluster
+
+SWING = 0.3  # spec A1: bandwidth moves by +-30 %
+NEAR_BEST = 1.01  # a link matters where the step is more than 1 % longer than with the link at its best
+STEP = 0.1  # a bottleneck is what lengthens the step most when it takes 10 % longer
+WIDEST = 1e3  # thresholds are searched within this factor
+
+
+def link_name(cluster: Cluster, link: int) -> str:
+    """``the link a -> b``."""
+    edge = cluster.links[link]
+    return f"the link {edge.source} -> {edge.destination}"
+
+
+def rank_name(game: Played, rank: int) -> str:
+    """``stage 2 (layers 20-40 in a)``, with its pipeline where there are several."""
+    pipeline, position = int(game.program.rank_pipeline[rank]), int(game.program.rank_stage[rank])
+    stage = game.plan.pipelines[pipeline].stages[position]
+    of = f" of pipeline {pipeline + 1}" if len(game.plan.pipelines) > 1 else ""
+    return f"stage {position + 1}{of} (layers {stage.layers[0]}-{stage.layers[1] - 1} in {stage.domain})"
+
+
+def unhindered_s(game: Played) -> float:
+    """Step time when links cost nothing: what the plan's GPUs alone need."""
+    size = len(game.program.link_latency_s)
+    return time_with_links(game, bandwidth=np.full(size, AT_ITS_BEST), latency=np.zeros(size))
+
+
+def binding(game: Played, headroom_share: float) -> Binding:
+    """Waterfall of the step, and the constraint that binds: compute, unless a loss takes more of the step."""
+    program, total = game.program, game.step_time_s
+    no_latency = time_with_links(game, latency=np.zeros(len(program.link_latency_s)))
+    alone = unhindered_s(game)
+    busiest = int(np.argmax(game.timeline.rank_busy_s))
+    busy = float(game.timeline.rank_busy_s[busiest])
+    agreeing = float(program.sync_s[busiest] + program.finish_s[busiest])
+    shares = {
+        "compute": busy / total,
+        "bubble": (alone - busy - agreeing) / total,
+        "bandwidth": (no_latency - alone) / total,
+        "latency": (total - no_latency) / total,
+        "synchronisation": agreeing / total,
+    }
+    return Binding(
+        subject=max(shares, key=lambda name: shares[name]),
+        compute_share=shares["compute"],
+        bubble_share=shares["bubble"],
+        bandwidth_share=shares["bandwidth"],
+        latency_share=shares["latency"],
+        synchronisation_share=shares["synchronisation"],
+        tightest_headroom_share=headroom_share,
+    )
+
+
+def bottleneck(game: Played, candidates: int = 4) -> Bottleneck:
+    """The stage or link whose slowing by 10 % lengthens the step most, among the busiest of each; ties: the busier."""
+    total, found = game.step_time_s, []
+    for rank in np.argsort(-game.timeline.rank_busy_s, kind="stable")[:candidates]:
+        slower, faster = (time_with_rank(game, int(rank), factor) for factor in (1 + STEP, 1 - STEP))
+        busy = float(game.timeline.rank_busy_s[rank]) / total
+        found.append(Bottleneck(rank_name(game, int(rank)), slower / total - 1, 1 - faster / total, busy))
+    for link in game.links_used[:candidates]:
+        slower, faster = (time_with_link(game, link, bandwidth=1 / factor) for factor in (1 + STEP, 1 - STEP))
+        name = link_name(game.problem.cluster, link)
+        found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, link_busy_share(game, link)))
+    return max(found, key=lambda item: (round(item.slower_share, 6), item.busy_share))
+
+
+def link_busy_share(game: Played, link: int) -> float:
+    """Share of the step during which the link sends."""
+    timeline = game.timeline
+    mine = timeline.message_link == link
+    latency = game.program.link_latency_s[link]
+    sending = np.maximum(timeline.message_end_s[mine] - timeline.message_start_s[mine] - latency, 0.0)
+    return float(min(sending.sum() / game.step_time_s, 1.0))
+
+
+def link_rate_bytes_per_s(game: Played, link: int) -> float:
+    """Bytes/s the link gives this plan: its bandwidth, or what its sending nodes reach together."""
+    timeline, program = game.timeline, game.program
+    mine = timeline.message_link == link
+    sending = timeline.message_end_s[mine] - timeline.message_start_s[mine] - program.link_latency_s[link]
+    real = sending > 0
+    if not real.any():
+        return float(program.link_bandwidth_bytes_per_s[link])
+    return float(np.median(timeline.message_bytes[mine][real] / sending[real]))
+
+
+def link_thresholds(game: Played, most: int = 2) -> tuple[LinkThreshold, ...]:
+    """Bandwidth and latency of the links used against the values this plan needs; those that cost most come first."""
+    found = [_bandwidth_threshold(game, link) for link in _costliest(game, "bandwidth")[:most]]
+    found += [_latency_threshold(game, link) for link in _costliest(game, "latency")[:most]]
+    costly = [item for item in found if item.crossed]
+    return tuple(sorted(costly or found[:1], key=lambda item: -item.lost_share))
+
+
+def _costliest(game: Played, quantity: str) -> list[int]:
+    """Links used, the one whose bandwidth (or latency) costs most of the step first."""
+    used = game.links_used[:6]
+    if quantity == "bandwidth":
+        return sorted(used, key=lambda link: time_with_link(game, link, bandwidth=AT_ITS_BEST))
+    return sorted(used, key=lambda link: time_with_link(game, link, latency=0.0))
+
+
+def _bandwidth_threshold(game: Played, link: int) -> LinkThreshold:
+    best = time_with_link(game, link, bandwidth=AT_ITS_BEST)
+
+    def enough(factor: float) -> bool:
+        return time_with_link(game, link, bandwidth=factor) <= best * NEAR_BEST
+
+    if game.step_time_s <= best * NEAR_BEST:  # how far could it fall?
+        factor = crossing(lambda shrink: not enough(shrink), start=1.0, end=1 / WIDEST) or 1 / WIDEST
+    else:
+        factor = crossing(enough, start=1.0, end=AT_ITS_BEST) or AT_ITS_BEST
+    actual = link_rate_bytes_per_s(game, link)
+    name = link_name(game.problem.cluster, link)
+    lost = max(1 - best / game.step_time_s, 0.0)
+    return LinkThreshold(name, "bandwidth", actual, actual * factor, lost, factor > 1)
+
+
+def _latency_threshold(game: Played, link: int) -> LinkThreshold:
+    best = time_with_link(game, link, latency=0.0)
+
+    def costs(factor: float) -> bool:
+        return time_with_link(game, link, latency=factor) > best * NEAR_BEST
+
+    if costs(1.0):  # what would it have to fall to?
+        factor = crossing(lambda shrink: not costs(shrink), start=1.0, end=1 / WIDEST) or 0.0
+    else:
+        factor = crossing(costs, start=1.0, end=WIDEST) or WIDEST
+    actual = float(game.program.link_latency_s[link])
+    name = link_name(game.problem.cluster, link)
+    lost = max(1 - best / game.step_time_s, 0.0)
+    return LinkThreshold(name, "latency", actual, actual * factor, lost, factor < 1)
+
+
+def capacities(game: Played, most: int = 4) -> tuple[Capacity, ...]:
+    """Tokens/s of every link used (heaviest first); where none is used, of the widest link that leaves the plan."""
+    used = tuple(_used_capacity(game, link) for link in game.links_used[:most])
+    return used or _widest_exit(game)
+
+
+def gpu_tokens_per_s(game: Played) -> tuple[float, float]:
+    """Tokens/s of the plan's GPUs when nothing waits for links, and of all GPUs at the same efficiency."""
+    used = game.problem.workload.tokens_per_step / unhindered_s(game)
+    return used, used * game.problem.cluster.gpus / game.plan.gpus
+
+
+def _used_capacity(game: Played, link: int) -> Capacity:
+    """With the bytes a token of this plan really costs on the link."""
+    rate = link_rate_bytes_per_s(game, link)
+    per_token = float(game.timeline.link_bytes[link]) / game.problem.workload.tokens_per_step
+    used, everything = gpu_tokens_per_s(game)
+    return Capacity(link_name(game.problem.cluster, link), rate, rate / per_token, used, everything, True)
+
+
+def activation_tokens_per_s(hidden: int, bandwidth_bytes_per_s: float) -> float:
+    """Tokens/s of a pipeline that a link carries: B / (2 h), two bytes for each of a token's h activations."""
+    return bandwidth_bytes_per_s / (2 * hidden)
+
+
+def _widest_exit(game: Played) -> tuple[Capacity, ...]:
+    cluster, inside = game.problem.cluster, set(game.plan.domains)
+    exits = [
+        (edge.rate_bytes_per_s(cluster.domain(edge.source).nodes), index)
+        for index, edge in enumerate(cluster.links)
+        if edge.source in inside and edge.destination not in inside
+    ]
+    if not exits:
+        return ()
+    rate, link = max(exits, key=lambda item: (item[0], -item[1]))
+    used, everything = gpu_tokens_per_s(game)
+    carried = activation_tokens_per_s(game.problem.model.hidden, rate)
+    return (Capacity(link_name(cluster, link), rate, carried, used, everything, False),)
+
+
+def sensitivities(game: Played, most: int = 6) -> tuple[Sensitivity, ...]:
+    """Change of the step time when each link used (heaviest first) has 30 % less or more bandwidth."""
+    found = []
+    for link in game.links_used[:most]:
+        slower = time_with_link(game, link, bandwidth=1 - SWING) / game.step_time_s - 1
+        faster = 1 - time_with_link(game, link, bandwidth=1 + SWING) / game.step_time_s
+        found.append(Sensitivity(link_name(game.problem.cluster, link), SWING, slower, faster))
+    return tuple(found)

@@ -1,0 +1,183 @@
+"""What else was possible: the runners-up, what would have to change for one to win, idle domains, local SGD.
+
+A threshold keeps both plans as they are and changes one thing: bandwidth, latency or price, of one link or of all. It
+is found by bisection on the simulator and confirmed by scoring both plans from scratch on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import log
+
+import numpy as np
+
+from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
+from hippo.decide.measure import value_from_scratch, worse_by
+from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, link_rate_bytes_per_s
+from hippo.decide.play import Played, changed_links, crossing, played, scaled_link, time_with_links
+from hippo.decide.reasons import Reason
+from hippo.decide.wording import described, joining
+from hippo.plan.plan import Plan
+from hippo.problem.cluster import Link
+from hippo.problem.problem import Problem
+from hippo.score.score import Score
+from hippo.units import gbps_from_bytes_per_s, ms_from_s
+
+WIDEST = 1e3  # thresholds are looked for within this factor either way
+CONFIRM = 1.02  # a threshold is confirmed by scoring 2 % on either side of it
+TOLERANCE = 0.005
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing to change: a quantity of one link (index) or of all links (None)."""
+
+    quantity: str  # "bandwidth", "latency" or "price"
+    link: int | None = None
+
+    def changed(self, problem: Problem, factor: float) -> Problem:
+        """The problem with the knob multiplied by ``factor``."""
+        chosen = None if self.link is None else problem.cluster.links[self.link]
+
+        def change(link: Link) -> Link:
+            here = chosen is None or (link.source, link.destination) == (chosen.source, chosen.destination)
+            return scaled_link(link, **{self.quantity: factor}) if here else link
+
+        return changed_links(problem, change)
+
+
+@dataclass(frozen=True, eq=False)
+class Contest:
+    """The chosen plan against one runner-up of the same problem."""
+
+    winner: Played
+    rival: Played
+    baseline: Plan | None = None
+
+    def rival_wins(self, knob: Knob, factor: float) -> bool:
+        """Whether the rival is better when the knob is multiplied by ``factor``; quick for the objective ``time``."""
+        if self.winner.problem.objective.name != "time":
+            return self.rival_wins_from_scratch(knob, factor)
+        size = len(self.winner.program.link_latency_s)
+        factors = np.full(size, factor) if knob.link is None else np.ones(size)
+        if knob.link is not None:
+            factors[knob.link] = factor
+        times = [time_with_links(game, **{knob.quantity: factors}) for game in (self.rival, self.winner)]
+        return times[0] < times[1]
+
+    def rival_wins_from_scratch(self, knob: Knob, factor: float) -> bool:
+        """The same by scoring both plans anew under the changed problem."""
+        changed = knob.changed(self.winner.problem, factor)
+        rival, winner = (value_from_scratch(changed, game.plan, self.baseline) for game in (self.rival, self.winner))
+        return rival < winner
+
+
+def runner_up_reasons(
+    game: Played, score: Score, runners_up: Sequence[tuple[Plan, Score]], *, baseline: Plan | None, most: int = 2
+) -> tuple[Reason, ...]:
+    """The best runners-up, each followed by what would have to change for it to win."""
+    reasons: list[Reason] = []
+    for plan, theirs in runners_up[:most]:
+        worse = worse_by(game.problem.objective, theirs, score)
+        usd = theirs.egress_usd_per_step
+        reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
+        reasons += switches(Contest(game, played(game.problem, plan), baseline))
+    return tuple(reasons)
+
+
+def switches(contest: Contest) -> tuple[Reason, ...]:
+    """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
+    found = [(knob, factor) for knob in _knobs(contest) if (factor := _threshold(contest, knob)) is not None]
+    every = [item for item in found if item[0].link is None]
+    single = sorted((item for item in found if item[0].link is not None), key=lambda item: abs(log(item[1])))[:1]
+    told = single + sorted(every, key=lambda item: abs(log(item[1])))[: 2 if not single else 1]
+    if told:
+        return tuple(_switch(contest, knob, factor) for knob, factor in told)
+    tried = tuple(dict.fromkeys(knob.quantity for knob in _knobs(contest)))
+    return (NoSwitch(_called(contest), tried),)
+
+
+def _called(contest: Contest) -> str:
+    """A short name of the rival: how it joins which domains."""
+    plan = contest.rival.plan
+    return f"{joining(plan)} ({', '.join(plan.domains)})"
+
+
+def _knobs(contest: Contest) -> tuple[Knob, ...]:
+    """What is tried: all links together, and each of the links that either plan loads most."""
+    quantities = ["bandwidth", "latency"]
+    if contest.winner.problem.objective.name != "time":
+        quantities.append("price")
+    loaded = dict.fromkeys(contest.rival.links_used[:3] + contest.winner.links_used[:3])
+    return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", link) for link in loaded)
+
+
+def _threshold(contest: Contest, knob: Knob) -> float | None:
+    """Factor nearest to 1 at which the rival starts to win, or None."""
+
+    @cache
+    def wins(factor: float) -> bool:
+        return contest.rival_wins(knob, factor)
+
+    found = [crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)]
+    return min((factor for factor in found if factor is not None), key=lambda factor: abs(log(factor)), default=None)
+
+
+def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
+    """The threshold in the unit of the link, confirmed on both sides by scoring from scratch."""
+    beyond = factor * CONFIRM if factor > 1 else factor / CONFIRM
+    before = factor / CONFIRM if factor > 1 else factor * CONFIRM
+    verified = contest.rival_wins_from_scratch(knob, beyond) and not contest.rival_wins_from_scratch(knob, before)
+    actual, unit = _actual(contest, knob)
+    subject = "all links" if knob.link is None else link_name(contest.winner.problem.cluster, knob.link)
+    return Switch(subject, _called(contest), knob.quantity, unit, actual, actual * factor, factor, verified)
+
+
+def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
+    """Today's value of the knob and its unit; changes of all links are told as a factor unless all are equal."""
+    cluster = contest.winner.problem.cluster
+    links = cluster.links if knob.link is None else (cluster.links[knob.link],)
+    if knob.quantity == "bandwidth":
+        game = contest.rival if knob.link in contest.rival.links_used else contest.winner
+        rates = {link.bandwidth_bytes_per_s for link in links}
+        if knob.link is not None:
+            rates = {link_rate_bytes_per_s(game, knob.link)}
+        values, unit, convert = rates, "Gbit/s", gbps_from_bytes_per_s
+    elif knob.quantity == "latency":
+        values, unit, convert = {link.latency_s for link in links}, "ms", ms_from_s
+    else:
+        values, unit, convert = {link.price_usd_per_gb for link in links}, "USD/GB", float
+    only = next(iter(values))
+    return (convert(only), unit) if len(values) == 1 and only is not None else (1.0, "x")
+
+
+def idle_domains(game: Played, runners_up: Sequence[tuple[Plan, Score]]) -> tuple[IdleDomain, ...]:
+    """Every domain the plan leaves idle: its best link to the domains in use, and the best plan found that uses it."""
+    problem, used = game.problem, set(game.plan.domains)
+    needed, _ = gpu_tokens_per_s(game)
+    reasons = []
+    for domain in problem.cluster.domains:
+        if domain.name in used:
+            continue
+        link, rate = _best_link(problem, domain.name, used)
+        with_it = [score.step_time_s for plan, score in runners_up if domain.name in plan.domains]
+        carried = activation_tokens_per_s(problem.model.hidden, rate)
+        best = min(with_it, default=None)
+        reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, best, game.step_time_s))
+    return tuple(reasons)
+
+
+def _best_link(problem: Problem, name: str, used: set[str]) -> tuple[str | None, float]:
+    """The link between ``name`` and a used domain whose slower direction is fastest, and that rate (bytes/s)."""
+    best: tuple[str | None, float] = (None, 0.0)
+    for other in sorted(used):
+        there, back = problem.cluster.link(other, name), problem.cluster.link(name, other)
+        if there is None or back is None:
+            continue
+        rates = [edge.rate_bytes_per_s(problem.cluster.domain(edge.source).nodes) for edge in (there, back)]
+        if min(rates) > best[1]:
+            slower = there if rates[0] <= rates[1] else back
+            best = (f"{slower.source} -> {slower.destination}", min(rates))
+    return best
