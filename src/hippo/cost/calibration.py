@@ -18,7 +18,6 @@ class Generation:
     gemm_efficiency: float  # share of the dense peak that a large 16-bit matrix product reaches, 0.5..0.95
     low_precision: float  # the same for 8 and 4 bit, against gemm_efficiency, 0.6..1.1
     attention_efficiency: float  # share of the dense peak of the fused attention kernel, 0.15..0.75
-    exposed_tp: float  # share of tensor-parallel communication that computation does not hide, 0..1
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,10 @@ class Calibration:
     generations: Mapping[str, Generation] = field(
         default_factory=lambda: MappingProxyType(
             {
-                "volta": Generation(80, 0.75, 1.0, 0.4, 1.0),
-                "ampere": Generation(108, 0.82, 1.0, 0.4, 1.0),
-                "hopper": Generation(132, 0.70, 0.85, 0.35, 0.5),
-                "blackwell": Generation(148, 0.75, 0.85, 0.35, 0.5),
+                "volta": Generation(80, 0.75, 1.0, 0.4),
+                "ampere": Generation(108, 0.82, 1.0, 0.4),
+                "hopper": Generation(132, 0.70, 0.85, 0.35),
+                "blackwell": Generation(148, 0.75, 0.85, 0.35),
             }
         )
     )
@@ -43,6 +42,8 @@ class Calibration:
     bus_efficiency_inter: float = 0.5  # share of the node's network that collectives reach, 0.2..0.95
     latency_intra_s: float = 1e-5  # start of a collective inside a node, 2e-6..3e-5
     hop_latency_s: float = 3e-6  # one more rank on a ring that crosses nodes, 1e-6..1e-5
+    exposed_tp: float = 0.5  # share of overlapped tensor-parallel communication that stays visible, 0..1
+    eager_traffic: float = 2.0  # HBM traffic of eager elementwise kernels against fused ones, 1..4
     exposed_fsdp: float = 0.1  # share of parameter gathers that overlap never hides, 0..0.5
     exposed_dp: float = 0.4  # share of the overlapped gradient synchronisation that stays visible, 0..1
     optimizer_bytes_per_parameter: float = 34.0  # HBM bytes moved per updated parameter, 28..60

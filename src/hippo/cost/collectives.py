@@ -50,16 +50,6 @@ class Group:
         return self.size > self.ranks_per_node(fabric)
 
 
-def ring_bandwidth(group: Group, fabric: Fabric, calibration: Calibration) -> float:
-    """Bytes/s one rank of the group sends around a ring, all groups of the node at work together."""
-    intra = fabric.intra_bytes_per_s * calibration.bus_efficiency_intra
-    if not group.crosses_nodes(fabric):
-        return intra
-    # Every GPU of the node is in one such group: the groups share the node's network.
-    groups_per_node = fabric.gpus_per_node / group.ranks_per_node(fabric)
-    return min(intra, fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / groups_per_node)
-
-
 def ring_latency(group: Group, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds of start-up of one pass around the ring."""
     if not group.crosses_nodes(fabric):
@@ -68,11 +58,21 @@ def ring_latency(group: Group, fabric: Fabric, calibration: Calibration) -> floa
 
 
 def all_gather_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
-    """Seconds until every rank holds all ``num_bytes`` (the gathered size). A reduce-scatter takes as long."""
+    """Seconds until every rank holds all ``num_bytes`` (the gathered size). A reduce-scatter takes as long.
+
+    Hierarchical: between nodes every byte enters a node once, inside the node it is passed on; both run at once.
+    All groups of a node work at the same time and share its network.
+    """
     if group.size == 1 or num_bytes <= 0:
         return 0.0
-    share = (group.size - 1) / group.size
-    return share * num_bytes / ring_bandwidth(group, fabric, calibration) + ring_latency(group, fabric, calibration)
+    per_node = group.ranks_per_node(fabric)
+    inside = (per_node - 1) / per_node * num_bytes / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
+    outside = 0.0
+    if group.crosses_nodes(fabric):
+        nodes, groups_per_node = group.size / per_node, fabric.gpus_per_node / per_node
+        rate = fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / groups_per_node
+        outside = (nodes - 1) / nodes * num_bytes / rate
+    return max(inside, outside) + ring_latency(group, fabric, calibration)
 
 
 def all_reduce_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:

@@ -78,7 +78,7 @@ class CostModel:
         """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
         layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
-        flash = self.problem.workload.fused_attention
+        flash = self.problem.workload.software.fused_attention
         activation = sum(activation_bytes(layer, layout, seq, flash=flash) for layer in layers)
         return StageMemory(
             weights_bytes=weights,
@@ -119,7 +119,9 @@ class CostModel:
         if table is None:
             workload = self.problem.workload
             kernels = self._kernels(layout.precision)
-            setting = Setting(kernels, self.fabrics[domain], layout, workload.seq, workload.fused_attention)
+            gradient = workload.gradient_bytes_per_parameter
+            fabric = self.fabrics[domain]
+            setting = Setting(kernels, fabric, layout, workload.seq, workload.software, gradient)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table
@@ -147,11 +149,14 @@ class CostModel:
         optimizer_s = self._kernels(layout.precision).memory_s(moved)
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
+        exposed = calibration.exposed_dp if self.problem.workload.software.overlap else 1.0
+        reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
         if layout.sharding == "none":
-            return all_reduce_s(gradients, group, fabric, calibration), optimizer_s
-        scatter = all_gather_s(gradients, group, fabric, calibration) * calibration.exposed_dp
+            return reduce_s, optimizer_s
         gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        return scatter, optimizer_s + gather * calibration.exposed_dp
+        if self.problem.workload.software.overlap:
+            reduce_s /= 2  # a reduce-scatter suffices
+        return reduce_s, optimizer_s + gather * exposed
 
 
 def _row(time: LayerTime) -> tuple[float, float, float, float, float]:

@@ -13,6 +13,7 @@ from hippo.cost.kernels import Kernels
 from hippo.cost.memory import rank_parameters
 from hippo.cost.stage import Layout
 from hippo.problem.model import FeedForward, Layer, LayerKind
+from hippo.problem.workload import Software
 
 Product = tuple[float, float, float, float]  # rows m, columns n, inner dimension k, how many
 
@@ -40,7 +41,8 @@ class Setting:
     fabric: Fabric
     layout: Layout
     seq: int
-    fused_attention: bool = True
+    software: Software = Software()
+    gradient_bytes: float = 2.0
 
     @property
     def tokens(self) -> float:
@@ -65,8 +67,10 @@ def layer_time(layer: Layer, setting: Setting) -> LayerTime:
         casts = [kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products]
         forward, backward = forward + sum(casts), backward + sum(kernels.quantise_s(c * m * n) for m, n, _, c in products)
     core, core_back = core_seconds(layer, setting)
-    elementwise = kernels.memory_s(elementwise_bytes(layer, setting))
+    eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
+    elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
+    weight += kernels.memory_s(accumulation_bytes(layer, setting))
     again = _recomputed_s(layer, setting, forward, core, elementwise)
     communication = tensor_communication_s(layer, setting)
     full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
@@ -173,7 +177,7 @@ def core_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
     att, kernels, layout = layer.attention, setting.kernels, setting.layout
     if att is None:
         return 0.0, 0.0
-    if not setting.fused_attention:
+    if not setting.software.fused_attention:
         heads = layout.micro_batch * att.heads / layout.tp
         forward = kernels.unfused_attention_s(heads, setting.seq / layout.cp, setting.seq, att.head_dim)
         return forward, 2 * forward
@@ -201,6 +205,11 @@ def elementwise_bytes(layer: Layer, setting: Setting) -> float:
     return setting.norm_tokens * h * norms + setting.tokens * (inner + _activation_width(layer.feed_forward) / tp)
 
 
+def accumulation_bytes(layer: Layer, setting: Setting) -> float:
+    """Bytes moved to add one micro-batch's weight gradients to the sum: read the new, read and write the sum."""
+    return rank_parameters(layer, setting.layout) * (2.0 + 2.0 * max(setting.gradient_bytes, 4.0))
+
+
 def _activation_width(ff: FeedForward | None) -> float:
     """Bytes per token that the activation function moves: it reads one (gated: two) and writes one width."""
     if ff is None:
@@ -216,7 +225,7 @@ def _recomputed_s(layer: Layer, setting: Setting, forward: float, core: float, e
     if setting.layout.recompute == "full":
         return forward
     # Selective: the unfused core (Korthikanti et al., section 4.1.1); the fused kernel repeats itself already.
-    return 0.0 if setting.fused_attention else core
+    return 0.0 if setting.software.fused_attention else core
 
 
 def tensor_communication_s(layer: Layer, setting: Setting) -> float:
@@ -224,7 +233,7 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
-    exposed = setting.kernels.generation.exposed_tp
+    exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap else 1.0
     total = times * all_reduce_s(num_bytes, Group(layout.tp), fabric, calibration) * exposed
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is not None and layout.ep > 1:

@@ -6,15 +6,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Software:
+    """What the training software does for speed; the default is today's Megatron-LM with Transformer Engine."""
+
+    fused_attention: bool = True  # FlashAttention-style kernel; False: the core of Megatron-LM before 2023
+    fused_elementwise: bool = (
+        True  # fused norms, activations, optimizer (Transformer Engine, torch.compile); False: eager
+    )
+    overlap: bool = True  # gradient and tensor-parallel collectives run beside computation
+
+
+@dataclass(frozen=True)
 class Workload:
     """Batch, sequence length, precision and optimizer of the training run."""
 
     global_batch: int = 1024  # sequences per optimizer step
     seq: int = 4096  # tokens per sequence
     precision: str = "bf16"  # bf16, fp16, fp8, fp32 (and mxfp8, nvfp4 in validation)
-    state_bytes_per_parameter: float = 16.0  # bf16 weights 2, fp32 master 4, two fp32 moments 8, gradient 2: a move carries 16
+    state_bytes_per_parameter: float = (
+        16.0  # bf16 weights 2, fp32 master 4, two fp32 moments 8, gradient 2: a move carries 16
+    )
     gradient_bytes_per_parameter: float = 2.0  # what gradient all-reduce sends per parameter
-    fused_attention: bool = True  # FlashAttention-style kernel; False: the core of Megatron-LM before 2023
+    software: Software = Software()
 
     @property
     def tokens_per_step(self) -> int:

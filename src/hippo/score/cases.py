@@ -1,0 +1,286 @@
+"""Published training runs, one layout each, as the rows of ``training_open.json`` tell them: parsed, not yet predicted.
+
+A row that lacks what no general rule can fill keeps its ``refusal`` and is never predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hippo.errors import InputError
+from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.cluster import Gpu
+from hippo.problem.model import Model, gpt_model
+from hippo.problem.workload import Software
+
+USUAL_VOCAB = 51200  # GPT-2's 50257, padded: what Megatron-LM runs use where a row does not say
+SHARDING = {
+    "none": "none",
+    "zero0": "none",
+    "zero1": "optimizer",
+    "distributed-optimizer": "optimizer",
+    "zero2": "gradients",
+    "fsdp-grad-op": "gradients",
+    "fsdp-zero2-style": "gradients",
+    "zero3": "full",
+    "fsdp-full": "full",
+    "fsdp2-full": "full",
+}
+PRECISION = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")} | {"fp8-cs": "fp8"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published run. ``None`` = the row does not say; ``published`` fills it by a general rule."""
+
+    id: str
+    family: str
+    model: Model | None
+    gpu: Gpu
+    gpus: int
+    dp: int | None
+    tp: int | None
+    pp: int | None
+    cp: int
+    ep: int | None
+    interleave: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    seq: int
+    recompute: str | None
+    sequence_parallel: bool | None
+    precision: str
+    sharding: str
+    software: Software
+    node_bytes_per_s: float | None  # where the row states the node's links
+    fp32_gradients: bool
+    measured_s: float | None  # None: out of memory, or nothing to compare with
+    out_of_memory: bool
+    memory_gb: float | None
+    refusal: str | None = None
+
+
+def load_cases(path: str | Path) -> tuple[Case, ...]:
+    """Cases of a JSON file, a list of rows; ``InputError`` names file, key, value and remedy."""
+    source = str(path)
+    try:
+        rows = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the file: {error.strerror}", source=source, remedy="give a readable file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not JSON: {error}", source=source, remedy="give a complete JSON list of rows") from None
+    if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
+        rows = rows["rows"]
+    if not isinstance(rows, list):
+        raise InputError("the file must hold a list of rows", source=source, remedy="see data/README.md for the form")
+    return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row being read; every complaint names where it stands."""
+
+    row: Any
+    source: str
+    where: str
+
+    def case(self) -> Case:
+        """The row as a case."""
+        if not isinstance(self.row, dict):
+            self._complain("", self.row, "a row must be an object", "give an object with the keys of data/README.md")
+        row = self.row
+        model, refusal = self._model()
+        measured = self._object("measured")
+        notes = f"{row.get('notes') or ''}"
+        device = self._gpu()
+        precision = self._one_of("precision", PRECISION)
+        sharding_name = self._one_of("sharding", SHARDING)
+        case = Case(
+            id=self._text("id"),
+            family=self._text("family"),
+            model=model,
+            gpu=device,
+            gpus=self._count("gpus", required=True) or 1,
+            dp=self._count("dp"),
+            tp=self._count("tp"),
+            pp=self._count("pp") or _stated(notes, "PP"),
+            cp=self._count("cp") or 1,
+            ep=self._count("ep") or _stated(notes, "EP"),
+            interleave=self._count("interleave_v"),
+            micro_batch=self._count("micro_batch"),
+            global_batch=self._count("global_batch"),
+            seq=model.max_seq if model is not None else 1,
+            recompute=self._recompute(),
+            sequence_parallel=self._flag("sequence_parallel"),
+            precision=precision,
+            sharding=sharding_name,
+            software=_software(device, self._text("sharding"), f"{notes} {row.get('source') or ''}"),
+            node_bytes_per_s=_node_link(f"{notes} {row.get('source') or ''}"),
+            fp32_gradients="fp32 grad" in notes,
+            measured_s=None,
+            out_of_memory=bool(measured.get("oom")),
+            memory_gb=self._number(row, "memory_gb_per_gpu"),
+            refusal=refusal,
+        )
+        return self._measure(case, measured)
+
+    def _measure(self, case: Case, measured: Mapping[str, Any]) -> Case:
+        values = {key: self._number(measured, key, prefix="measured.") for key in measured if key != "oom"}
+        from dataclasses import replace
+
+        if case.refusal or case.out_of_memory:
+            return case
+        seconds = measured_seconds(case, values)
+        if seconds is None:
+            return replace(case, refusal="no measured time, rate or utilisation to compare with")
+        return replace(case, measured_s=seconds)
+
+    def _model(self) -> tuple[Model | None, str | None]:
+        model = self._object("model")
+        inner = _Row(model, self.source, f"{self.where}.model")
+        name = inner._text("name")
+        sizes = {key: inner._count(key) for key in ("layers", "hidden", "heads", "seq")}
+        missing = [key for key, value in sizes.items() if value is None]
+        if missing:
+            return None, f"the row does not give the model's {', '.join(missing)}"
+        layers, hidden, heads, seq = (int(value or 0) for value in sizes.values())
+        built = gpt_model(
+            name,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=inner._count("kv_heads"),
+            ffn=inner._count("ffn"),
+            vocab=inner._count("vocab") or USUAL_VOCAB,
+            seq=seq,
+            gated=bool(inner._flag("gated_mlp")),
+            source=str(self.row.get("source") or ""),
+        )
+        return built, None
+
+    def _gpu(self) -> Gpu:
+        name = self._text("gpu_type")
+        try:
+            return gpu(name)
+        except InputError as error:
+            raise InputError(error.problem, source=self.source, key=f"{self.where}.gpu_type", remedy=error.remedy) from None
+
+    def _recompute(self) -> str | None:
+        text = self._text("recompute").lower()
+        for name in ("none", "selective", "full"):
+            if text.startswith(name):
+                return name
+        if text.startswith("unspecified"):
+            return None
+        return self._complain("recompute", text, "unknown recomputation", "use none, selective, full or unspecified")
+
+    def _object(self, key: str) -> Mapping[str, Any]:
+        value = self.row.get(key)
+        if not isinstance(value, dict):
+            self._complain(key, value, "an object is missing", "give it as in data/README.md")
+        return value
+
+    def _text(self, key: str) -> str:
+        value = self.row.get(key)
+        if not isinstance(value, str) or not value:
+            self._complain(key, value, "a text is missing", "give it as in data/README.md")
+        return value
+
+    def _one_of(self, key: str, names: Mapping[str, str]) -> str:
+        value = self._text(key)
+        if value not in names:
+            self._complain(key, value, "unknown value", f"use one of {', '.join(sorted(names))}")
+        return names[value]
+
+    def _flag(self, key: str) -> bool | None:
+        value = self.row.get(key)
+        if value is not None and not isinstance(value, bool):
+            self._complain(key, value, "must be true, false or null", "give a JSON boolean")
+        return value
+
+    def _count(self, key: str, *, required: bool = False) -> int | None:
+        value = self.row.get(key)
+        if value is None and not required:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**9:
+            self._complain(key, value, "must be a positive whole number", "give a count of at least 1")
+        return value
+
+    def _number(self, holder: Mapping[str, Any], key: str, prefix: str = "") -> float | None:
+        value = holder.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+            self._complain(prefix + key, value, "must be a positive finite number", "give a measured figure or null")
+        return float(value)
+
+    def _complain(self, key: str, value: object, problem: str, remedy: str) -> Any:
+        place = f"{self.where}.{key}" if key else self.where
+        raise InputError(problem, source=self.source, key=place, value=value, remedy=remedy)
+
+
+def _stated(notes: str, letters: str) -> int | None:
+    """A degree that the notes state, such as ``PP16``."""
+    found = re.search(rf"\b{letters}(\d+)\b", notes)
+    return int(found.group(1)) if found else None
+
+
+def _software(device: Gpu, sharding: str, text: str) -> Software:
+    """What the row's software does, from what the row states.
+
+    Megatron-LM and DeepSpeed on Volta and Ampere (published before 2023) had neither fused attention nor overlap.
+    PyTorch's FSDP has both, and eager elementwise kernels unless torch.compile is named.
+    """
+    fsdp = sharding.startswith("fsdp")
+    modern = device.family not in ("volta", "ampere") or fsdp
+    eager = fsdp and "Megatron" not in text and ("torch.compile" not in text or "no torch.compile" in text)
+    return Software(fused_attention=modern, fused_elementwise=not eager, overlap=modern)
+
+
+def _node_link(text: str) -> float | None:
+    """Bytes/s of one node, one direction, where the text states its links: "4 OmniPath 100Gb", "inter-node 800 Gb/s"."""
+    several = re.search(r"(\d+) (?:OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
+    if several:
+        return float(several.group(1)) * float(several.group(2)) * 1e9 / 8
+    single = re.search(r"inter-node (\d+) ?Gb", text)
+    return float(single.group(1)) * 1e9 / 8 if single else None
+
+
+def model_flops(case: Case) -> float:
+    """Model FLOP of one step by the formula of Narayanan et al. (2021), full attention square, recomputation not counted."""
+    assert case.model is not None
+    block = case.model.layers[1]
+    tokens = (case.global_batch or 1) * case.seq
+    attention = block.attention
+    core = 0 if attention is None else 4 * case.seq * attention.heads * attention.head_dim
+    blocks = case.model.num_blocks * (2 * block.active_parameters + core)
+    return 3.0 * tokens * (blocks + 2 * case.model.vocab * case.model.hidden)
+
+
+def measured_seconds(case: Case, measured: Mapping[str, float | None]) -> float | None:
+    """Seconds per step from what the row reports, the most direct figure first."""
+    for key in ("seconds_per_iter", "seconds_per_iter_derived"):
+        if measured.get(key):
+            return measured[key]
+    if case.global_batch is None:
+        return None
+    rate = measured.get("tokens_per_s_per_gpu")
+    if rate is None and measured.get("tokens_per_gpu_hour"):
+        rate = (measured["tokens_per_gpu_hour"] or 0.0) / 3600
+    if rate:
+        return case.global_batch * case.seq / (rate * case.gpus)
+    flops = model_flops(case)
+    if measured.get("model_tflops_per_gpu"):
+        return flops / ((measured["model_tflops_per_gpu"] or 0.0) * 1e12 * case.gpus)
+    if measured.get("hw_tflops_per_gpu"):
+        again = 4 / 3 if case.recompute == "full" else 1.0
+        return flops * again / ((measured["hw_tflops_per_gpu"] or 0.0) * 1e12 * case.gpus)
+    if measured.get("mfu"):
+        return flops / ((measured["mfu"] or 0.0) * case.gpu.peak_flops["bf16"] * case.gpus)
+    return None
