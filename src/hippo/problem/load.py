@@ -1,0 +1,199 @@
+"""From what a user names to a ``Problem``: files or catalogue names in, one checked value out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.files import MAX_TABLE_BYTES, read_text
+from hippo.problem.catalogue import clusters, models
+from hippo.problem.cluster import Cluster, Gpu
+from hippo.problem.cluster_yaml import cluster_from_document
+from hippo.problem.config_json import model_from_config
+from hippo.problem.document import parse_json, parse_yaml
+from hippo.problem.model import Model
+from hippo.problem.network import Trace
+from hippo.problem.objective import objective_from_text
+from hippo.problem.problem import Problem
+from hippo.problem.profile import Profile
+from hippo.problem.profile_json import check_profile, profile_from_document
+from hippo.problem.trace_csv import trace_from_csv
+from hippo.problem.workload import Workload
+from hippo.units import bytes_per_s_from_gbps
+
+RUNTIMES = ("any", "megatron", "torch", "deepspeed")
+DEFAULT_SEQ = 4096
+MAX_SEQ = 1 << 24
+MAX_BATCH = 10_000_000
+
+_Found = TypeVar("_Found", Model, Cluster)
+
+
+def load_problem(
+    *,
+    model: str | Model,
+    cluster: str | Cluster,
+    objective: str = "time",
+    global_batch: int = 1024,
+    seq: int | None = None,
+    precision: str | None = None,
+    runtime: str = "any",
+    profile: str | None = None,
+    uniform_cuts: bool = False,
+    allow_local_sgd: bool = False,
+    balance_delta: float | None = None,
+    bandwidth_floor_gbps: float | None = None,
+) -> Problem:
+    """The problem that these files and names describe.
+
+    Parameters
+    ----------
+    model, cluster
+        A name of the catalogue, a file (``config.json`` or the folder that holds it; cluster YAML), or the value.
+    objective
+        ``time``, ``cost`` or three weights ``W1,W2,W3``.
+    global_batch, seq
+        Sequences per optimizer step; tokens per sequence (None: 4096, or the model's longest where that is less).
+    precision
+        None: the profile's, else bf16, else what the GPU has.
+    runtime
+        ``any``, or the runtime whose limits the plan must keep (``plan/check.py``).
+    profile
+        JSON of measured layers, which overrule formulas.
+    uniform_cuts
+        Only plans whose stages hold equally many blocks (differing by one where they do not divide).
+    allow_local_sgd
+        Whether plans may let replicas agree every H steps only, which changes the optimizer.
+    balance_delta, bandwidth_floor_gbps
+        Constraints of spec A9: most relative spread of the domains' compute; slowest link that may be cut across.
+
+    Raises
+    ------
+    InputError
+        Anything that is wrong, with its file, key, value and remedy.
+    """
+    if runtime not in RUNTIMES:
+        raise UnknownNameError("runtime", str(runtime)[:60], RUNTIMES, source="--runtime")
+    the_model = load_model(model) if isinstance(model, str) else model
+    the_cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    measured = None if profile is None else load_profile(profile)
+    if measured is not None:
+        check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
+    floor = None if bandwidth_floor_gbps is None else bytes_per_s_from_gbps(bandwidth_floor_gbps)
+    return Problem(
+        model=the_model,
+        cluster=the_cluster,
+        workload=_workload(the_model, the_cluster.gpu, measured, batch=global_batch, seq=seq, precision=precision),
+        objective=objective_from_text(objective, balance_delta=balance_delta, bandwidth_floor_bytes_per_s=floor),
+        profile=measured,
+        runtime=runtime,
+        uniform_cuts=uniform_cuts,
+        allow_local_sgd=allow_local_sgd,
+    )
+
+
+def load_model(name_or_path: str) -> Model:
+    """A model of the catalogue, or of a ``config.json`` (a folder stands for the ``config.json`` in it)."""
+    return _named_or_read(name_or_path, models.MODELS, models.ALIASES, _read_model, what="model")
+
+
+def load_cluster(name_or_path: str) -> Cluster:
+    """A cluster of the catalogue, or of a YAML file."""
+    return _named_or_read(name_or_path, clusters.CLUSTERS, {}, _read_cluster, what="cluster")
+
+
+def load_trace(path: str | Path, cluster: Cluster) -> Trace:
+    """The network trace of a CSV file over the links of ``cluster``."""
+    return trace_from_csv(read_text(path, what="trace", limit_bytes=MAX_TABLE_BYTES), cluster, source=str(path))
+
+
+def load_profile(path: str | Path) -> Profile:
+    """The measured layers of a JSON file."""
+    return profile_from_document(parse_json(read_text(path, what="profile"), str(path)), source=str(path))
+
+
+# -------------------------------------------------------------------------------------------------------- names or files
+def _named_or_read(
+    text: str,
+    known: Mapping[str, _Found],
+    aliases: Mapping[str, str],
+    read: Callable[[Path], _Found],
+    *,
+    what: str,
+) -> _Found:
+    """A name of the table wins; what exists or looks like a path is read; the rest is an unknown name."""
+    key = text.strip().lower()
+    found = known.get(aliases.get(key, key))
+    if found is not None:
+        return found
+    path = Path(text)
+    if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or _exists(path):
+        return read(path)
+    raise UnknownNameError(what, text[:60], known, source=f"--{what}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long for a file, or holding a null
+        return False
+
+
+def _read_model(path: Path) -> Model:
+    file = path / "config.json" if path.is_dir() else path
+    generic = file.stem.lower() in ("config", "")
+    name = file.absolute().parent.name if generic else file.stem
+    document = parse_json(read_text(file, what="model file"), str(file))
+    return model_from_config(document, source=str(file), name=name or "model")
+
+
+def _read_cluster(path: Path) -> Cluster:
+    text = read_text(path, what="cluster file")
+    document: Any = parse_json(text, str(path)) if path.suffix.lower() == ".json" else parse_yaml(text, str(path))
+    return cluster_from_document(document, source=str(path), name=path.stem)
+
+
+# -------------------------------------------------------------------------------------------------------------- workload
+def _workload(
+    model: Model, gpu: Gpu, profile: Profile | None, *, batch: int, seq: int | None, precision: str | None
+) -> Workload:
+    """Defaults filled in, every figure checked against the model and the GPU."""
+    _whole("--global-batch", batch, MAX_BATCH)
+    seq = min(DEFAULT_SEQ, model.max_seq) if seq is None else seq
+    learned = model.layers[0].positions
+    _whole("--seq", seq, MAX_SEQ)
+    if learned and seq > learned:
+        problem = f"exceeds the {learned} learned positions of {model.name}"
+        raise InputError(problem, source="--seq", value=seq, remedy=f"write at most {learned}")
+    precision = _precision(gpu, profile, precision)
+    state = 16.0 if profile is None else profile.state_bytes_per_parameter
+    return Workload(
+        global_batch=batch,
+        seq=seq,
+        precision=precision,
+        state_bytes_per_parameter=state,
+        gradient_bytes_per_parameter=4.0 if precision == "fp32" else 2.0,
+    )
+
+
+def _precision(gpu: Gpu, profile: Profile | None, wanted: str | None) -> str:
+    """What the user asks for, if the GPU has it and the profile was measured in it; else the profile's, bf16, fp16."""
+    usable = [name for name in gpu.peak_flops if name != "tf32"]
+    if wanted is None:
+        wanted = profile.precision if profile else next((p for p in ("bf16", "fp16", *usable) if p in usable), "bf16")
+    if wanted not in usable:
+        raise UnknownNameError(f"precision of {gpu.name}", str(wanted)[:60], usable, source="--precision")
+    if profile and profile.precision != wanted:
+        problem = f"the profile is measured in {profile.precision}"
+        remedy = f"ask for {profile.precision}, or profile in {wanted}"
+        raise InputError(problem, source="--precision", value=wanted, remedy=remedy)
+    return wanted
+
+
+def _whole(option: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        problem = "must be a positive whole number"
+        raise InputError(problem, source=option, value=value, remedy=f"write a number from 1 to {most}")
