@@ -15,7 +15,6 @@ from hippo.decide.alternatives import Dropped, Note
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.measure import objective_value
-from hippo.decide.reasons import Reason
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import joining
 from hippo.plan.check import check
@@ -45,19 +44,13 @@ class Panel:
 
 
 def decide(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
-    """Runs the planners in order while time is left and returns the best plan, with reasons.
+    """The best plan that the panel finds, with reasons.
 
-    Once a planner has proven its plan within ``stop.gap``, those after it are not asked. The time limit stops the
-    planners, not the explanation. Infeasible is an answer: ``status`` says so and the reasons say what is missing.
+    Planners run in order while time is left; once one has proven its plan within ``stop.gap``, those after it are not
+    asked. The time limit stops the planners, not the explanation. Infeasible is an answer: ``status`` says so, and the
+    reasons say what is missing.
     """
-    asking = _Asking(problem, stop, seed, progress)
-    against = asking.first_plan(panel.baseline)
-    proposals: list[Proposal] = []
-    for planner in panel.planners:
-        if proposals and (asking.left_s() <= 0 or _closed(proposals[-1], stop)):
-            break
-        proposals.append(asking.ask(planner, asking.left_s()))
-    return _decision(asking, panel, proposals, against)
+    return with_reasons(choose(problem, panel, stop, seed=seed, progress=progress), panel, stop, seed=seed)
 
 
 def compare(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
@@ -65,7 +58,42 @@ def compare(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progre
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
-    return _decision(asking, panel, proposals, against)
+    return with_reasons(_best(problem, proposals, against), panel, stop, seed=seed)
+
+
+def choose(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
+    """``decide`` without its reasons."""
+    asking = _Asking(problem, stop, seed, progress)
+    against = asking.first_plan(panel.baseline)
+    proposals: list[Proposal] = []
+    for planner in panel.planners:
+        if proposals and (asking.left_s() <= 0 or _closed(proposals[-1], stop)):
+            break
+        proposals.append(asking.ask(planner, asking.left_s()))
+    return _best(problem, proposals, against)
+
+
+def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0) -> Decision:
+    """The decision with its reasons: why this plan, or what is missing where there is none."""
+    problem = decision.problem
+    dropped = tuple(Dropped(row.planner, row.dropped) for row in decision.rows if row.dropped is not None)
+    notes = next((row.notes for row in decision.rows if row.planner == decision.planner), ())
+    if decision.plan is None or decision.score is None:
+        limit_s = min(SHORTFALL_S, stop.time_limit_s)
+        missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
+        told = tuple(Note(decision.planner, note) for note in notes)
+        return replace(decision, reasons=missing + told + dropped)
+    context = Context(
+        planner=decision.planner,
+        gap=decision.gap,
+        lower_bound_s=decision.lower_bound_s,
+        notes=notes,
+        rejected=decision.rejected,
+        runners_up=decision.runners_up,
+        baseline=decision.baseline,
+        local_sgd=_if_allowed(problem, panel.local_sgd, seed),
+    )
+    return replace(decision, reasons=explain(problem, decision.plan, decision.score, context) + dropped)
 
 
 class _Asking:
@@ -138,54 +166,47 @@ def _flaw(problem: Problem, plan: Plan) -> str | None:
     return None if fits(problem, plan) else "a GPU would need more memory than it has"
 
 
-def _decision(asking: _Asking, panel: Panel, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
-    """The best row as a decision with its reasons."""
-    problem = asking.problem
-    rows = tuple(judged(problem, proposal, None if against is None else against.score) for proposal in proposals)
-    planning_s = sum(row.planning_s for row in rows)
-    scored = [(index, row.score) for index, row in enumerate(rows) if row.score is not None]
-    if not scored:
-        return _infeasible(asking, panel.planners[0], proposals, rows, planning_s)
-    best = min(scored, key=lambda item: (objective_value(problem.objective, item[1]), item[0]))[0]
-    row, proposal = rows[best], proposals[best]
-    assert row.plan is not None
-    assert row.score is not None
-    rivals = _runners_up(problem, row, rows, proposals, None if against is None else against.score)
-    context = Context(
-        planner=row.planner,
-        gap=row.gap,
-        lower_bound_s=row.lower_bound_s,
-        notes=row.notes,
-        rejected=proposal.rejected,
-        runners_up=rivals,
-        baseline=against,
-        local_sgd=_if_allowed(asking, panel.local_sgd),
-    )
-    reasons = explain(problem, row.plan, row.score, context) + _dropped(rows)
+def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
+    """The best row by the objective (ties: the first) as a decision without reasons."""
+    base = None if against is None else against.score
+    rows = tuple(judged(problem, proposal, base) for proposal in proposals)
+    values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
+    order = sorted((value, index) for index, value in enumerate(values) if value is not None)
+    best = order[0][1] if order else 0
+    row = rows[best]
+    rejected = proposals[best].rejected if order else _all_rejected(proposals)
     return Decision(
         problem=problem,
-        status=row.status,
+        status=row.status if order else Status.INFEASIBLE,
         planner=row.planner,
         plan=row.plan,
         score=row.score,
         gap=row.gap,
         lower_bound_s=row.lower_bound_s,
-        planning_s=planning_s,
-        reasons=reasons,
-        rejected=proposal.rejected,
+        planning_s=sum(row.planning_s for row in rows),
+        rejected=rejected,
         rows=rows,
         baseline=against,
-        runners_up=rivals,
+        runners_up=_runners_up(problem, row, proposals, base),
     )
 
 
+def _all_rejected(proposals: Sequence[Proposal]) -> dict[str, int]:
+    """Candidates turned down by all planners together, by cause."""
+    counts: Counter[str] = Counter()
+    for proposal in proposals:
+        counts.update(proposal.rejected)
+    return dict(counts)
+
+
 def _runners_up(
-    problem: Problem, chosen: Row, rows: Sequence[Row], proposals: Sequence[Proposal], baseline: Score | None
+    problem: Problem, chosen: Row, proposals: Sequence[Proposal], baseline: Score | None
 ) -> tuple[tuple[Plan, Score], ...]:
     """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
-    assert chosen.plan is not None
+    if chosen.plan is None:
+        return ()
     plans = [plan for proposal in proposals for plan, _ in proposal.runners_up]
-    plans += [row.plan for row in rows if row.plan is not None]
+    plans += [proposal.plan for proposal in proposals if proposal.plan is not None]
     best: dict[tuple[str, frozenset[str]], tuple[Plan, Score]] = {}
     for plan in dict.fromkeys(plans):
         key = (joining(plan), frozenset(plan.domains))
@@ -199,37 +220,12 @@ def _runners_up(
     return tuple(ordered[:MOST_RUNNERS_UP])
 
 
-def _if_allowed(asking: _Asking, planner: Planner | None) -> Proposal | None:
+def _if_allowed(problem: Problem, planner: Planner | None, seed: int) -> Proposal | None:
     """What the local-SGD planner proposes for the problem with local SGD allowed, scored by the judge."""
-    if planner is None or asking.problem.allow_local_sgd:
+    if planner is None or problem.allow_local_sgd:
         return None
-    allowed = replace(asking.problem, allow_local_sgd=True)
-    proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=asking.seed)
+    allowed = replace(problem, allow_local_sgd=True)
+    proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=seed)
     if proposal.plan is None or _flaw(allowed, proposal.plan) is not None:
         return None
     return replace(proposal, score=evaluate(allowed, proposal.plan))
-
-
-def _dropped(rows: Sequence[Row]) -> tuple[Reason, ...]:
-    return tuple(Dropped(row.planner, row.dropped) for row in rows if row.dropped is not None)
-
-
-def _infeasible(
-    asking: _Asking, judge: Planner, proposals: Sequence[Proposal], rows: tuple[Row, ...], planning_s: float
-) -> Decision:
-    """No plan: what each planner says, what is missing, and the nearest changes that fit."""
-    rejected: Counter[str] = Counter()
-    for proposal in proposals:
-        rejected.update(proposal.rejected)
-    limit_s = min(SHORTFALL_S, asking.stop.time_limit_s)
-    missing = shortfall(asking.problem, judge, limit_s=limit_s, seed=asking.seed)
-    notes = tuple(Note(row.planner, note) for row in rows[:1] for note in row.notes)
-    return Decision(
-        problem=asking.problem,
-        status=Status.INFEASIBLE,
-        planner=rows[0].planner,
-        planning_s=planning_s,
-        reasons=missing + notes + _dropped(rows),
-        rejected=dict(rejected),
-        rows=rows,
-    )

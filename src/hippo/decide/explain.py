@@ -19,12 +19,6 @@ from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
 from hippo.score.score import Score
 
-LOCAL_SGD_PENALTY = (
-    "It changes the optimizer: DiLoCo (arXiv 2311.08105) reports the loss of synchronous training at H = 500 with "
-    "eight workers and a 150M model, later scaling studies (arXiv 2503.09799) a loss up to a few per cent higher for "
-    "small models and many replicas."
-)
-
 
 @dataclass(frozen=True)
 class Context:
@@ -94,12 +88,9 @@ def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[R
 def _local_sgd(game: Played, proposal: Proposal | None) -> list[Reason]:
     if proposal is None or proposal.plan is None or proposal.score is None or game.problem.allow_local_sgd:
         return []
-    faster = 1 - proposal.score.step_time_s / game.step_time_s
-    return [
-        LocalSgd(
-            described(proposal.plan), proposal.plan.sync.every, proposal.score.step_time_s, faster, LOCAL_SGD_PENALTY
-        )
-    ]
+    score, faster = proposal.score, 1 - proposal.score.step_time_s / game.step_time_s
+    penalty = " ".join(note for note in proposal.notes if "penalty" in note)
+    return [LocalSgd(described(proposal.plan), proposal.plan.sync.every, score.step_time_s, faster, penalty)]
 
 
 def _rejected(context: Context) -> list[Reason]:

@@ -45,7 +45,7 @@ def unhindered_s(game: Played) -> float:
     return time_with_links(game, bandwidth=np.full(size, AT_ITS_BEST), latency=np.zeros(size))
 
 
-def binding(game: Played, headroom_share: float) -> Binding:
+def binding(game: Played, free_memory_share: float) -> Binding:
     """Waterfall of the step, and the constraint that binds: compute, unless a loss takes more of the step."""
     program, total = game.program, game.step_time_s
     no_latency = time_with_links(game, latency=np.zeros(len(program.link_latency_s)))
@@ -67,7 +67,7 @@ def binding(game: Played, headroom_share: float) -> Binding:
         bandwidth_share=shares["bandwidth"],
         latency_share=shares["latency"],
         synchronisation_share=shares["synchronisation"],
-        tightest_headroom_share=headroom_share,
+        free_memory_share=free_memory_share,
     )
 
 
@@ -130,7 +130,7 @@ def _bandwidth_threshold(game: Played, link: int) -> LinkThreshold:
     if game.step_time_s <= best * NEAR_BEST:  # how far could it fall?
         factor = crossing(lambda shrink: not enough(shrink), start=1.0, end=1 / WIDEST) or 1 / WIDEST
     else:
-        factor = crossing(enough, start=1.0, end=AT_ITS_BEST) or AT_ITS_BEST
+        factor = crossing(enough, start=1.0, end=WIDEST) or WIDEST
     actual = link_rate_bytes_per_s(game, link)
     name = link_name(game.problem.cluster, link)
     lost = max(1 - best / game.step_time_s, 0.0)

@@ -21,7 +21,7 @@ from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 
 Floats = NDArray[np.float64]
-AT_ITS_BEST = 1e4  # a link this many times faster costs no time that shows
+AT_ITS_BEST = 1e9  # a link this many times faster costs no time that shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ def changed_links(problem: Problem, change: Callable[[Link], Link]) -> Problem:
 
 
 def scaled_link(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0, price: float = 1.0) -> Link:
-    """The link with bandwidth, latency and price multiplied; where only a per-node cap stands, that is its bandwidth."""
+    """The link with bandwidth, latency, price multiplied; where only a per-node cap stands, that is its bandwidth."""
     shared, per_node = link.bandwidth_bytes_per_s, link.per_node_bytes_per_s
     return replace(
         link,

@@ -1,0 +1,107 @@
+"""Two stages of 1 s forward and 2 s backward, four micro-batches, a message of so many seconds between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hippo.decide.pace import (
+    binding,
+    bottleneck,
+    capacities,
+    gpu_tokens_per_s,
+    link_busy_share,
+    link_rate_bytes_per_s,
+    link_thresholds,
+    sensitivities,
+)
+
+
+def test_free_links_leave_compute_and_bubble(worlds):
+    reason = binding(worlds.across(send_s=0.0), 0.5)
+    # 15 s: four micro-batches of 3 s on the busiest stage, and fill and drain of one micro-batch on the other
+    assert reason.subject == "compute"
+    assert reason.compute_share == pytest.approx(12 / 15)
+    assert reason.bubble_share == pytest.approx(3 / 15)
+    assert reason.bandwidth_share == reason.latency_share == pytest.approx(0.0)
+    assert "0.0 %, latency 0.0 %" in reason.sentence()
+
+
+@pytest.mark.parametrize(("send_s", "latency_s"), [(0.5, 0.0), (0.0, 0.5), (4.0, 0.0), (0.3, 2.0), (10.0, 1.0)])
+def test_the_waterfall_adds_up_to_the_step(worlds, send_s, latency_s):
+    reason = binding(worlds.across(send_s=send_s, latency_s=latency_s), 0.5)
+    shares = (reason.compute_share, reason.bubble_share, reason.bandwidth_share, reason.latency_share)
+    assert sum(shares) + reason.synchronisation_share == pytest.approx(1.0)
+    assert min(shares) >= -1e-9
+
+
+def test_a_slow_link_binds_and_is_the_bottleneck(worlds):
+    game = worlds.across(send_s=10.0)
+    # each way sends its 40 s one after the other; the last gradient must wait for the last activation
+    assert binding(game, 0.5).subject == "bandwidth"
+    reason = bottleneck(game)
+    assert reason.subject in {"the link a -> b", "the link b -> a"}
+    assert reason.slower_share == pytest.approx(3 / 62)  # half of the way round is its own
+    assert reason.busy_share == pytest.approx(40 / game.step_time_s)
+
+
+def test_a_slow_stage_is_the_bottleneck(worlds):
+    reason = bottleneck(worlds.across(send_s=0.01, forward=(1.0, 2.0)))
+    assert reason.subject == "stage 2 (layers 3-5 in b)"
+    assert reason.slower_share == pytest.approx(0.1 * 24 / 27, rel=0.01)  # 24 of about 27 s are its own
+
+
+def test_a_step_bound_by_latency_says_so(worlds):
+    game = worlds.across(send_s=1e-6, latency_s=20.0)
+    reason = binding(game, 0.5)
+    assert reason.subject == "latency"
+    thresholds = link_thresholds(game)
+    assert {item.quantity for item in thresholds if item.crossed} == {"latency"}
+
+
+def test_what_a_link_gives_and_how_busy_it_is(worlds):
+    game = worlds.across(send_s=0.5, latency_s=0.25)
+    assert link_rate_bytes_per_s(game, 0) == pytest.approx(1e9)
+    assert link_busy_share(game, 0) == pytest.approx(4 * 0.5 / game.step_time_s)
+
+
+def test_tokens_carried_against_tokens_computed(worlds):
+    game = worlds.across(send_s=10.0)
+    used, everything = gpu_tokens_per_s(game)
+    assert used == pytest.approx(400 / 15)  # four sequences of 100 tokens in the 15 s without links
+    assert everything == pytest.approx(used)  # both GPUs are in use
+    first = capacities(game)[0]
+    assert first.link_tokens_per_s == pytest.approx(100 / 10.0)  # a sequence takes the link 10 s
+    assert first.in_use
+    assert "the GPUs wait" in first.sentence()
+
+
+def test_one_domain_alone_names_the_widest_way_out(worlds):
+    (exit_,) = capacities(worlds.alone())
+    assert not exit_.in_use
+    assert exit_.subject == "the link a -> b"
+    assert exit_.link_tokens_per_s == pytest.approx(1e9 / (2 * 256))  # B / (2 h)
+
+
+def test_bandwidth_threshold_lies_where_the_link_stops_to_cost(worlds):
+    game = worlds.across(send_s=10.0)
+    threshold = next(item for item in link_thresholds(game) if item.quantity == "bandwidth")
+    assert threshold.crossed
+    assert threshold.threshold > threshold.actual == pytest.approx(1e9)
+    assert "below" in threshold.sentence()
+
+
+def test_a_link_with_room_tells_how_far_it_may_fall(worlds):
+    game = worlds.across(send_s=0.01)
+    (threshold,) = link_thresholds(game)
+    assert not threshold.crossed
+    assert threshold.threshold < threshold.actual
+    assert "above" in threshold.sentence()
+    assert "start to cost" in threshold.sentence()
+
+
+def test_sensitivity_has_the_right_signs(worlds):
+    for reason in sensitivities(worlds.across(send_s=10.0)):
+        assert reason.slower_share == pytest.approx(0.207, abs=0.001)
+        assert reason.faster_share > 0.05
+    for reason in sensitivities(worlds.across(send_s=1e-6)):
+        assert "without moving the step time" in reason.sentence()

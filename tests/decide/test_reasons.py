@@ -1,0 +1,167 @@
+"""Every kind of reason says itself in whole sentences and gives its figures as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import pytest
+
+from hippo.decide.alternatives import (
+    Better,
+    Dropped,
+    IdleDomain,
+    LocalSgd,
+    MissingMemory,
+    NearestChange,
+    NoSwitch,
+    Note,
+    Rejected,
+    RunnerUp,
+    Switch,
+    Violated,
+)
+from hippo.decide.reasons import (
+    Binding,
+    Bottleneck,
+    Capacity,
+    Gap,
+    LinkThreshold,
+    MemoryHeadroom,
+    Reason,
+    RewardParts,
+    Sensitivity,
+)
+
+EXAMPLES: tuple[tuple[Reason, str], ...] = (
+    (
+        Binding("bandwidth", 0.6, 0.1, 0.2, 0.05, 0.05, 0.1),
+        "Bandwidth between domains binds: the busiest stage computes 60 % of the step; fill, drain and "
+        "imbalance take 10 %, "
+        "bandwidth between domains 20 %, latency 5.0 %, agreeing on gradients and the optimizer 5.0 %; "
+        "10 % of the fullest "
+        "GPU's memory is free.",
+    ),
+    (
+        Bottleneck("the link a -> b", 0.08, 0.07, 0.9),
+        "The bottleneck is the link a -> b, busy 90 % of the step: 10 % slower, the step would take 8.0 % longer; "
+        "10 % faster, 7.0 % less.",
+    ),
+    (
+        LinkThreshold("the link a -> b", "bandwidth", 0.5e9, 0.925e9, 0.38, crossed=True),
+        "Bandwidth of the link a -> b is 4.00 Gbit/s, below the 7.40 Gbit/s at which it would stop to cost time: "
+        "38 % of the step is waiting for it.",
+    ),
+    (
+        LinkThreshold("the link a -> b", "latency", 0.04, 0.012, 0.03, crossed=True),
+        "Latency of the link a -> b is 40.0 ms, above the 12.0 ms at which it would stop to cost time: "
+        "3.0 % of the step is waiting for it.",
+    ),
+    (
+        LinkThreshold("the link a -> b", "latency", 0.04, 0.12, 0.0, crossed=False),
+        "Latency of the link a -> b is 40.0 ms, below the 120 ms at which it would start to cost time.",
+    ),
+    (
+        Capacity("the link a -> b", 0.5e9, 31_250, 62_000, 62_000, in_use=True),
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s; the GPUs of the plan compute 62,000: "
+        "the GPUs wait for it.",
+    ),
+    (
+        Capacity("the link a -> b", 0.5e9, 31_250, 62_000, 124_000, in_use=False),
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s, less than the 62,000 that the plan's "
+        "GPUs compute without "
+        "it: more domains only wait.",
+    ),
+    (
+        Sensitivity("the link a -> b", 0.3, 0.2, 0.05),
+        "With 30 % less bandwidth on the link a -> b the step takes 20 % longer, with 30 % more 5.0 % less.",
+    ),
+    (
+        MemoryHeadroom("stage 1 in a", (70e9, 60e9), 76e9),
+        "The fullest GPU, in stage 1 in a, needs 70.0 GB of 76.0 GB usable: 6.00 GB free; the emptiest "
+        "stage needs 60.0 GB.",
+    ),
+    (Gap("exact", 0.0, 3.0, ()), "Exact closed its search: none of the plans it knows is better."),
+    (
+        Gap("exact", 0.012, 3.0, ("time limit",)),
+        "Exact proves the plan within 1.2 % of the optimum: no plan it knows takes less than 3.00 s (time limit).",
+    ),
+    (Gap("even", None, None, ()), "Even proves nothing about the optimum."),
+    (
+        RewardParts("the plan of even", 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.55, 10.0, 2.0),
+        "Against the plan of even (10.0 s a step) the plan takes 40 % less time (R_eff), keeps its "
+        "domains busy 80 % of it "
+        "(R_util) and pays 0.500 times its egress (R_cost): R = 1.00 x 0.400 + 0.500 x 0.800 - 0.500 x 0.500 = 0.550.",
+    ),
+    (
+        RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 1.5, 0.2),
+        "Runner-up: pipeline across domains, a -> b; 12.0 s and 1.50 USD egress a step, 20 % worse.",
+    ),
+    (
+        Switch(
+            "the link a -> b", "pipeline across domains (a, b)", "bandwidth", "Gbit/s", 4.0, 7.4, 1.85, verified=True
+        ),
+        "Above 7.40 Gbit/s on the link a -> b (today 4.00), pipeline across domains (a, b) pays off.",
+    ),
+    (
+        Switch("all links", "one domain (a)", "latency", "x", 1.0, 3.0, 3.0, verified=False),
+        "Above 3.00 times today's latency on all links, one domain (a) pays off "
+        "(at the limit the two are too close to tell).",
+    ),
+    (
+        NoSwitch("one domain (a)", ("bandwidth", "latency")),
+        "No change of bandwidth or latency between 1/1000 and 1000 times today's lets one domain (a) win.",
+    ),
+    (
+        IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),
+        "B (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
+        "carries 31,200 tokens/s, "
+        "the GPUs in use compute 62,000 without it.",
+    ),
+    (
+        IdleDomain("b", 1, None, 0.0, 9.0, None, 10.0),
+        "B (1 GPU) stays idle: no pair of links joins it to the domains in use.",
+    ),
+    (
+        LocalSgd("a | b", 500, 5.0, 0.5, "Its price is known."),
+        "If local SGD were allowed (--allow-local-sgd): a | b; 5.00 s a step (50 % less). Its price is known.",
+    ),
+    (
+        Better("exact", "one domain, a", 8.0, 10.0, 0.25),
+        "Exact finds a better plan: 8.00 s a step (one domain, a); this one takes 10.0 s, 25 % worse.",
+    ),
+    (Better("exact", "x", 8.0, 8.0, 0.0), "Exact finds nothing better: its best takes 8.00 s a step (x)."),
+    (Rejected("exact", (("memory", 1200), ("devices", 3))), "Turned down by exact, by cause: memory 1,200, devices 3."),
+    (Dropped("zero", "it does not fit"), "The plan of zero was dropped: it does not fit."),
+    (Note("sailor", "it cuts evenly"), "Sailor: it cuts evenly"),
+    (Violated("stage 1", "layers overlap"), "Stage 1: layers overlap."),
+    (
+        MissingMemory("llama-3-405b", 76e9, 90.5e9),
+        "llama-3-405b needs 90.5 GB on a GPU, 76.0 GB are usable: 14.5 GB of memory are missing per GPU.",
+    ),
+    (NearestChange("with twice the nodes", 8.0), "It fits with twice the nodes: 8.00 s a step."),
+)
+
+
+@pytest.mark.parametrize(("reason", "sentence"), EXAMPLES, ids=lambda value: getattr(value, "kind", ""))
+def test_sentences(reason, sentence):
+    assert reason.sentence() == sentence
+
+
+@pytest.mark.parametrize("reason", [reason for reason, _ in EXAMPLES], ids=lambda reason: reason.kind)
+def test_documents_are_plain_json(reason):
+    document = json.loads(json.dumps(reason.document(), allow_nan=False))
+    assert document["kind"] == reason.kind
+    assert document["subject"] == reason.subject
+    assert document["sentence"] == reason.sentence()
+    assert "subject" not in document["figures"]
+
+
+def test_every_kind_has_an_example_and_a_name_of_its_own():
+    kinds = {reason.kind for reason, _ in EXAMPLES}
+    assert kinds == {kind.kind for kind in Reason.__subclasses__()}
+    assert len(kinds) == len(Reason.__subclasses__())
+
+
+def test_unlimited_figures_become_null():
+    assert Sensitivity("x", 0.3, inf, 0.1).figures["slower_share"] is None
