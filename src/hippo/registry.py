@@ -5,11 +5,14 @@ A table that fails lists its names. Nothing is imported until then, so a new pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hippo.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from hippo.planners.base import Planner
 
 PLANNERS: Mapping[str, str] = {
     "exact": "hippo.planners.exact:Exact",
@@ -26,6 +29,15 @@ PLANNERS: Mapping[str, str] = {
     "ray": "hippo.planners.ray:Ray",
 }
 """Who proposes a plan: objects with the one method of ``planners.base.Planner``."""
+
+AUTO = tuple(name for name in PLANNERS if name != "brute")
+"""Who competes when nobody is named: all but the judge of small problems, in this order while time is left."""
+
+USUAL = ("even", "single_domain")
+"""Whose plan rewards are measured against: the first of them that finds one."""
+
+LOCAL_SGD = "diloco"
+"""Who is asked what local SGD would give."""
 
 ENGINES: Mapping[str, str] = {
     "fast": "hippo.simulate.fast:play",
@@ -50,9 +62,15 @@ def load(table: Mapping[str, str], kind: str, name: str, *, source: str | None =
     return getattr(import_module(module), attribute)
 
 
-def planner(name: str) -> Any:
-    """A planner by name (``planners.base.Planner``); ``UnknownNameError`` lists them."""
-    return load(PLANNERS, "planner", name, source="--planner")()
+def planner(name: str) -> Planner:
+    """A planner by name; ``UnknownNameError`` lists them."""
+    found: Planner = load(PLANNERS, "planner", name, source="--planner")()
+    return found
+
+
+def planners(names: Iterable[str]) -> tuple[Planner, ...]:
+    """Planners by name, in the order given."""
+    return tuple(planner(name) for name in names)
 
 
 def engine(name: str) -> Any:

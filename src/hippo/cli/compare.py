@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from hippo.cli.options import takes
-from hippo.cli.output import check_folder, finish, print_document, print_view
+from hippo.cli.output import finish, print_document, print_view
 from hippo.cli.plan import write_decision
-from hippo.cli.progress import Watch
 from hippo.cli.question import Question
 
 
 @takes(Question)
 def compare(question: Question) -> None:
     """All planners side by side (or those that --planner names, with commas); each may take --time-limit."""
-    if question.out is not None:
-        check_folder(question.out)
-    problem, stop = question.problem(), question.stop()
-    panel = question.panel(everyone=True)
     from hippo.decide import choose
 
-    with Watch("comparing") as watch:
-        decision = choose.compare(problem, panel, stop, seed=question.seed, progress=watch)
+    decision = question.answer(choose.compare, "comparing")
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     if question.json:
@@ -27,6 +21,6 @@ def compare(question: Question) -> None:
     else:
         from hippo.report.terminal import comparison_view, question_view
 
-        print_view(question_view(problem))
+        print_view(question_view(decision.problem))
         print_view(comparison_view(decision.rows, best=decision.planner))
     finish(feasible=decision.plan is not None)

@@ -107,11 +107,16 @@ def _usage(error: typer.TyperException) -> str:
 
 def _broken_stream(error: OSError) -> int:
     """A reader that has gone (``| head``) is no error; a full disk behind stdout is."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    _silence_stdout()
     if error.errno == errno.EPIPE:
         return DONE
     where = f"{error.filename}: " if error.filename else ""
     return _refuse(f"{where}{error.strerror or error}. To fix: make room, or write elsewhere.")
+
+
+def _silence_stdout() -> None:
+    """What is still buffered goes nowhere, so that Python's own last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _own_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:

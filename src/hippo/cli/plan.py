@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hippo.cli.options import takes
-from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
+from hippo.cli.output import finish, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.cli.question import Question
 
@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 @takes(Question)
 def plan(question: Question) -> None:
     """The best plan, how far from the optimum it can be, and why."""
-    if question.out is not None:
-        check_folder(question.out)
-    problem, stop = question.problem(), question.stop()
-    panel = question.panel()
     from hippo.decide.choose import decide
 
-    with Watch("planning") as watch:
-        decision = decide(problem, panel, stop, seed=question.seed, progress=watch)
+    decision = question.answer(decide, "planning")
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     if question.json:

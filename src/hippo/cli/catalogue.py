@@ -1,0 +1,130 @@
+"""``hippo catalogue``: the names that other commands accept, with their main figures and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from hippo.cli.options import Json, takes
+from hippo.cli.output import print_document, print_view
+from hippo.errors import UnknownNameError
+
+Rows = list[dict[str, object]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which tables to print."""
+
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[models|clusters|gpus|planners]", help="All when left out.")
+    ] = None
+    json: Json = False
+
+
+@takes(Choice)
+def catalogue(choice: Choice) -> None:
+    """Models, clusters, GPUs and planners that have names."""
+    if choice.kind is not None and choice.kind not in TABLES:
+        raise UnknownNameError("table", choice.kind, TABLES, source="hippo catalogue")
+    kinds = list(TABLES) if choice.kind is None else [choice.kind]
+    tables = {kind: TABLES[kind]() for kind in kinds}
+    if choice.json:
+        print_document(tables)
+    else:
+        for kind, rows in tables.items():
+            _show(kind, rows)
+
+
+def _models() -> Rows:
+    from hippo.problem.catalogue.models import MODELS
+
+    return [
+        {
+            "name": model.name,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters,
+            "blocks": model.num_blocks,
+            "hidden": model.hidden,
+            "max_seq": model.max_seq,
+            "source": model.source,
+        }
+        for model in MODELS.values()
+    ]
+
+
+def _clusters() -> Rows:
+    from hippo.problem.catalogue.clusters import CLUSTERS
+
+    return [
+        {
+            "name": cluster.name,
+            "domains": len(cluster.domains),
+            "gpus": cluster.gpus,
+            "gpu": cluster.gpu.name,
+            "links": len(cluster.links),
+            "source": cluster.source,
+        }
+        for cluster in CLUSTERS.values()
+    ]
+
+
+def _gpus() -> Rows:
+    from hippo.problem.catalogue.gpus import GPUS
+    from hippo.units import gb_from_bytes
+
+    return [
+        {
+            "name": gpu.name,
+            "bf16_tflops": gpu.peak_flops.get("bf16", gpu.peak_flops.get("fp16", 0.0)) / 1e12,
+            "memory_gb": gb_from_bytes(gpu.memory_bytes),
+            "usd_per_hour": gpu.price_usd_per_hour,
+            "source": gpu.source,
+        }
+        for gpu in GPUS.values()
+    ]
+
+
+def _planners() -> Rows:
+    from importlib import import_module
+
+    from hippo.registry import PLANNERS
+
+    rows: Rows = []
+    for name, place in PLANNERS.items():
+        about = (import_module(place.split(":")[0]).__doc__ or "").split("\n\n")[0]
+        rows.append({"name": name, "about": " ".join(about.split())})
+    return rows
+
+
+TABLES: Mapping[str, Callable[[], Rows]] = {
+    "models": _models,
+    "clusters": _clusters,
+    "gpus": _gpus,
+    "planners": _planners,
+}
+
+
+def _show(kind: str, rows: Sequence[Mapping[str, object]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD)
+    for key in rows[0]:
+        wraps = key in ("source", "about")
+        table.add_column(
+            key.replace("_", " "), justify="left" if wraps or key == "name" else "right", no_wrap=not wraps
+        )
+    for row in rows:
+        table.add_row(*(Text(_told(value)) for value in row.values()))
+    print_view(table)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

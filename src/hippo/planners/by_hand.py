@@ -1,0 +1,102 @@
+"""The plan that someone has in mind: one layout, given by its degrees, in one data centre of just enough nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hippo.errors import InputError
+from hippo.plan.plan import RECOMPUTE, SHARDING, Plan, ScheduleChoice
+from hippo.planners.cuts import even_cuts
+from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.recipe import Recipe
+from hippo.problem.cluster import Cluster
+from hippo.problem.cluster_yaml import cluster_from_document
+from hippo.problem.problem import Problem
+
+DOMAIN = "site"
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How wide a layout is, and the choices its stages share; names as in the plan file. All degrees are at least 1."""
+
+    tp: int = 1
+    dp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batch: int = 1
+    interleave: int = 1
+    schedule: str | None = None  # None: 1f1b, or interleaved where ``interleave`` is above 1
+    recompute: str = "none"
+    sharding: str = "none"
+    sequence_parallel: bool = True
+
+    def __post_init__(self) -> None:
+        for key in ("tp", "dp", "pp", "cp", "ep", "micro_batch", "interleave"):
+            value = getattr(self, key)
+            if not 1 <= value <= 1_000_000:
+                raise _refusal(key, "must be from 1 to 1000000", value, "give a positive whole number")
+        for key, known in (("recompute", RECOMPUTE), ("sharding", SHARDING)):
+            if getattr(self, key) not in known:
+                raise _refusal(key, "is unknown", getattr(self, key), f"use one of {', '.join(known)}")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the layout."""
+        return self.tp * self.cp * self.dp * self.pp
+
+
+def site(gpu: str, gpus: int, *, gpus_per_node: int = 8, inter_node_gbps: float | None = None) -> Cluster:
+    """One data centre of just enough nodes; the fabric is the GPU type's usual one unless ``inter_node_gbps`` is given."""
+    per_node = min(gpus_per_node, gpus)
+    domain: dict[str, object] = {"name": DOMAIN, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
+    if inter_node_gbps is not None:
+        domain["inter_node_gbps"] = inter_node_gbps
+    document = {"name": f"{gpus} x {gpu}", "gpu": gpu, "domains": [domain], "links": []}
+    return cluster_from_document(document, source="the options", name="site")
+
+
+def one_layout(problem: Problem, degrees: Degrees) -> Plan:
+    """The plan with these degrees over the first domain, blocks dealt evenly; ``InputError`` names the degree that is wrong."""
+    chunks = degrees.pp * degrees.interleave
+    blocks = problem.model.num_blocks
+    if chunks > max(blocks, 1):
+        remedy = f"give at most {max(blocks, 1)}"
+        raise _refusal(
+            "pp", f"times --interleave exceeds the {blocks} blocks of {problem.model.name}", degrees.pp, remedy
+        )
+    cuts = even_cuts(problem.model.num_layers, degrees.pp)
+    stages = tuple(
+        StageSketch(problem.cluster.domains[0].name, (start, stop), degrees.tp, degrees.dp, degrees.cp)
+        for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
+    )
+    pipelines = place(problem.cluster, [PipelineSketch(stages, _waves(problem, degrees))])
+    schedule = degrees.schedule or ("interleaved" if degrees.interleave > 1 else "1f1b")
+    recipe = Recipe(
+        micro_batch=degrees.micro_batch,
+        recompute=degrees.recompute,
+        sharding=degrees.sharding,
+        schedule=ScheduleChoice(schedule),
+        interleave=degrees.interleave,
+    )
+    plan = recipe.plan(problem, pipelines)
+    return replace(
+        plan,
+        sequence_parallel=degrees.sequence_parallel,
+        context_parallel=degrees.cp,
+        expert_parallel=degrees.ep,
+    )
+
+
+def _waves(problem: Problem, degrees: Degrees) -> int:
+    """Micro-batches per lane and step."""
+    batch, wave = problem.workload.global_batch, degrees.micro_batch * degrees.dp
+    if batch % wave:
+        remedy = f"give a multiple of {wave} (--micro-batch times --dp), for instance {max(batch // wave, 1) * wave}"
+        raise _refusal("global_batch", "is not dealt evenly among the data-parallel ranks", batch, remedy)
+    return batch // wave
+
+
+def _refusal(key: str, problem: str, value: object, remedy: str) -> InputError:
+    return InputError(problem, source=f"--{key.replace('_', '-')}", value=value, remedy=remedy)

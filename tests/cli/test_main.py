@@ -1,0 +1,131 @@
+"""The frame: help, version, usage errors, exit codes, broken streams."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hippo.cli import main
+from hippo.errors import InfeasibleError, InputError
+
+HIPPO = Path(sys.executable).parent / "hippo"
+NAMES = [command.__name__ for command in main.COMMANDS]
+
+
+def test_help_names_every_command(hippo):
+    answer = hippo("--help")
+    assert answer.code == 0
+    assert [name for name in NAMES if f"\n  {name} " not in answer.out] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_and_json(hippo, name):
+    answer = hippo(name, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.out
+
+
+def test_version(hippo):
+    answer = hippo("--version")
+    assert answer.code == 0
+    assert answer.out.startswith("hippo 0.")
+
+
+def test_unknown_command(refused):
+    assert "No such command 'plam'" in refused("plam")
+
+
+def test_unknown_option(refused):
+    assert "--modle" in refused("plan", "--modle", "llama-3-8b")
+
+
+def test_missing_option(refused):
+    assert "--cluster" in refused("plan", "--model", "llama-3-8b")
+
+
+def test_missing_argument(refused):
+    assert "PLAN" in refused("simulate")
+
+
+@pytest.mark.parametrize(("option", "value"), [("--global-batch", "many"), ("--time-limit", "soon"), ("--seed", "1.5")])
+def test_a_value_of_the_wrong_kind(refused, option, value):
+    message = refused("plan", "--model", "llama-3-8b", "--cluster", "toy", option, value)
+    assert option in message
+    assert value in message
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            InputError("is wrong", source="a.yaml", key="gpu", remedy="mend it"),
+            2,
+            "a.yaml: gpu: is wrong. To fix: mend it.",
+        ),
+        (InfeasibleError(["12 GB missing."]), 3, "infeasible: 12 GB missing."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device"), 2, "No space left on device"),
+    ],
+)
+def test_errors_become_exit_codes(hippo, monkeypatch, error, code, said):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(main, "app", fail)
+    monkeypatch.setattr(main, "_silence_stdout", lambda: None)
+    answer = hippo("plan")
+    assert answer.code == code
+    assert said in answer.err
+
+
+def process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HIPPO, *arguments], stdin=subprocess.DEVNULL, text=True, check=False, **options)
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = f"{HIPPO} catalogue --json | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by a device that only Linux has")
+def test_a_full_disk_behind_stdout():
+    with open("/dev/full", "w") as full:
+        done = process("catalogue", "--json", stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_interruption(tmp_path):
+    arguments = ["plan", "--model", "llama-3-70b", "--cluster", "twelve-cloud-regions", "--time-limit", "60"]
+    with subprocess.Popen([HIPPO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        assert "planning" in child.stderr.readline()  # after one second
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_fault_of_our_own_is_one_line():
+    script = "import hippo.cli.main as m; m.app = lambda *a, **k: 1 / 0; m.main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "HIPPO_TRACE": "1"},
+    )
+    assert "Traceback" in shown.stderr
