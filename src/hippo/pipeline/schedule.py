@@ -69,7 +69,9 @@ class Schedule:
         One chunk of a micro-batch counts ``1 / chunks``.
         """
         release = BACKWARD if self.fused else WEIGHT
-        return tuple(_peak_live(self.rank(rank)[:, 0], release) / self.shape.chunks for rank in range(self.shape.stages))
+        return tuple(
+            _peak_live(self.rank(rank)[:, 0], release) / self.shape.chunks for rank in range(self.shape.stages)
+        )
 
 
 def _peak_live(kinds: NDArray[np.int64], release: int) -> float:
@@ -78,9 +80,7 @@ def _peak_live(kinds: NDArray[np.int64], release: int) -> float:
     return float(np.max(taken - given, initial=0))
 
 
-def order(
-    name: str, *, stages: int, micro_batches: int, chunks: int = 1, live_limit: int | None = None
-) -> Schedule:
+def order(name: str, *, stages: int, micro_batches: int, chunks: int = 1, live_limit: int | None = None) -> Schedule:
     """The schedule of that name; equal arguments give the same object.
 
     Raises
@@ -122,7 +122,9 @@ def _check(name: str, shape: Shape) -> None:
         raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)
     if name in ("gpipe", "1f1b") and shape.chunks != 1:
         remedy = "use the schedule 'interleaved', or interleave 1"
-        raise InputError(f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy)
+        raise InputError(
+            f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy
+        )
 
 
 def rows(kinds: NDArray[np.int64], chunks: NDArray[np.int64], micro_batches: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.simulate.kernels import Network, Record, play as _play
+from hippo.simulate.kernels import Network, Record
+from hippo.simulate.kernels import play as _play
 from hippo.simulate.packed import Tables, pack
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline, timeline
@@ -60,5 +61,8 @@ def _new_record(tables: Tables) -> Record:
     ops, ranks = len(tables.order), len(tables.sync_s)
     messages = 2 * ops + len(tables.group_link)
     return Record(
-        np.full(ops + 2 * ranks, np.nan), np.full(ops + 2 * ranks, np.nan), np.full(messages, np.nan), np.full(messages, np.nan)
+        np.full(ops + 2 * ranks, np.nan),
+        np.full(ops + 2 * ranks, np.nan),
+        np.full(messages, np.nan),
+        np.full(messages, np.nan),
     )

@@ -21,7 +21,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.simulate.packed import Tables
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
@@ -128,18 +127,20 @@ def stretched(tables, network):  # type: ignore[no-untyped-def]
         for slot in range(duration.shape[1]):
             gather = tables.gather_bytes[kind, slot]
             if gather > 0.0:
-                duration[kind, slot] = max(duration[kind, slot], gather * seconds_per_byte + tables.gather_rounds * latency)
+                duration[kind, slot] = max(
+                    duration[kind, slot], gather * seconds_per_byte + tables.gather_rounds * latency
+                )
     return duration
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def wake(state, rank):  # type: ignore[no-untyped-def]
     """Put a rank on the stack of those that can go on."""
     state.ready[state.sizes[0]] = rank
     state.sizes[0] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Play every rank that can go on until each misses an input or is done."""
     while state.sizes[0] > 0:
@@ -147,7 +148,7 @@ def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
         advance(tables, network, record, state, state.ready[state.sizes[0]])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
     waves, slots, noisy = tables.waves, len(tables.first), len(network.op_factor) > 0
@@ -176,7 +177,7 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
         join_groups(tables, state, rank, now + tables.sync_s[rank])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def send(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
     dest, micro_batch = tables.dest[kind, slot], tables.order[op, 2]
@@ -186,7 +187,14 @@ def send(tables, network, record, state, op, kind, slot, now):  # type: ignore[n
         return
     if tables.link[kind, slot, 0] < 0:
         delay = tables.delay[kind, slot]
-        deliver(tables, state, op, kind, slot, now + (delay * network.message_factor[op] if len(network.message_factor) > 0 else delay))
+        deliver(
+            tables,
+            state,
+            op,
+            kind,
+            slot,
+            now + (delay * network.message_factor[op] if len(network.message_factor) > 0 else delay),
+        )
     elif tables.queued:
         heap_push(state, now, 2 * op)
     else:
@@ -194,7 +202,7 @@ def send(tables, network, record, state, op, kind, slot, now):  # type: ignore[n
         deliver(tables, state, op, kind, slot, cross(tables, network, record, state, op, kind, slot, start))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def deliver(tables, state, op, kind, slot, arrival):  # type: ignore[no-untyped-def]
     """The message of an operation has arrived: note it, and wake the receiver if it waits for it."""
     dest = tables.dest[kind, slot]
@@ -206,14 +214,17 @@ def deliver(tables, state, op, kind, slot, arrival):  # type: ignore[no-untyped-
         wake(state, rank)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def cross(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
     """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
     link, port = tables.link[kind, slot, 0], tables.port[kind, slot]
     num_bytes = tables.num_bytes[kind, slot]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
-    on_link, on_port = num_bytes / network.bandwidth[link], num_bytes / (tables.nic[kind, slot] * network.nic_scale[link])
+    on_link, on_port = (
+        num_bytes / network.bandwidth[link],
+        num_bytes / (tables.nic[kind, slot] * network.nic_scale[link]),
+    )
     start = max(now, state.link_free[link])
     state.link_free[link], state.port_free[port] = start + on_link, start + on_port
     arrival = start + max(on_link, on_port) + network.latency[link]
@@ -225,7 +236,7 @@ def cross(tables, network, record, state, op, kind, slot, now):  # type: ignore[
     return arrival
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def serve(tables, network, record, state, now, key):  # type: ignore[no-untyped-def]
     """Serve the request of a link that comes first."""
     if key >= 2 * len(tables.order):
@@ -246,7 +257,7 @@ def serve(tables, network, record, state, now, key):  # type: ignore[no-untyped-
         deliver(tables, state, op, kind, slot, arrival)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def second_hop(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
     """Cross the second link of a relay, whose first byte is there at ``now``; when the last byte has arrived."""
     link, num_bytes = tables.link[kind, slot, 1], tables.num_bytes[kind, slot]
@@ -260,7 +271,7 @@ def second_hop(tables, network, record, state, op, kind, slot, now):  # type: ig
     return arrival
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def join_groups(tables, state, rank, now):  # type: ignore[no-untyped-def]
     """A rank is ready to agree; a group with all its members asks for its links."""
     for entry in range(tables.rank_group_start[rank], tables.rank_group_start[rank + 1]):
@@ -274,7 +285,7 @@ def join_groups(tables, state, rank, now):  # type: ignore[no-untyped-def]
                 heap_push(state, start, 2 * len(tables.order) + link)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def serve_group(tables, network, record, state, now, index):  # type: ignore[no-untyped-def]
     """One link of a group's ring carries its share."""
     link, group, num_bytes = tables.group_link[index], tables.group_of_link[index], tables.group_bytes[index]
@@ -289,7 +300,7 @@ def serve_group(tables, network, record, state, now, index):  # type: ignore[no-
         record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """When the rank has agreed and updated its parameters; NaN when it never got its inputs."""
     if state.next_op[rank] < tables.order_start[rank + 1]:
@@ -306,7 +317,7 @@ def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def
     return end
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
     """Longest latency between neighbours on the ring of a group."""
     longest = 0.0
@@ -319,7 +330,7 @@ def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
     return longest
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     """Add a request; the smallest (time, key) is on top."""
     times, keys, at = state.heap_time, state.heap_key, state.sizes[1]
@@ -333,7 +344,7 @@ def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     times[at], keys[at] = time, key
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", _nrt=False)
 def heap_pop(state):  # type: ignore[no-untyped-def]
     """Take the first request: (time, key)."""
     times, keys = state.heap_time, state.heap_key
@@ -343,7 +354,9 @@ def heap_pop(state):  # type: ignore[no-untyped-def]
     while 2 * at + 1 < size:
         child = 2 * at + 1
         right = child + 1
-        if right < size and (times[right] < times[child] or (times[right] == times[child] and keys[right] < keys[child])):
+        if right < size and (
+            times[right] < times[child] or (times[right] == times[child] and keys[right] < keys[child])
+        ):
             child = right
         if times[child] > time or (times[child] == time and keys[child] > key):
             break

@@ -118,7 +118,9 @@ def _needs_queue(link: Ints, rank: Ints, groups: tuple[SyncGroup, ...]) -> bool:
     if bool((link[:, :, 1] >= 0).any()):
         return True
     used = link[:, :, 0] >= 0
-    pairs = {(int(e), int(g)) for e, g in zip(link[:, :, 0][used], np.broadcast_to(rank, used.shape)[used], strict=True)}
+    pairs = {
+        (int(e), int(g)) for e, g in zip(link[:, :, 0][used], np.broadcast_to(rank, used.shape)[used], strict=True)
+    }
     links = [e for e, _ in pairs]
     grouped = {e for group in groups for e in group.links}
     return len(set(links)) < len(links) or not grouped.isdisjoint(links)

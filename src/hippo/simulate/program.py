@@ -70,11 +70,17 @@ class Program:
     up_delay_s: NDArray[np.float64]  # (G, C)
     down_nic_bytes_per_s: NDArray[np.float64]  # (G, C) cap of the sending nodes together (inf: none)
     up_nic_bytes_per_s: NDArray[np.float64]  # (G, C)
-    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other, pipelines too
+    order: NDArray[
+        np.int64
+    ]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other, pipelines too
     order_start: NDArray[np.int64]  # (G + 1,) slice of ``order`` of each rank
     groups: tuple[SyncGroup, ...]
     link_bandwidth_bytes_per_s: NDArray[np.float64]  # (E,) base state; engines take another state as an argument
     link_latency_s: NDArray[np.float64]  # (E,)
-    extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step that are not played as messages (ZeRO-3 gathers over the WAN)
-    link_per_node: NDArray[np.bool_] | None = None  # (E,) True: only a per-node cap; another state scales the cap (None: no such link)
+    extra_link_bytes: NDArray[
+        np.float64
+    ]  # (E,) bytes per step that are not played as messages (ZeRO-3 gathers over the WAN)
+    link_per_node: NDArray[np.bool_] | None = (
+        None  # (E,) True: only a per-node cap; another state scales the cap (None: no such link)
+    )
     gather: Gather | None = None

@@ -50,7 +50,9 @@ def timeline(
     """
     rank, order = np.repeat(np.arange(len(program.rank_stage)), np.diff(program.order_start)), program.order
     ranks = np.arange(len(program.rank_stage)).repeat(2)
-    closing = np.stack([np.tile([SYNC, OPTIMIZER], len(program.rank_stage)), np.zeros_like(ranks), np.full_like(ranks, -1)], axis=1)
+    closing = np.stack(
+        [np.tile([SYNC, OPTIMIZER], len(program.rank_stage)), np.zeros_like(ranks), np.full_like(ranks, -1)], axis=1
+    )
     every = np.concatenate([order, closing])
     sent = _messages(program, rank, *messages)
     return Timeline(
@@ -97,7 +99,11 @@ def _messages(
     kind, chunk, micro_batch = (np.repeat(column, 2) for column in program.order.T)
     sender, hop = np.repeat(rank, 2), np.tile([0, 1], len(rank))
     up = np.minimum(kind, 1)
-    groups = [(link, group.ranks[0], size) for group in program.groups for link, size in zip(group.links, group.link_bytes, strict=True)]
+    groups = [
+        (link, group.ranks[0], size)
+        for group in program.groups
+        for link, size in zip(group.links, group.link_bytes, strict=True)
+    ]
     group_link, group_rank, group_bytes = (np.array([entry[column] for entry in groups]) for column in range(3))
     none = np.full(len(groups), -1)
     columns = {

@@ -1,0 +1,112 @@
+"""From a plan to its score: the step is played, then money, utilisation, memory and reward are read off.
+
+``utilization`` is the mean over the domains in use of ``U_k = T_k^compute / T_step``, where ``T_k^compute`` is the mean busy
+time (F, B and W, without waiting for parameters or inputs) of the domain's GPUs in use; ``utilization_all`` is the mean over all
+domains of the cluster, idle ones counted as 0 (design, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.kernels import peak_flops
+from hippo.cost.money import egress_usd, rent_usd_per_s
+from hippo.cost.stage import StageMemory
+from hippo.pipeline.schedule import order
+from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
+from hippo.score.reward import reward
+from hippo.score.score import Score
+from hippo.simulate.layouts import cost_model, layout
+from hippo.simulate.timeline import Timeline
+from hippo.units import gb_from_bytes
+
+
+def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, baseline: Score | None = None) -> Score:
+    """The score of a plan; played by ``fast`` in the base state of the links unless a timeline is given.
+
+    With a ``baseline`` the reward and its parts are filled in (``hippo.score.reward``).
+    """
+    step_time_s, busy_s, link_bytes = _played(problem, plan, timeline)
+    per_domain = domain_utilization(problem, plan, busy_s, step_time_s)
+    egress = sum(
+        egress_usd(sent, link.price_usd_per_gb) for sent, link in zip(link_bytes, problem.cluster.links, strict=True)
+    )
+    rent = rent_usd_per_s(problem.cluster.gpu, plan.gpus) * step_time_s
+    tokens = plan.global_batch * problem.workload.seq
+    peak = plan.gpus * peak_flops(problem.cluster.gpu, plan.precision)
+    score = Score(
+        step_time_s=step_time_s,
+        utilization=float(np.mean([per_domain[name] for name in plan.domains])),
+        utilization_all=float(np.mean(list(per_domain.values()))),
+        cross_domain_gb_per_step=gb_from_bytes(float(np.sum(link_bytes))),
+        egress_usd_per_step=float(egress),
+        usd_per_step=float(rent + egress),
+        tokens_per_s=tokens / step_time_s,
+        mfu=flops_per_step(problem, plan) / (step_time_s * peak),
+        peak_memory_gb=gb_from_bytes(max(stage.peak_bytes for stage in memory(problem, plan))),
+        reward=0.0,
+    )
+    return score if baseline is None else replace(score, **reward(score, baseline, problem.objective))
+
+
+def memory(problem: Problem, plan: Plan) -> tuple[StageMemory, ...]:
+    """Memory of the fullest rank of every stage, pipeline after pipeline, with the micro-batches its schedule keeps live."""
+    cost, found = cost_model(problem), []
+    for pipeline in plan.pipelines:
+        schedule = order(
+            plan.schedule.name,
+            stages=len(pipeline.stages),
+            micro_batches=pipeline.num_micro_batches,
+            chunks=plan.interleave,
+            live_limit=plan.schedule.live_limit,
+        )
+        for stage, live in zip(pipeline.stages, schedule.peak_live, strict=True):
+            found.append(cost.memory(stage.domain, *stage.layers, layout(plan, pipeline, stage), live=live))
+    return tuple(found)
+
+
+def fits(problem: Problem, plan: Plan) -> bool:
+    """Whether every stage fits the memory a plan may use of one GPU."""
+    usable = cost_model(problem).usable_memory_bytes()
+    return all(stage.peak_bytes <= usable for stage in memory(problem, plan))
+
+
+def flops_per_step(problem: Problem, plan: Plan) -> float:
+    """Model FLOPs of one step over all GPUs, recomputation not counted."""
+    cost, total = cost_model(problem), 0.0
+    for pipeline in plan.pipelines:
+        for stage in pipeline.stages:
+            each = cost.stage(stage.domain, *stage.layers, layout(plan, pipeline, stage)).flops
+            total += each * stage.dp * pipeline.num_micro_batches
+    return total
+
+
+def domain_utilization(
+    problem: Problem, plan: Plan, busy_s: NDArray[np.float64], step_time_s: float
+) -> dict[str, float]:
+    """``U_k`` of every domain of the cluster, 0 for those not in use; ``busy_s`` (G,) in pipeline order."""
+    stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
+    seconds = dict.fromkeys(problem.cluster.domain_index, 0.0)
+    gpus = dict.fromkeys(problem.cluster.domain_index, 0)
+    for stage, busy in zip(stages, busy_s, strict=True):
+        seconds[stage.domain] += float(busy) * len(stage.devices)
+        gpus[stage.domain] += len(stage.devices)
+    return {name: seconds[name] / (gpus[name] * step_time_s) if gpus[name] else 0.0 for name in seconds}
+
+
+def _played(
+    problem: Problem, plan: Plan, timeline: Timeline | None
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Step time, busy seconds per rank and bytes per link."""
+    if timeline is not None:
+        return timeline.step_time_s, timeline.rank_busy_s, timeline.link_bytes
+    from hippo.simulate import fast
+    from hippo.simulate.lower import lower
+    from hippo.simulate.timeline import busy_s, link_bytes
+
+    program = lower(problem, plan)
+    return fast.step_time(program), busy_s(program), link_bytes(program)

@@ -1,0 +1,97 @@
+"""How the cost floor is asked about a plan: the layout of each stage, and one cost model per problem."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import lru_cache
+
+from hippo.cost.cost_model import CostModel
+from hippo.cost.stage import Layout
+from hippo.errors import InputError
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.problem import Problem
+
+_KEPT = 8
+_MODELS: OrderedDict[int, tuple[Problem, CostModel]] = OrderedDict()
+
+
+def cost_model(problem: Problem) -> CostModel:
+    """The cost model of a problem, with its caches; the same object for the same problem."""
+    found = _MODELS.get(id(problem))
+    if found is None or found[0] is not problem:
+        found = _MODELS[id(problem)] = (problem, CostModel(problem))
+        while len(_MODELS) > _KEPT:
+            _MODELS.popitem(last=False)
+    return found[1]
+
+
+def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
+    """The layout of one stage of a plan.
+
+    Raises ``InputError`` when the lanes of the stage cannot share a wave evenly.
+    """
+    wave = plan.micro_batch * pipeline.stages[0].dp
+    if wave % stage.dp:
+        remedy = f"give the stage a dp that divides {wave}, the sequences of one wave"
+        raise InputError(
+            "a wave does not split over the lanes of the stage", key="stages.dp", value=stage.dp, remedy=remedy
+        )
+    return Layout(
+        tp=stage.tp,
+        dp=stage.dp,
+        micro_batch=wave // stage.dp,
+        cp=plan.context_parallel,
+        ep=plan.expert_parallel,
+        recompute=plan.recompute,
+        sharding=plan.sharding,
+        sequence_parallel=plan.sequence_parallel,
+        interleave=plan.interleave,
+        precision=plan.precision,
+        num_stages=len(pipeline.stages),
+        replicas=replicas(plan, pipeline),
+    )
+
+
+def replicas(plan: Plan, pipeline: Pipeline) -> int:
+    """Data-parallel lanes that hold the same state: of all pipelines, or of one where they only average now and then."""
+    if plan.sync.method == "local_sgd":
+        return pipeline.stages[0].dp
+    return sum(each.stages[0].dp for each in plan.pipelines)
+
+
+def chunk_layers(pipeline: Pipeline, chunks: int) -> list[list[tuple[int, int]]]:
+    """Layers [start, stop) of chunk c of stage s at ``[s][c]``: dealt round robin, the stage's count kept.
+
+    Where a stage's count does not divide by the chunks, its first chunks hold one layer more (its last ones on the last stage).
+    """
+    if chunks == 1:
+        return [[stage.layers] for stage in pipeline.stages]
+    last = len(pipeline.stages) - 1
+    sizes = [_split(stage.num_layers, chunks, late=index == last) for index, stage in enumerate(pipeline.stages)]
+    ranges: list[list[tuple[int, int]]] = [[] for _ in pipeline.stages]
+    start = 0
+    for chunk in range(chunks):
+        for stage, parts in enumerate(sizes):
+            ranges[stage].append((start, start + parts[chunk]))
+            start += parts[chunk]
+    return ranges
+
+
+def _split(total: int, parts: int, *, late: bool) -> list[int]:
+    small, more = divmod(total, parts)
+    sizes = [small + 1] * more + [small] * (parts - more)
+    return sizes[::-1] if late else sizes
+
+
+@lru_cache(maxsize=4096)
+def nodes(devices: tuple[str, ...]) -> frozenset[str]:
+    """Nodes (``domain/node``) on which the devices sit."""
+    return frozenset(device.rsplit("/", 1)[0] for device in devices)
+
+
+@lru_cache(maxsize=4096)
+def lanes_face(sender: tuple[str, ...], receiver: tuple[str, ...], lanes: int) -> bool:
+    """Whether every lane of two stages with ``lanes`` lanes each starts on the same node in both."""
+    step, other = len(sender) // lanes, len(receiver) // lanes
+    pairs = ((sender[lane * step], receiver[lane * other]) for lane in range(lanes))
+    return all(one.rsplit("/", 1)[0] == two.rsplit("/", 1)[0] for one, two in pairs)

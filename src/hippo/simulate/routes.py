@@ -1,0 +1,90 @@
+"""Which links a pair of domains uses, how fast a stage can send, how much compression saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.plan.plan import Plan
+from hippo.problem.cluster import Cluster
+
+COMPRESSED_BITS: Mapping[str, float] = MappingProxyType({"none": 0.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0})
+"""Bits per value of each kind of compression (0: as it is). The few bytes of scales are left out."""
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Routes between the domains of a cluster under a plan's relays and compression."""
+
+    cluster: Cluster
+    relays: Mapping[tuple[str, str], str]
+    kinds: Mapping[tuple[str, str], str]
+
+    @classmethod
+    def of(cls, cluster: Cluster, plan: Plan) -> Routes:
+        """The routes of a plan."""
+        relays = {(relay.source, relay.destination): relay.via for relay in plan.relays}
+        return cls(cluster, relays, {(each.source, each.destination): each.kind for each in plan.compression})
+
+    def links(self, source: str, destination: str) -> tuple[int, ...]:
+        """Indices of the links from source to destination: one, or two through the plan's relay.
+
+        Raises ``InputError`` when the pair has neither.
+        """
+        found = self.find(source, destination)
+        if found is None:
+            raise InputError(
+                f"the plan sends from '{source}' to '{destination}', but no link joins them",
+                source=self.cluster.source or None,
+                key="links",
+                remedy=f"add a link from '{source}' to '{destination}', or a relay through a domain that both reach",
+            )
+        return found
+
+    def find(self, source: str, destination: str) -> tuple[int, ...] | None:
+        """The same; None when the pair exchanges nothing."""
+        via = self.relays.get((source, destination))
+        hops = ((source, destination),) if via is None else ((source, via), (via, destination))
+        indices = tuple(self.cluster.link_index.get(hop, -1) for hop in hops)
+        return None if -1 in indices else indices
+
+    def nic_bytes_per_s(self, link: int, sending_nodes: int) -> float:
+        """Bytes/s that ``sending_nodes`` nodes may send into the link together (inf: no cap per node)."""
+        cap = self.cluster.links[link].per_node_bytes_per_s
+        return np.inf if cap is None else cap * sending_nodes
+
+    def compressed(self, source: str, destination: str, precision: str) -> float:
+        """Share of the bytes of an activation that is sent, in (0, 1]."""
+        kind = self.kinds.get((source, destination), "none")
+        if kind not in COMPRESSED_BITS:
+            raise UnknownNameError("compression", kind, COMPRESSED_BITS, key="compression.kind")
+        bits = COMPRESSED_BITS[kind]
+        return min(1.0, bits / (32.0 if precision == "fp32" else 16.0)) if bits else 1.0
+
+
+def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
+    """Bytes/s of every link, (E,); a link with a cap per node only carries what all nodes of its source send together."""
+    return np.array(
+        [
+            link.rate_bytes_per_s(cluster.domain(link.source).nodes)
+            if link.bandwidth_bytes_per_s is None
+            else link.bandwidth_bytes_per_s
+            for link in cluster.links
+        ],
+        dtype=np.float64,
+    )
+
+
+def base_latency(cluster: Cluster) -> NDArray[np.float64]:
+    """One-way seconds of every link, (E,)."""
+    return np.array([link.latency_s for link in cluster.links], dtype=np.float64)
+
+
+def per_node_only(cluster: Cluster) -> NDArray[np.bool_]:
+    """Links that have a cap per node and no bandwidth of their own, (E,)."""
+    return np.array([link.bandwidth_bytes_per_s is None for link in cluster.links], dtype=np.bool_)
