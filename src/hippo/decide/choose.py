@@ -43,18 +43,38 @@ class Panel:
     local_sgd: Planner | None = None
 
 
-def decide(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
-    """The best plan that the panel finds, with reasons.
+def decide(
+    problem: Problem,
+    planners: Sequence[Planner],
+    stop: Stop,
+    *,
+    baseline: Sequence[Planner] = (),
+    local_sgd: Planner | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Decision:
+    """The best plan that the planners find, with reasons.
 
     Planners run in order while time is left; once one has proven its plan within ``stop.gap``, those after it are not
     asked. The time limit stops the planners, not the explanation. Infeasible is an answer: ``status`` says so, and the
-    reasons say what is missing.
+    reasons say what is missing. ``baseline`` and ``local_sgd``: see ``Panel``.
     """
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd)
     return with_reasons(choose(problem, panel, stop, seed=seed, progress=progress), panel, stop, seed=seed)
 
 
-def compare(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
+def compare(
+    problem: Problem,
+    planners: Sequence[Planner],
+    stop: Stop,
+    *,
+    baseline: Sequence[Planner] = (),
+    local_sgd: Planner | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd)
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]

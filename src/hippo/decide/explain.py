@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hippo.cost.cost_model import CostModel
 from hippo.decide.alternatives import LocalSgd, Rejected
 from hippo.decide.decision import Baseline
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivities
@@ -18,6 +17,7 @@ from hippo.planners.base import Proposal
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
 from hippo.score.score import Score
+from hippo.simulate.layouts import cost_model
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def memory_headroom(problem: Problem, plan: Plan) -> MemoryHeadroom:
     p, s, stage = stages[fullest]
     of = f" of pipeline {p + 1}" if len(plan.pipelines) > 1 else ""
     name = f"stage {s + 1}{of} in {stage.domain}"
-    return MemoryHeadroom(name, peaks, CostModel(problem).usable_memory_bytes())
+    return MemoryHeadroom(name, peaks, cost_model(problem).usable_memory_bytes())
 
 
 def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[Reason]:

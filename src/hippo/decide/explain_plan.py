@@ -13,7 +13,7 @@ from hippo.decide.reasons import Reason
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
-from hippo.planners.base import Progress, Status, Stop
+from hippo.planners.base import Planner, Progress, Status, Stop
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
@@ -24,13 +24,14 @@ NAME = "the plan given"
 def explain_plan(
     problem: Problem,
     plan: Plan,
-    panel: Panel,
+    planners: Sequence[Planner],
     stop: Stop,
     *,
+    baseline: Sequence[Planner] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
-    """Reasons for ``plan``, and how it compares with the best that the panel finds within ``stop``.
+    """Reasons for ``plan``, and how it compares with the best that the planners find within ``stop``.
 
     A plan that breaks a rule is not played: its violations are the reasons, and ``status`` is infeasible. A plan that
     only needs too much memory is played all the same, as if it fitted, and says how much is missing.
@@ -38,6 +39,7 @@ def explain_plan(
     broken = check(problem, plan)
     if broken:
         return Decision(problem, Status.INFEASIBLE, NAME, plan, reasons=_violations(broken))
+    panel = Panel(tuple(planners), tuple(baseline))
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
     score = evaluate(problem, plan, baseline=against)

@@ -219,7 +219,7 @@ class RewardParts(Reason):
         faster = f"takes {percent(abs(self.r_eff))} {'less' if self.r_eff >= 0 else 'more'} time"
         egress = f"pays {number(self.r_cost)} times its egress"
         if self.baseline_egress_usd_per_step <= 0:
-            egress = "has no egress bill of the baseline to compare with"
+            egress = f"pays {number(self.r_cost)} times its whole price for egress, as it has none itself"
         pairs = ((self.w_eff, self.r_eff), (self.w_util, self.r_util), (self.w_cost, self.r_cost))
         eff, util, cost = (f"{number(weight)} x {part:.3f}" for weight, part in pairs)
         return (

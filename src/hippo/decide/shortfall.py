@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from hippo.cost.cost_model import CostModel
 from hippo.decide.alternatives import MissingMemory, NearestChange
 from hippo.decide.play import crossing
 from hippo.decide.reasons import Reason
@@ -18,6 +17,7 @@ from hippo.plan.check import check
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate, fits
+from hippo.simulate.layouts import cost_model
 
 MOST_MEMORY = 64.0  # times today's memory: beyond that, memory is not what is missing
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
@@ -71,7 +71,7 @@ def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
     step_time_s = probe.step_time_s(changed)
     if step_time_s is None:  # out of time: what was found may not be near the least
         return
-    usable, needed = (CostModel(one).usable_memory_bytes() for one in (problem, changed))
+    usable, needed = (cost_model(one).usable_memory_bytes() for one in (problem, changed))
     yield MissingMemory(problem.model.name, usable, needed)
     more, today = gb(changed.cluster.gpu.memory_bytes), gb(problem.cluster.gpu.memory_bytes)
     yield NearestChange(f"with {more} of memory per GPU instead of {today}", step_time_s)
