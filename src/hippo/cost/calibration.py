@@ -17,7 +17,8 @@ class Generation:
     multiprocessors: int  # streaming multiprocessors (data sheet); tiles are dealt to them in waves
     gemm_efficiency: float  # share of the dense peak that a large 16-bit matrix product reaches, 0.5..0.95
     low_precision: float  # the same for 8 and 4 bit, against gemm_efficiency, 0.6..1.1
-    attention_efficiency: float  # share of the dense peak of the fused attention kernel, 0.15..0.75
+    attention_efficiency: float  # share of the 16-bit peak of a fused attention kernel tuned for it, 0.2..0.75
+    flash2_efficiency: float  # the same of FlashAttention-2, written for Ampere, 0.1..0.6
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,18 @@ class Calibration:
     generations: Mapping[str, Generation] = field(
         default_factory=lambda: MappingProxyType(
             {
-                "volta": Generation(80, 0.75, 1.0, 0.4),
-                "ampere": Generation(108, 0.82, 1.0, 0.4),
-                "hopper": Generation(132, 0.70, 0.85, 0.35),
-                "blackwell": Generation(148, 0.75, 0.85, 0.35),
+                "volta": Generation(80, 0.75, 1.0, 0.3, 0.3),
+                "ampere": Generation(108, 0.84, 1.0, 0.333, 0.333),
+                "hopper": Generation(132, 0.72, 1.0, 0.45, 0.2),
+                "blackwell": Generation(148, 0.62, 0.9, 0.45, 0.15),
+                "blackwell-ultra": Generation(148, 0.72, 0.9, 0.6, 0.15),
             }
         )
     )
     k_half: float = 150.0  # inner dimension at which a product reaches half of its best rate, 32..1024
     misaligned: float = 0.3  # rate of products whose inner dimension is no multiple of 8, 0.1..1
     hbm_efficiency: float = 0.8  # share of the HBM bandwidth that elementwise kernels reach, 0.5..0.95
+    cast_bytes: float = 4.0  # HBM bytes per value cast to 8 or 4 bit, with its transposed copy, 3..12
     launch_s: float = 20e-6  # seconds the CPU needs to launch one kernel, 2e-6..6e-5
     bus_efficiency_intra: float = 0.75  # share of NVLink that collectives reach, 0.4..0.95
     bus_efficiency_inter: float = 0.5  # share of the node's network that collectives reach, 0.2..0.95

@@ -78,7 +78,7 @@ class CostModel:
         """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
         layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
-        flash = self.problem.workload.software.fused_attention
+        flash = self.problem.workload.software.attention != "unfused"
         activation = sum(activation_bytes(layer, layout, seq, flash=flash) for layer in layers)
         return StageMemory(
             weights_bytes=weights,
@@ -149,12 +149,12 @@ class CostModel:
         optimizer_s = self._kernels(layout.precision).memory_s(moved)
         if layout.sharding in ("full", "hybrid"):
             return 0.0, optimizer_s
-        exposed = calibration.exposed_dp if self.problem.workload.software.overlap else 1.0
+        exposed = calibration.exposed_dp if self.problem.workload.software.overlap_dp else 1.0
         reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
         if layout.sharding == "none":
             return reduce_s, optimizer_s
         gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        if self.problem.workload.software.overlap:
+        if self.problem.workload.software.overlap_dp:
             reduce_s /= 2  # a reduce-scatter suffices
         return reduce_s, optimizer_s + gather * exposed
 

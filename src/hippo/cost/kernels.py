@@ -69,16 +69,17 @@ class Kernels:
         """Seconds to cast ``elements`` 16-bit values to 8 or 4 bit, with the transposed copy; 0 at 16 bit and wider."""
         if self.precision in ("fp32", "fp16", "bf16"):
             return 0.0
-        return self.memory_s(4.0 * elements)
+        return self.memory_s(self.calibration.cast_bytes * elements)
 
     def memory_s(self, num_bytes: float) -> float:
         """Seconds to move ``num_bytes`` through HBM."""
         return num_bytes / (self.gpu.hbm_bytes_per_s * self.calibration.hbm_efficiency)
 
-    def fused_attention_s(self, flops: float, *, backward: bool = False) -> float:
-        """Seconds of a fused attention kernel on ``flops`` FLOP of the causal core (its backward passes 2.5 times as many)."""
-        rate = peak_flops(self.gpu, self.wide) * self.generation.attention_efficiency
-        return flops * (2.5 if backward else 1.0) / rate
+    def fused_attention_s(self, flops: float, tuned: bool) -> float:
+        """Seconds of a fused attention kernel on ``flops`` FLOP of the causal core (backward passes 2.5 times forward's)."""
+        generation = self.generation
+        share = generation.attention_efficiency if tuned else generation.flash2_efficiency
+        return flops / (peak_flops(self.gpu, self.wide) * share)
 
     def unfused_attention_s(self, heads: float, rows: float, columns: float, dim: float) -> float:
         """Seconds of the unfused core, forward: two batched products over the full square, softmax, dropout."""

@@ -45,6 +45,11 @@ class Setting:
     gradient_bytes: float = 2.0
 
     @property
+    def unfused(self) -> bool:
+        """Whether the attention core runs as single kernels that store the square of scores."""
+        return self.software.attention == "unfused"
+
+    @property
     def tokens(self) -> float:
         """Tokens T of one micro-batch on one rank."""
         return self.layout.micro_batch * self.seq / self.layout.cp
@@ -177,12 +182,12 @@ def core_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
     att, kernels, layout = layer.attention, setting.kernels, setting.layout
     if att is None:
         return 0.0, 0.0
-    if not setting.software.fused_attention:
+    if setting.unfused:
         heads = layout.micro_batch * att.heads / layout.tp
         forward = kernels.unfused_attention_s(heads, setting.seq / layout.cp, setting.seq, att.head_dim)
         return forward, 2 * forward
-    flops = attention_flops(layer, setting)
-    forward, backward = kernels.fused_attention_s(flops), kernels.fused_attention_s(flops, backward=True)
+    flops, tuned = attention_flops(layer, setting), setting.software.attention == "tuned"
+    forward, backward = kernels.fused_attention_s(flops, tuned), kernels.fused_attention_s(2.5 * flops, tuned)
     if layout.cp == 1:
         return forward, backward
     # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
@@ -225,7 +230,7 @@ def _recomputed_s(layer: Layer, setting: Setting, forward: float, core: float, e
     if setting.layout.recompute == "full":
         return forward
     # Selective: the unfused core (Korthikanti et al., section 4.1.1); the fused kernel repeats itself already.
-    return 0.0 if setting.software.fused_attention else core
+    return core if setting.unfused else 0.0
 
 
 def tensor_communication_s(layer: Layer, setting: Setting) -> float:
@@ -233,7 +238,7 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
-    exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap else 1.0
+    exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
     total = times * all_reduce_s(num_bytes, Group(layout.tp), fabric, calibration) * exposed
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is not None and layout.ep > 1:

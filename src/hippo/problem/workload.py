@@ -9,11 +9,10 @@ from dataclasses import dataclass
 class Software:
     """What the training software does for speed; the default is today's Megatron-LM with Transformer Engine."""
 
-    fused_attention: bool = True  # FlashAttention-style kernel; False: the core of Megatron-LM before 2023
-    fused_elementwise: bool = (
-        True  # fused norms, activations, optimizer (Transformer Engine, torch.compile); False: eager
-    )
-    overlap: bool = True  # gradient and tensor-parallel collectives run beside computation
+    attention: str = "tuned"  # unfused; flash2 (FlashAttention-2 on any GPU); tuned (cuDNN, FlashAttention-3)
+    fused_elementwise: bool = True  # fused norms, activations, optimizer (Transformer Engine, torch.compile); False: eager
+    overlap_dp: bool = True  # gradient reduction and parameter gathers run beside computation
+    overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
 
 
 @dataclass(frozen=True)

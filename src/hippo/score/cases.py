@@ -235,19 +235,28 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
     """What the row's software does, from what the row states.
 
     Megatron-LM and DeepSpeed on Volta and Ampere (published before 2023) had neither fused attention nor overlap.
-    PyTorch's FSDP has both, and eager elementwise kernels unless torch.compile is named.
+    PyTorch's FSDP has FlashAttention-2 and overlaps gathers, but not tensor-parallel collectives unless "async TP" is
+    named, and runs eager elementwise kernels unless torch.compile is named.
     """
-    fsdp = sharding.startswith("fsdp")
-    modern = device.family not in ("volta", "ampere") or fsdp
-    eager = fsdp and "Megatron" not in text and ("torch.compile" not in text or "no torch.compile" in text)
-    return Software(fused_attention=modern, fused_elementwise=not eager, overlap=modern)
+    torch = sharding.startswith("fsdp") and "Megatron" not in text
+    modern = device.family not in ("volta", "ampere")
+    eager = torch and ("torch.compile" not in text or "no torch.compile" in text)
+    attention = "flash2" if torch else "tuned" if modern else "unfused"
+    overlap_tp = "async TP" in text if torch else modern
+    return Software(attention, fused_elementwise=not eager, overlap_dp=modern or torch, overlap_tp=overlap_tp)
+
+
+# NCCL reaches 40.5 of the 100 Gbit/s of an OmniPath link (all-reduce between A100 nodes of Jean Zay, bigscience
+# repository, experiments/bandwidth/all_reduce_bench-a100-n4.txt: busbw 40.5 Gbit/s); there is no GPUDirect RDMA.
+OMNIPATH_SHARE = 0.405
 
 
 def _node_link(text: str) -> float | None:
     """Bytes/s of one node, one direction, where the text states its links: "4 OmniPath 100Gb", "inter-node 800 Gb/s"."""
-    several = re.search(r"(\d+) (?:OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
+    several = re.search(r"(\d+) (OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
     if several:
-        return float(several.group(1)) * float(several.group(2)) * 1e9 / 8
+        share = OMNIPATH_SHARE if several.group(2) == "OmniPath" else 1.0
+        return float(several.group(1)) * float(several.group(3)) * share * 1e9 / 8
     single = re.search(r"inter-node (\d+) ?Gb", text)
     return float(single.group(1)) * 1e9 / 8 if single else None
 

@@ -43,6 +43,8 @@ def _gpu(
 
 _A100 = {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5}
 _H100 = {"bf16": 989.0, "fp16": 989.0, "fp8": 1979.0, "tf32": 494.0, "fp32": 67.0}
+# 500 W: between the PCIe card (756 TFLOP/s at 350 W) and the SXM module (989 TFLOP/s at 700 W), by power.
+_H100_500W = {"bf16": 856.0, "fp16": 856.0, "fp8": 1712.0, "tf32": 428.0, "fp32": 58.0}
 _B200 = {"bf16": 2250.0, "fp16": 2250.0, "fp8": 4500.0, "nvfp4": 9000.0, "tf32": 1100.0, "fp32": 75.0}
 _GB200 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 9800.0, "tf32": 1225.0, "fp32": 80.0}
 _GB300 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 14700.0, "tf32": 1225.0, "fp32": 80.0}
@@ -56,7 +58,7 @@ _ALL = (
          usd=1.80, source="[facts]"),
     _gpu("H100-SXM-80GB", "hopper", tflops=_H100, memory_gb=80, hbm_gb_per_s=3350, nvlink_gb_per_s=450, node_gbps=3200,
          usd=3.00, source="[facts]"),
-    _gpu("H100-96GB-HBM2e", "hopper", tflops=_H100, memory_gb=96, hbm_gb_per_s=2400, nvlink_gb_per_s=450, node_gbps=3200,
+    _gpu("H100-96GB-HBM2e", "hopper", tflops=_H100_500W, memory_gb=96, hbm_gb_per_s=2400, nvlink_gb_per_s=450, node_gbps=3200,
          usd=3.00, source="[facts] Grand Teton, 500 W; peak below 989 is not stated"),
     _gpu("H200-SXM-141GB", "hopper", tflops=_H100, memory_gb=141, hbm_gb_per_s=4800, nvlink_gb_per_s=450, node_gbps=3200,
          usd=3.75, source="[facts]"),
@@ -68,9 +70,9 @@ _ALL = (
          usd=5.00, source="[facts]"),
     _gpu("GB200", "blackwell", tflops=_GB200, memory_gb=186, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=1600,
          usd=6.00, source="[facts]", nvlink_domain=72),
-    _gpu("B300", "blackwell", tflops=_GB300, memory_gb=270, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=6400,
+    _gpu("B300", "blackwell-ultra", tflops=_GB300, memory_gb=270, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=6400,
          usd=6.50, source="NVIDIA DGX B300"),
-    _gpu("GB300", "blackwell", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=3200,
+    _gpu("GB300", "blackwell-ultra", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=3200,
          usd=7.00, source="NVIDIA GB300 NVL72", nvlink_domain=72),
 )  # fmt: skip
 
