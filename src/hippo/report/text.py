@@ -96,7 +96,7 @@ def headline_figures(problem: Problem, plan: Plan, score: Score) -> tuple[tuple[
     all_domains = len(plan.domains) == len(problem.cluster.domains)
     spread = "all domains in use" if all_domains else f"{percent(score.utilization_all)} over all domains"
     return (
-        ("step time", seconds(score.step_time_s), f"{number(problem.workload.tokens_per_step)} tokens a step"),
+        ("step time", seconds(score.step_time_s), f"{short_count(problem.workload.tokens_per_step)} tokens a step"),
         ("tokens/s", number(score.tokens_per_s), gpus),
         ("MFU", percent(score.mfu), "of the GPUs' peak"),
         ("domains busy", percent(score.utilization), spread),
@@ -124,8 +124,20 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None) -> str:
 
 
 def usd(amount: float) -> str:
-    """US dollars; small amounts keep three digits."""
-    return "$0" if amount == 0 else f"${number(amount)}"
+    """US dollars: ``$1,234``, ``$13.10``, ``$0.02``, ``$0.0032``; below a cent three significant digits."""
+    if amount == 0:
+        return "$0"
+    if abs(amount) < 0.1:
+        return f"${number(amount).rstrip('0')}"
+    return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
+
+
+def short_count(quantity: float) -> str:
+    """A large number in thousands, millions, billions or trillions: ``70.6 B``."""
+    for least, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if quantity >= least:
+            return f"{number(quantity / least)} {letter}"
+    return number(quantity)
 
 
 def cpu_seconds(value: float) -> str:

@@ -1,0 +1,163 @@
+"""The one-file report: opens offline, names nothing outside itself, and escapes everything a user wrote.
+
+Templates hold all markup (autoescaped), panels all figures; this file joins them. Scripts are allowed by their hash
+only (Content-Security-Policy), so that even an escaping mistake would run nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from importlib.resources import files
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from hippo.decide.wording import gbps, number, percent, seconds
+from hippo.report import leads
+from hippo.report.panels import front as fronts
+from hippo.report.panels import network as networks
+from hippo.report.panels.cuts import strips
+from hippo.report.panels.memory import PARTS, memory_chart
+from hippo.report.panels.planners import entries
+from hippo.report.panels.reasons import reason_groups, waterfall
+from hippo.report.panels.timeline import KINDS, pack, rank_shares
+from hippo.report.panels.traffic import traffic
+from hippo.report.story import Story
+from hippo.report.text import (
+    NOTHING,
+    cpu_seconds,
+    gap_sentence,
+    gap_text,
+    headline_figures,
+    micro_batches,
+    pipeline_lines,
+    question_line,
+    settings,
+    usd,
+)
+
+MOST_REASONS = 4
+"""Reasons of one kind shown at once; the rest unfolds."""
+
+DOMAIN_COLOURS = 9
+
+
+def report(story: Story) -> str:
+    """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
+    page = _environment(story).get_template("report.html.j2")
+    return page.render(**_frame(), **_headline(story), **_panels(story))
+
+
+def inline_json(document: object) -> Markup:
+    """JSON that may stand inside ``<script type="application/json">`` whatever strings it holds."""
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+# ------------------------------------------------------------------------------------------------------- templates
+@cache
+def template_text(name: str) -> str:
+    """A file of the package's ``templates`` folder."""
+    return files("hippo.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
+
+
+def _environment(story: Story) -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(template_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    index = story.problem.cluster.domain_index
+    environment.filters |= {
+        "seconds": seconds,
+        "percent": percent,
+        "number": number,
+        "gbps": gbps,
+        "usd": usd,
+        "gap": gap_text,
+        "cpu_seconds": cpu_seconds,
+        "micro_batches": micro_batches,
+        "capitalised": lambda text: text[:1].upper() + text[1:],
+        "domain_colour": lambda name: f"--d{index[name] % DOMAIN_COLOURS}",
+    }
+    return environment
+
+
+def _frame() -> dict[str, object]:
+    """Style, scripts and the policy that allows just these scripts."""
+    page_js, timeline_js = template_text("page.js"), template_text("timeline.js")
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in (page_js, timeline_js))
+    return {
+        "css": Markup(template_text("report.css")),
+        "page_js": Markup(page_js),
+        "timeline_js": Markup(timeline_js),
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data:",
+        "version": _version(),
+        "nothing": NOTHING,
+    }
+
+
+def _digest(script: str) -> str:
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+def _version() -> str:
+    try:
+        return installed_version("hippo")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+# ---------------------------------------------------------------------------------------------------------- content
+def _headline(story: Story) -> dict[str, object]:
+    return {
+        "story": story,
+        "question": question_line(story.problem),
+        "figures": headline_figures(story.problem, story.plan, story.score),
+        "verdict": gap_sentence(story.gap, story.lower_bound_s),
+        "lines": pipeline_lines(story.plan),
+        "settings": settings(story.plan),
+        "inputs": leads.inputs(story.problem),
+        "reasons": reason_groups(story.reasons),
+        "waterfall": waterfall(story.reasons),
+        "most_reasons": MOST_REASONS,
+    }
+
+
+def _panels(story: Story) -> dict[str, object]:
+    shares, flows, packed = rank_shares(story), traffic(story), pack(story)
+    memory, rows = memory_chart(story), entries(story)
+    return {
+        "timeline_lead": leads.timeline(shares),
+        "timeline_json": inline_json(packed),
+        "block": packed["block"],
+        "ranks": shares,
+        "kinds": [
+            {"index": index, "name": name, "share": max(rank.shares[index] for rank in shares)}
+            for index, name in enumerate(KINDS)
+        ],
+        "strips": strips(story),
+        "cuts_lead": leads.cuts(story),
+        "traffic": flows,
+        "traffic_lead": leads.traffic(flows, story.score),
+        "map": networks.network(story, flows),
+        "turned": len(flows.domains) > 4,
+        "dense": len(flows.domains) > 5,
+        "memory": memory,
+        "memory_lead": leads.memory(memory),
+        "parts": PARTS,
+        "entries": rows,
+        "planners_lead": leads.planners(rows),
+        "front": fronts.front_chart(story),
+        "front_lead": leads.front(story),
+        "sections": leads.sections(story, compared=len(rows) > 1, networked=bool(flows.flows)),
+    }

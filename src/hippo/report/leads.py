@@ -1,0 +1,132 @@
+"""The sentence above each picture: what it shows, in figures of this plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hippo.decide.wording import count, gb, number, percent, seconds
+from hippo.problem.problem import Problem
+from hippo.report.panels.memory import MemoryChart
+from hippo.report.panels.planners import Entry
+from hippo.report.panels.timeline import RankShare
+from hippo.report.panels.traffic import Traffic
+from hippo.report.story import Story
+from hippo.report.text import short_count, usd
+from hippo.score.score import Score
+
+COMPUTING = 3
+"""The first kinds of a rank's shares (forward, backward, weight gradient) are computing."""
+
+
+def sections(story: Story, *, compared: bool, networked: bool) -> list[tuple[str, str]]:
+    """(anchor, name) of the sections that this report has."""
+    told = [
+        ("why", "Why", bool(story.reasons)),
+        ("step", "Step", True),
+        ("layers", "Layers", True),
+        ("network", "Network", networked),
+        ("memory", "Memory", True),
+        ("planners", "Planners", compared),
+        ("front", "Front", bool(story.front)),
+        ("inputs", "Given", True),
+    ]
+    return [(anchor, name) for anchor, name, there in told if there]
+
+
+def timeline(ranks: Sequence[RankShare]) -> str:
+    """How much of the step the ranks compute, and what the rest is."""
+    busy = [sum(rank.shares[:COMPUTING]) for rank in ranks]
+    idle = sum(rank.idle_share for rank in ranks) / len(ranks)
+    mean = sum(busy) / len(busy)
+    span = f" (from {percent(min(busy))} to {percent(max(busy))})" if max(busy) - min(busy) > 0.005 else ""
+    agree = max(0.0, 1.0 - mean - idle)
+    return (
+        f"Ranks compute {percent(mean)} of the step on average{span}; {percent(agree)} goes into agreeing on gradients "
+        f"and the optimizer, {percent(idle)} is bubble or waiting for a message."
+    )
+
+
+def cuts(story: Story) -> str:
+    """How many stages in how many domains, and how often the model crosses between them."""
+    plan = story.plan
+    crossings = max(len(pipeline.domains) - 1 for pipeline in plan.pipelines)
+    stages = sum(len(pipeline.stages) for pipeline in plan.pipelines)
+    crossed = "no cut crosses a border" if crossings == 0 else f"{count(crossings, 'cut')} between domains"
+    where = ", ".join(plan.domains)
+    pipelines = f" in {count(len(plan.pipelines), 'pipeline')}" if len(plan.pipelines) > 1 else ""
+    layers = f"{count(story.problem.model.num_layers, 'layer')} (embedding and head included)"
+    return f"{layers} on {count(stages, 'stage')}{pipelines}, in {where}; {crossed}."
+
+
+def traffic(flows: Traffic, score: Score) -> str:
+    """What crosses in a step, what it costs, and the link nearest to its limit."""
+    busiest = flows.busiest
+    if busiest is None:
+        return "Nothing crosses between domains."
+    egress = usd(score.egress_usd_per_step)
+    return (
+        f"{number(flows.total_gb)} GB cross between domains each step, for {egress} of egress. The busiest link, "
+        f"{busiest.source} → {busiest.destination}, is in use for {percent(busiest.share)} of the step."
+    )
+
+
+def memory(chart: MemoryChart) -> str:
+    """The fullest stage against the GPU."""
+    fullest = max(chart.bars, key=lambda bar: bar.total_gb)
+    free = chart.gpu_gb - fullest.total_gb
+    left = f"{number(free)} GB stay free" if free >= 0 else f"{number(-free)} GB too much"
+    return f"The fullest, {fullest.name}, peaks at {number(fullest.total_gb)} of {number(chart.gpu_gb)} GB: {left}."
+
+
+def planners(rows: Sequence[Entry]) -> str:
+    """Who won, by how much over the next, and how many found nothing."""
+    found = [entry for entry in rows if entry.row.score is not None]
+    if not found:
+        return "No planner found a plan that fits."
+    lead = f"{found[0].row.planner} is quickest"
+    others = [entry for entry in found[1:] if entry.versus != "best"]
+    if others:
+        lead += f"; the next that differs, {others[0].row.planner}, takes {_longer(others[0].versus)}"
+    without = len(rows) - len(found)
+    tail = f" {count(without, 'planner')} found no plan that fits." if without else ""
+    return f"{lead}.{tail} All plans are scored by the same judge."
+
+
+def _longer(versus: str) -> str:
+    return f"{versus[2:]} times as long" if versus.startswith("x ") else f"{versus[1:]} longer"
+
+
+def front(story: Story) -> str:
+    """What the ends of the front cost."""
+    if not story.front:
+        return ""
+    scores = [score for _, score in story.front]
+    quickest = min(scores, key=lambda score: score.step_time_s)
+    cheapest = min(scores, key=lambda score: score.egress_usd_per_step)
+    if len(scores) == 1:
+        return "One plan is best in step time, utilisation and egress at once: there is nothing to trade."
+    most, least = (usd(score.egress_usd_per_step) for score in (quickest, cheapest))
+    return (
+        f"{count(len(scores), 'plan')} that no other beats in all three: from {seconds(quickest.step_time_s)} a step "
+        f"with {most} of egress to {seconds(cheapest.step_time_s)} with {least}."
+    )
+
+
+def inputs(problem: Problem) -> list[tuple[str, str]]:
+    """(name, value) of model, workload and objective."""
+    model, workload, gpu = problem.model, problem.workload, problem.cluster.gpu
+    active = "" if model.active_parameters == model.parameters else f" ({short_count(model.active_parameters)} active)"
+    goal = problem.objective
+    weights = (
+        f" ({number(goal.w_eff)}, {number(goal.w_util)}, {number(goal.w_cost)})" if goal.name == "weighted" else ""
+    )
+    return [
+        ("Model", model.name),
+        ("Parameters", f"{short_count(model.parameters)}{active}"),
+        ("Layers", f"{model.num_blocks} blocks, embedding and head"),
+        ("Global batch", f"{workload.global_batch:,} sequences of {workload.seq:,} tokens"),
+        ("Precision", workload.precision),
+        ("Objective", goal.name + weights),
+        ("Runtime", problem.runtime),
+        ("GPU memory", gb(gpu.memory_bytes)),
+    ]

@@ -1,0 +1,44 @@
+"""Every planner's answer side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hippo.decide.decision import Row
+from hippo.report.story import Story
+from hippo.report.terminal import ranked
+from hippo.report.text import pipeline_lines, versus
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One planner. ``share`` is the length of its bar: its step time over the slowest one shown in full."""
+
+    row: Row
+    chosen: bool
+    versus: str
+    share: float
+    clipped: bool  # slower than the scale: the bar is cut off and says so
+    lines: tuple[str, ...]  # the plan, a line per pipeline
+
+
+MOST_TIMES_BEST = 8.0
+"""Planners slower than this many times the best would flatten all other bars; theirs are cut off."""
+
+
+def entries(story: Story) -> tuple[Entry, ...]:
+    """Quickest first; planners without a plan last."""
+    rows = ranked(story.rows)
+    times = [row.score.step_time_s for row in rows if row.score is not None]
+    if not times:
+        return ()
+    limit = min(max(times), min(times) * MOST_TIMES_BEST)
+    return tuple(_entry(row, story, times[0], limit) for row in rows)
+
+
+def _entry(row: Row, story: Story, best: float, limit: float) -> Entry:
+    lines = () if row.plan is None else pipeline_lines(row.plan)
+    if row.score is None:
+        return Entry(row, False, "", 0.0, False, lines)
+    time = row.score.step_time_s
+    return Entry(row, row.planner == story.planner, versus(time, best), min(time / limit, 1.0), time > limit, lines)

@@ -1,0 +1,61 @@
+"""Reasons set out: grouped by kind under a plain label, and the shares of the step as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hippo.decide.reasons import Binding, Reason
+
+LABELS = {
+    "binding_constraint": "What binds",
+    "bottleneck": "Bottleneck",
+    "link_threshold": "Links against need",
+    "capacity": "What links carry",
+    "runner_up": "Runner-up",
+    "switch": "What would change it",
+    "no_switch": "What would change it",
+    "sensitivity": "If a link moves",
+    "reward": "Against the baseline",
+    "idle_domain": "Idle domains",
+    "memory": "Memory",
+    "rejected": "Turned down",
+    "gap": "How certain",
+    "local_sgd": "Local SGD",
+    "violation": "Broken constraints",
+    "note": "Remarks",
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of the step; ``colour`` is a CSS variable of the report."""
+
+    name: str
+    share: float
+    colour: str
+    hatched: bool = False
+
+
+def reason_groups(reasons: Sequence[Reason]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """(label, sentences) in the order the kinds first appear."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        label = LABELS.get(reason.kind, reason.kind.replace("_", " ").capitalize())
+        groups.setdefault(label, []).append(reason.sentence())
+    return tuple((label, tuple(sentences)) for label, sentences in groups.items())
+
+
+def waterfall(reasons: Sequence[Reason]) -> tuple[Share, ...]:
+    """Where the step goes, from the binding constraint's shares; empty when no reason states them."""
+    binding = next((reason for reason in reasons if isinstance(reason, Binding)), None)
+    if binding is None:
+        return ()
+    parts = (
+        Share("Computing", binding.compute_share, "--k0"),
+        Share("Fill, drain, imbalance", binding.bubble_share, "--idle", hatched=True),
+        Share("Waiting for bandwidth", binding.bandwidth_share, "--k1"),
+        Share("Waiting for latency", binding.latency_share, "--d6"),
+        Share("Agreeing and optimizer", binding.synchronisation_share, "--k3"),
+    )
+    return tuple(part for part in parts if part.share > 0.0005)
