@@ -1,0 +1,79 @@
+"""Regions in a chain: which region holds which stages of one pipeline, each region visited once.
+
+The estimate is Sailor's (SOSP'25, section 4.2.2) without synchronisation: ``max t_i * m + sum t_i`` where ``t_i`` is a
+stage's compute plus its transfer to the next stage and back, each lane alone on the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hippo.problem.cluster import Cluster
+
+MOST_VISITS = 20_000  # partial chains looked at per question; beyond that the best so far is taken
+
+
+@dataclass(frozen=True)
+class Chain:
+    """p stages in order, to be dealt to regions."""
+
+    cluster: Cluster
+    gpus: tuple[int, ...]  # (p,) that each stage needs
+    compute_s: tuple[float, ...]  # (p,) per micro-batch
+    waves: int
+    lane_bytes: float  # that one lane sends to the next stage per micro-batch
+
+    def filled(self, region: int, start: int) -> int:
+        """First stage that no longer fits when the region takes stages from ``start`` on."""
+        free, stage = self.cluster.domains[region].gpus, start
+        while stage < len(self.gpus) and self.gpus[stage] <= free:
+            free -= self.gpus[stage]
+            stage += 1
+        return stage
+
+    def transfer_s(self, a: str, b: str) -> float:
+        """Activations there and gradients back; infinite without links."""
+        there, back = self.cluster.link(a, b), self.cluster.link(b, a)
+        if there is None or back is None:
+            return float("inf")
+        return sum(link.latency_s + self.lane_bytes / max(link.rate_bytes_per_s(1), 1e-9) for link in (there, back))
+
+    def seconds(self, regions: tuple[str, ...]) -> float:
+        """The estimate for stages in these regions."""
+        crossing = [self.transfer_s(a, b) if a != b else 0.0 for a, b in zip(regions, regions[1:], strict=False)]
+        times = [compute + sent for compute, sent in zip(self.compute_s, (*crossing, 0.0), strict=True)]
+        return max(times) * self.waves + sum(times)
+
+
+def best_chain(chain: Chain, *, limit: float, late: Callable[[], bool]) -> tuple[str, ...] | None:
+    """Regions of the stages with the least estimate below ``limit``; None: there is none.
+
+    Depth first, nearest region next; a region takes as many stages as it holds, since every border costs a transfer and
+    none is gained by leaving earlier. A partial chain is dropped when its transfers and all compute already reach the best.
+    """
+    names = [domain.name for domain in chain.cluster.domains]
+    pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
+    total, slowest = sum(chain.compute_s), max(chain.compute_s)
+    best: tuple[float, tuple[str, ...] | None] = (limit, None)
+    visits = 0
+
+    def visit(stages: tuple[str, ...], sent_s: float, worst_s: float) -> None:
+        nonlocal best, visits
+        visits += 1
+        if max(worst_s, slowest) * chain.waves + total + sent_s >= best[0] or visits > MOST_VISITS or late():
+            return
+        start = len(stages)
+        if start == len(chain.gpus):
+            best = (max(worst_s, slowest) * chain.waves + total + sent_s, stages)
+            return
+        free = [index for index, name in enumerate(names) if name not in stages]
+        for index in sorted(free, key=lambda index: (pair_s[stages[-1], names[index]] if stages else 0.0, index)):
+            stop = chain.filled(index, start)
+            step_s = pair_s[stages[-1], names[index]] if stages else 0.0
+            if stop > start and step_s < float("inf"):
+                border_s = chain.compute_s[start - 1] + step_s if stages else 0.0
+                visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
+
+    visit((), 0.0, 0.0)
+    return best[1]

@@ -1,0 +1,115 @@
+"""What all stages of a plan share, and which values of it are worth trying.
+
+A *recipe* is the part of a plan that names no device: micro-batch, recomputation, sharding, schedule, agreement of
+replicas. Planners search over recipes times layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.cost_model import CostModel
+from hippo.cost.stage import Layout
+from hippo.plan.plan import RECOMPUTE, Pipeline, Plan, ScheduleChoice, Sync
+from hippo.problem.cluster import Domain
+from hippo.problem.problem import Problem
+
+LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
+STATE_SHARDINGS = ("none", "optimizer", "gradients")  # shardings that leave the time of a micro-batch as it is
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Choices common to every stage of a plan."""
+
+    micro_batch: int
+    recompute: str = "none"
+    sharding: str = "none"
+    schedule: ScheduleChoice = ScheduleChoice()
+    interleave: int = 1
+    sync: Sync = Sync()
+
+    def layout(self, problem: Problem, *, tp: int, dp: int, stages: int = 1, replicas: int | None = None) -> Layout:
+        """Layout of a stage of ``tp * dp`` ranks in a pipeline of ``stages``; ``replicas`` defaults to ``dp``."""
+        return Layout(
+            tp=tp,
+            dp=dp,
+            micro_batch=self.micro_batch,
+            recompute=self.recompute,
+            sharding=self.sharding,
+            interleave=self.interleave,
+            precision=problem.workload.precision,
+            num_stages=stages,
+            replicas=dp if replicas is None else replicas,
+        )
+
+    def plan(self, problem: Problem, pipelines: Sequence[Pipeline]) -> Plan:
+        """The plan that runs these pipelines by this recipe."""
+        return Plan(
+            pipelines=tuple(pipelines),
+            micro_batch=self.micro_batch,
+            precision=problem.workload.precision,
+            recompute=self.recompute,
+            sharding=self.sharding,
+            interleave=self.interleave,
+            schedule=self.schedule,
+            sync=self.sync,
+        )
+
+
+def compute_seconds(costs: CostModel, domain: str, recipe: Recipe, *, tp: int, dp: int) -> NDArray[np.float64]:
+    """Seconds (N,) of one micro-batch per layer: forward, backward and weight gradient together.
+
+    Unless parameters are gathered on the way, they do not depend on ``dp``; then one table serves every width.
+    """
+    width = 1 if recipe.sharding in STATE_SHARDINGS else dp
+    return costs.layer_seconds(domain, recipe.layout(costs.problem, tp=tp, dp=width)).sum(axis=1)
+
+
+def powers_of_two(limit: int) -> tuple[int, ...]:
+    """1, 2, 4, .. up to ``limit``."""
+    return tuple(1 << exponent for exponent in range(max(limit, 0).bit_length()))
+
+
+def tensor_widths(costs: CostModel, domain: Domain) -> tuple[int, ...]:
+    """Tensor-parallel degrees inside a node: powers of two that divide the heads (Megatron-LM, SC'21, takeaway 1)."""
+    heads = [layer.attention.heads for layer in costs.problem.model.layers if layer.attention is not None]
+    widths = [tp for tp in powers_of_two(domain.gpus_per_node) if all(count % tp == 0 for count in heads)]
+    allowed = costs.allowed_layouts()
+    return tuple(tp for tp in widths if allowed is None or any(tp == other for other, _ in allowed))
+
+
+def micro_batches(costs: CostModel, tp: int, *, most: int) -> tuple[int, ...]:
+    """Micro-batch sizes up to ``most`` sequences: powers of two, or what a measured profile holds for this ``tp``."""
+    allowed = costs.allowed_layouts()
+    if allowed is not None:
+        return tuple(sorted(size for width, size in allowed if width == tp and size <= most))
+    return powers_of_two(min(most, LARGEST_MICRO_BATCH))
+
+
+def recomputations(costs: CostModel) -> tuple[str, ...]:
+    """Recomputation modes, least work first; those that free no memory are left out (flash attention keeps no scores).
+
+    With a profile only the modes that it has rows for.
+    """
+    profile, domain = costs.problem.profile, costs.problem.cluster.domains[0].name
+    if profile is not None:
+        measured = {row.recompute for row in profile.rows}
+        return tuple(mode for mode in RECOMPUTE if mode in measured) or ("none",)
+    kept = {
+        mode: costs.memory(domain, 1, 2, Recipe(1, mode).layout(costs.problem, tp=1, dp=1), live=1.0).activation_bytes
+        for mode in RECOMPUTE
+    }
+    return tuple(mode for index, mode in enumerate(RECOMPUTE) if all(kept[mode] < kept[less] for less in RECOMPUTE[:index]))
+
+
+def largest_width(sequences: int, micro_batch: int, most: int) -> int:
+    """Largest ``dp <= most`` that deals ``sequences`` evenly in waves of ``micro_batch * dp``; 0: none does."""
+    if sequences % micro_batch:
+        return 0
+    waves = sequences // micro_batch
+    return next((dp for dp in range(min(most, waves), 0, -1) if waves % dp == 0), 0)

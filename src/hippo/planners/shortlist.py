@@ -1,0 +1,136 @@
+"""From a planner's own ranking to its proposal: every plan on the short list is checked, fitted and scored by the judge.
+
+Planners rank by their own estimate (their paper's) and hand over the plans they would try, best first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from hippo.cost.cost_model import CostModel
+from hippo.plan.check import check
+from hippo.plan.plan import Plan
+from hippo.planners.base import Proposal, Status, Stop
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate, fits, memory
+from hippo.score.score import Score
+from hippo.units import gb_from_bytes
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When a search started and when it must end, in seconds of a monotonic clock."""
+
+    start_s: float
+    end_s: float
+    now: Callable[[], float] = monotonic
+
+    @classmethod
+    def of(cls, stop: Stop) -> Clock:
+        """A clock that starts now and rings after the time limit."""
+        start = monotonic()
+        return cls(start, start + stop.time_limit_s)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self.start_s
+
+    @property
+    def rang(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.now() > self.end_s
+
+
+@dataclass
+class ShortList:
+    """The best plan so far, and why the others were dropped. One per call of a planner; the only thing it mutates."""
+
+    problem: Problem
+    clock: Clock
+    best: tuple[Plan, Score] | None = None
+    rejected: Counter[str] = field(default_factory=Counter)
+    missing_bytes: float = float("inf")  # least memory by which a plan failed to fit
+    judged: int = 0
+    _first: Score | None = None
+
+    def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> None:
+        """Tries plans until ``most`` of them were scored or the clock rings; at least one is always tried."""
+        scored = 0
+        for plan in plans:
+            scored += self.consider(plan) is not None
+            if self.clock.rang or (most is not None and scored >= most):
+                return
+
+    def consider(self, plan: Plan) -> Score | None:
+        """Scores the plan and keeps it when it is the best; None: it breaks a rule or does not fit."""
+        violations = check(self.problem, plan)
+        if violations:
+            self.rejected[_cause(self.problem, violations[0])] += 1
+            return None
+        if not fits(self.problem, plan):
+            self.reject_memory(missing_memory(self.problem, plan))
+            return None
+        score = evaluate(self.problem, plan)
+        self.judged += 1
+        self._first = self._first or score
+        if self.best is None or self._value(score) < self._value(self.best[1]):
+            self.best = plan, score
+        return score
+
+    def reject_memory(self, missing_bytes: float) -> None:
+        """Notes a candidate that does not fit by so many bytes per GPU."""
+        self.rejected["memory"] += 1
+        self.missing_bytes = min(self.missing_bytes, missing_bytes)
+
+    def proposal(self, planner: str, *, notes: tuple[str, ...], nothing: str) -> Proposal:
+        """The answer: the best plan, or ``nothing`` (one sentence) with how much memory is missing."""
+        if self.best is not None:
+            plan, score = self.best
+            return Proposal(
+                planner,
+                Status.FEASIBLE,
+                plan,
+                score,
+                planning_s=self.clock.spent_s,
+                rejected=dict(self.rejected),
+                notes=notes,
+            )
+        reason = nothing
+        if self.missing_bytes < float("inf"):
+            reason += f" The closest one lacks {gb_from_bytes(self.missing_bytes):.1f} GB per GPU."
+        return infeasible(planner, reason, self.clock, rejected=dict(self.rejected))
+
+    def _value(self, score: Score) -> float:
+        return objective_value(self.problem, score, self._first or score)
+
+
+def infeasible(planner: str, reason: str, clock: Clock, *, rejected: dict[str, int] | None = None) -> Proposal:
+    """No plan of this planner's kind: one sentence says why."""
+    return Proposal(planner, Status.INFEASIBLE, planning_s=clock.spent_s, rejected=rejected or {}, notes=(reason,))
+
+
+def objective_value(problem: Problem, score: Score, reference: Score) -> float:
+    """What the problem's objective minimises; ``reference`` scales time and cost where it weighs them (spec A5)."""
+    objective = problem.objective
+    if objective.name == "time":
+        return score.step_time_s
+    if objective.name == "cost":
+        return score.usd_per_step
+    slower = score.step_time_s / reference.step_time_s
+    egress = score.egress_usd_per_step / reference.egress_usd_per_step if reference.egress_usd_per_step > 0 else 0.0
+    return objective.w_eff * slower - objective.w_util * score.utilization + objective.w_cost * egress
+
+
+def missing_memory(problem: Problem, plan: Plan) -> float:
+    """Bytes per GPU by which the fullest stage exceeds what a plan may use (0 when it fits)."""
+    peak = max(stage.peak_bytes for stage in memory(problem, plan))
+    return max(0.0, peak - CostModel(problem).usable_memory_bytes())
+
+
+def _cause(problem: Problem, violation: object) -> str:
+    rule = getattr(violation, "rule", None)
+    return str(rule) if rule else f"not expressible in {problem.runtime}"
