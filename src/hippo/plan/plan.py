@@ -7,9 +7,10 @@ Semantics that every reader shares:
 * A stage with another dp works on the same wave: each of its ranks takes ``wave / dp`` sequences (an integer).
 * Sequences per step: sum over pipelines of ``num_micro_batches * micro_batch * dp``; equals the global batch.
 * ``devices`` of a stage are ordered with tp fastest, then cp, then dp: rank r = (d * cp + c) * tp + t.
-* Several pipelines are replicas of the model: they agree once per step (``allreduce``) or every H steps (``local_sgd``).
-* With ``interleave`` v > 1 each stage holds v chunks of its layer count / v consecutive layers, looped over the stages; the stage's
-  ``layers`` then only count its layers (layers dealt round robin, chunk c of stage s is virtual stage c * p + s).
+* Several pipelines are replicas of the model: they agree once per step (``allreduce``) or every H (``local_sgd``).
+* With ``interleave`` v > 1 each stage holds v chunks of its layer count / v consecutive layers, looped over the
+  stages; the stage's ``layers`` then only count its layers (layers dealt round robin, chunk c of stage s is virtual
+  stage c * p + s).
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Plan:
     micro_batch: int  # sequences per micro-batch and data-parallel rank of a pipeline's first stage
     precision: str = "bf16"
     recompute: str = "none"
-    sharding: str = "none"  # none; optimizer (ZeRO-1); gradients (ZeRO-2); full (ZeRO-3 over all); hybrid (full inside a stage)
+    sharding: str = (
+        "none"  # none; optimizer (ZeRO-1); gradients (ZeRO-2); full (ZeRO-3 over all); hybrid (full inside a stage)
+    )
     sequence_parallel: bool = True
     context_parallel: int = 1
     expert_parallel: int = 1

@@ -115,7 +115,7 @@ def load_profile(path: str | Path) -> Profile:
     return profile_from_document(parse_json(read_text(path, what="profile"), str(path)), source=str(path))
 
 
-# -------------------------------------------------------------------------------------------------------- names or files
+# ------------------------------------------------------------------------------------------------------- names or files
 def _named_or_read(
     text: str,
     known: Mapping[str, _Found],
@@ -130,20 +130,13 @@ def _named_or_read(
     if found is not None:
         return found
     path = Path(text)
-    if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or _exists(path):
+    if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):
         return read(path)
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long for a file, or holding a null
-        return False
-
-
 def _read_model(path: Path) -> Model:
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     generic = file.stem.lower() in ("config", "")
     name = file.absolute().parent.name if generic else file.stem
     document = parse_json(read_text(file, what="model file"), str(file))
@@ -156,7 +149,7 @@ def _read_cluster(path: Path) -> Cluster:
     return cluster_from_document(document, source=str(path), name=path.stem)
 
 
-# -------------------------------------------------------------------------------------------------------------- workload
+# ------------------------------------------------------------------------------------------------------------- workload
 def _workload(
     model: Model, gpu: Gpu, profile: Profile | None, *, batch: int, seq: int | None, precision: str | None
 ) -> Workload:

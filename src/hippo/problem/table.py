@@ -117,7 +117,7 @@ class Table:
             self.refuse(name, f"holds {len(value)} items", f"write at most {most} items", value=f"{len(value)} items")
         return value
 
-    def table(self, name: str, *, known: Sequence[str], hints: Mapping[str, str] | None = None) -> Table:
+    def table(self, name: str, *, known: Sequence[str] | None, hints: Mapping[str, str] | None = None) -> Table:
         """The mapping under a required key."""
         self._given(name, _REQUIRED)
         return open_table(self.values[name], source=self.source, place=self.key(name), known=known, hints=hints)

@@ -1,0 +1,361 @@
+"""Whether a plan is one: layers, devices, batch, links, profile, the user's limits, what the runtime can express.
+
+No performance model is asked: a plan that passes may still need more memory than there is (``score.evaluate.fits``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.plan.runtimes import cuts_are_uniform, runtime_rules, tp_refusal
+from hippo.problem.problem import Problem
+
+MOST = 100
+"""Violations that are reported at most; the first ones say it all."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: its name, the place in the plan file, and a sentence."""
+
+    rule: str
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+Rule = Callable[[Problem, Plan], Iterator[Violation]]
+
+
+def check(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
+    """Every rule that the plan breaks (at most ``MOST``); empty: it is a plan for the problem.
+
+    Rules about batch, links and runtime are asked only of a plan whose layers and devices are right.
+    """
+    for rules in (_SHAPE, _REST):
+        found = tuple(islice((violation for rule in rules for violation in rule(problem, plan)), MOST))
+        if found:
+            return found
+    return ()
+
+
+def _stages(plan: Plan) -> Iterator[tuple[str, Pipeline, Stage]]:
+    for p, pipeline in enumerate(plan.pipelines):
+        for s, stage in enumerate(pipeline.stages):
+            yield f"pipelines[{p}].stages[{s}]", pipeline, stage
+
+
+# --------------------------------------------------------------------------------------------------- layers and devices
+def _degrees(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """All degrees and counts are positive, and there is something to run."""
+    if not plan.pipelines or not all(pipeline.stages for pipeline in plan.pipelines):
+        yield Violation("empty", "pipelines", "a plan needs a pipeline, and every pipeline a stage")
+    for name in ("micro_batch", "context_parallel", "expert_parallel", "interleave"):
+        if getattr(plan, name) < 1:
+            yield Violation("degree", name, f"{getattr(plan, name)} is not positive")
+    for p, pipeline in enumerate(plan.pipelines):
+        if pipeline.num_micro_batches < 1:
+            yield Violation(
+                "degree", f"pipelines[{p}].num_micro_batches", f"{pipeline.num_micro_batches} is not positive"
+            )
+    for where, _, stage in _stages(plan):
+        if min(stage.tp, stage.dp) < 1:
+            yield Violation("degree", where, f"tp {stage.tp} and dp {stage.dp} must be positive")
+
+
+def _layers(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Every pipeline holds each layer once, in order."""
+    total = problem.model.num_layers
+    for p, pipeline in enumerate(plan.pipelines):
+        expected = 0
+        for s, stage in enumerate(pipeline.stages):
+            where, (start, stop) = f"pipelines[{p}].stages[{s}].layers", stage.layers
+            if start != expected:
+                fault = f"layer {expected} is on no stage" if start > expected else f"layer {start} is on two stages"
+                yield Violation("layers", where, f"starts at {start}, not {expected}: {fault}")
+            if stop <= start:
+                yield Violation("layers", where, f"[{start}, {stop}) holds no layer")
+            elif stage.num_layers < plan.interleave:
+                short = f"{stage.num_layers} layers cannot be split into {plan.interleave} chunks"
+                yield Violation("interleave", where, short)
+            expected = stop
+        if expected != total:
+            where = f"pipelines[{p}].stages[{len(pipeline.stages) - 1}].layers"
+            yield Violation("layers", where, f"ends at {expected}; the model has {total} layers")
+
+
+def _devices(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Devices exist, lie in the stage's domain, are used once, and are as many as the degrees say."""
+    cluster, used = problem.cluster, dict[str, str]()
+    for where, _, stage in _stages(plan):
+        if stage.domain not in cluster.domain_index:
+            names = ", ".join(list(cluster.domain_index)[:10])
+            yield Violation("domain", f"{where}.domain", f"unknown domain '{stage.domain}' (the cluster has {names})")
+            continue
+        wanted = stage.tp * plan.context_parallel * stage.dp
+        if len(stage.devices) != wanted:
+            product = f"tp {stage.tp} x cp {plan.context_parallel} x dp {stage.dp} = {wanted}"
+            yield Violation("devices", f"{where}.devices", f"{len(stage.devices)} devices, but {product}")
+        domain = cluster.domain(stage.domain)
+        for device in stage.devices:
+            if not _is_device(device, domain.name, domain.nodes, domain.gpus_per_node):
+                size = f"{domain.nodes} nodes of {domain.gpus_per_node} GPUs"
+                message = f"'{device}' is no device of domain '{domain.name}' ({size})"
+                yield Violation("devices", f"{where}.devices", message)
+            elif device in used:
+                yield Violation("devices", f"{where}.devices", f"'{device}' is also used by {used[device]}")
+            used[device] = where
+
+
+def _is_device(device: str, domain: str, nodes: int, gpus_per_node: int) -> bool:
+    name, _, rest = device.partition("/")
+    node, _, gpu = rest.partition("/")
+    return name == domain and _is_index(node, nodes) and _is_index(gpu, gpus_per_node)
+
+
+def _is_index(text: str, count: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10 and str(int(text)) == text and int(text) < count
+
+
+# -------------------------------------------------------------------------------------------------- degrees and batches
+def _batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """The waves add up to the global batch, and split over the lanes of every stage."""
+    wanted = problem.workload.global_batch
+    if plan.global_batch != wanted:
+        shares = " + ".join(
+            f"{p.num_micro_batches} x {plan.micro_batch} x {p.stages[0].dp}" for p in plan.pipelines[:4]
+        )
+        more = " + ..." if len(plan.pipelines) > 4 else ""
+        message = f"num_micro_batches x micro_batch x dp: {shares}{more} = {plan.global_batch}, not {wanted}"
+        yield Violation("batch", "pipelines", f"{message}, the global batch")
+    for where, pipeline, stage in _stages(plan):
+        wave = plan.micro_batch * pipeline.stages[0].dp
+        if wave % stage.dp:
+            yield Violation("wave", f"{where}.dp", f"dp {stage.dp} does not divide a wave of {wave} sequences")
+
+
+def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Tensor, context and expert parallelism divide what they split."""
+    rules = runtime_rules(problem.runtime)
+    refusals = {tp: tp_refusal(problem.model, tp, rules) for tp in {stage.tp for _, _, stage in _stages(plan)}}
+    for where, _, stage in _stages(plan):
+        if refusals[stage.tp]:
+            yield Violation("tensor parallel", f"{where}.tp", str(refusals[stage.tp]))
+    cp, seq = plan.context_parallel, problem.workload.seq
+    if seq % cp:
+        yield Violation("context parallel", "context_parallel", f"{cp} does not divide the sequence of {seq} tokens")
+    widest = max(stage.tp for _, _, stage in _stages(plan))
+    if plan.sequence_parallel and widest > 1 and seq % (cp * widest):
+        message = f"tp {widest} x cp {cp} does not divide the sequence of {seq} tokens"
+        yield Violation("sequence parallel", "sequence_parallel", message)
+    yield from _expert_split(problem, plan)
+
+
+def _expert_split(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    ep = plan.expert_parallel
+    if ep == 1:
+        return
+    where, rule = "expert_parallel", "expert parallel"
+    feeds = (layer.feed_forward for layer in dict.fromkeys(problem.model.layers))
+    counts = sorted({feed.experts.count for feed in feeds if feed is not None and feed.experts is not None})
+    if not counts:
+        yield Violation(rule, where, f"{ep}, but {problem.model.name} has no experts")
+    for count in counts:
+        if count % ep:
+            yield Violation(rule, where, f"{ep} does not divide the {count} experts")
+    for stage_where, _, stage in _stages(plan):
+        ranks = stage.tp * plan.context_parallel * stage.dp
+        if ranks % ep:
+            yield Violation(rule, stage_where, f"expert_parallel {ep} does not divide the stage's {ranks} ranks")
+
+
+def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Precision, schedule, and what the user allowed."""
+    rates = problem.cluster.gpu.peak_flops
+    if plan.precision not in rates:
+        message = f"{problem.cluster.gpu.name} has no rate for {plan.precision}, only for {', '.join(rates)}"
+        yield Violation("precision", "precision", message)
+    if plan.interleave > 1 and plan.schedule.name in ("gpipe", "1f1b"):
+        message = f"schedule '{plan.schedule.name}' has one chunk per rank, interleave is {plan.interleave}"
+        yield Violation("interleave", "interleave", message)
+    if plan.sync.method == "local_sgd" and not problem.allow_local_sgd:
+        message = "local SGD changes the optimizer and was not allowed (--allow-local-sgd)"
+        yield Violation("local SGD", "sync.method", message)
+    if plan.sync.method == "allreduce" and plan.sync.every != 1:
+        message = f"replicas that sum gradients agree every step, not every {plan.sync.every}"
+        yield Violation("sync", "sync.every", message)
+    if problem.uniform_cuts:
+        for p, pipeline in enumerate(plan.pipelines):
+            cuts = [stage.layers for stage in pipeline.stages]
+            if not cuts_are_uniform(cuts, problem.model.num_layers):
+                message = "stages hold different numbers of blocks (--uniform-cuts)"
+                yield Violation("uniform cuts", f"pipelines[{p}].stages", message)
+
+
+def _profile(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """With a profile, only what was measured may be used."""
+    if problem.profile is None:
+        return
+    measured = {(r.tp, r.micro_batch, r.recompute) for r in problem.profile.rows if r.gpu == problem.cluster.gpu.name}
+    for where, pipeline, stage in _stages(plan):
+        size = plan.micro_batch * pipeline.stages[0].dp // stage.dp
+        if (stage.tp, size, plan.recompute) not in measured:
+            message = f"the profile has no rows for tp {stage.tp}, micro_batch {size}, recompute {plan.recompute}"
+            yield Violation("profile", where, message)
+    for name in ("context_parallel", "expert_parallel"):
+        if getattr(plan, name) > 1:
+            yield Violation("profile", name, "the profile measures neither context nor expert parallelism")
+
+
+# ---------------------------------------------------------------------------------------------------------------- links
+def _relays(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Relays go over two links that exist; compression names pairs of domains."""
+    cluster, seen = problem.cluster, set[tuple[str, str]]()
+    for r, relay in enumerate(plan.relays):
+        where = f"relays[{r}]"
+        if len({relay.source, relay.destination, relay.via}) < 3:
+            yield Violation("relay", where, "from, to and via must be three domains")
+        for hop in ((relay.source, relay.via), (relay.via, relay.destination)):
+            if cluster.link(*hop) is None:
+                yield Violation("relay", where, f"there is no link from '{hop[0]}' to '{hop[1]}'")
+        if (relay.source, relay.destination) in seen:
+            yield Violation("relay", where, f"a second relay from '{relay.source}' to '{relay.destination}'")
+        seen.add((relay.source, relay.destination))
+    for c, pair in enumerate(plan.compression):
+        for name in (pair.source, pair.destination):
+            if name not in cluster.domain_index:
+                yield Violation("compression", f"compression[{c}]", f"unknown domain '{name}'")
+
+
+def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Neighbouring stages and agreeing replicas are joined, directly or by a relay, and fast enough."""
+    reach = _reach(problem, plan)
+    for p, pipeline in enumerate(plan.pipelines):
+        pairs = dict.fromkeys(zip(pipeline.stages[:-1], pipeline.stages[1:], strict=True))
+        if plan.interleave > 1:
+            pairs[pipeline.stages[-1], pipeline.stages[0]] = None
+        for a, b in pairs:
+            for source, destination in ((a.domain, b.domain), (b.domain, a.domain)):
+                if source != destination:
+                    yield from _hop(problem, reach, (source, destination), where=f"pipelines[{p}].stages")
+    for domains in _agreeing(problem, plan):
+        if not _has_ring(domains, frozenset(reach)):
+            message = f"the replicas in {', '.join(domains)} cannot agree: no ring of links or relays joins them"
+            yield Violation("sync links", "pipelines", message)
+
+
+Pair = tuple[str, str]
+
+
+def _reach(problem: Problem, plan: Plan) -> Mapping[Pair, tuple[Pair, ...]]:
+    """Links that each pair of domains uses: its own, or the two of its relay."""
+    own: dict[Pair, tuple[Pair, ...]] = {pair: (pair,) for pair in problem.cluster.link_index}
+    for relay in plan.relays:
+        own[relay.source, relay.destination] = ((relay.source, relay.via), (relay.via, relay.destination))
+    return own
+
+
+def _hop(problem: Problem, reach: Mapping[Pair, tuple[Pair, ...]], pair: Pair, *, where: str) -> Iterator[Violation]:
+    """The pair is joined, by links no slower than the objective's floor."""
+    if pair not in reach:
+        message = f"the stages send from '{pair[0]}' to '{pair[1]}', but neither a link nor a relay joins them"
+        yield Violation("links", where, message)
+        return
+    floor = problem.objective.bandwidth_floor_bytes_per_s
+    if floor is None:
+        return
+    for source, destination in reach[pair]:
+        link = problem.cluster.link(source, destination)
+        if link is not None and link.rate_bytes_per_s(problem.cluster.domain(source).nodes) < floor:
+            message = f"the link from '{source}' to '{destination}' is slower than the bandwidth floor"
+            yield Violation("bandwidth floor", where, message)
+
+
+def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
+    """Sets of two and more domains that hold replicas of the same layer, each set once."""
+    if len(plan.pipelines) < 2:
+        return ()
+    edges = sorted({stage.layers[0] for _, _, stage in _stages(plan)})
+    sets: dict[tuple[str, ...], None] = {}
+    for layer in edges:
+        holders = (stage.domain for _, _, stage in _stages(plan) if stage.layers[0] <= layer < stage.layers[1])
+        domains = tuple(sorted(set(holders)))
+        if len(domains) > 1:
+            sets[domains] = None
+    return tuple(sets)
+
+
+def _has_ring(domains: Sequence[str], pairs: frozenset[Pair]) -> bool:
+    """Whether a directed ring visits all domains (subsets by bits; beyond 12 domains only a way in and out of each)."""
+    n = len(domains)
+    joined = [[(a, b) in pairs for b in domains] for a in domains]
+    if n > 12:
+        return all(any(row) for row in joined) and all(any(column) for column in zip(*joined, strict=True))
+    ends = {(1, 0)}  # (visited, last): paths from the first domain
+    for _ in range(n - 1):
+        ends = {(visited | 1 << b, b) for visited, a in ends for b in range(n) if joined[a][b] and not visited & 1 << b}
+    return any(joined[last][0] for _, last in ends)
+
+
+# -------------------------------------------------------------------------------------------------------------- runtime
+def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """What the runtime can express."""
+    rules = runtime_rules(problem.runtime)
+    name = rules.name
+    deep = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
+    shardings = rules.shardings_with_pipeline if deep else rules.shardings
+    cannot = {
+        "schedule.name": rules.schedules is not None and plan.schedule.name not in rules.schedules,
+        "schedule.live_limit": not rules.live_limit and plan.schedule.live_limit is not None,
+        "interleave": not rules.interleave and plan.interleave > 1,
+        "sharding": plan.sharding not in shardings,
+        "recompute": plan.recompute not in rules.recompute,
+        "context_parallel": not rules.context_parallel and plan.context_parallel > 1,
+        "expert_parallel": not rules.expert_parallel and plan.expert_parallel > 1,
+        "sync.method": not rules.local_sgd and plan.sync.method == "local_sgd",
+    }
+    for key, broken in cannot.items():
+        if broken:
+            head, _, tail = key.partition(".")
+            value = getattr(getattr(plan, head), tail) if tail else getattr(plan, head)
+            beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
+            yield Violation("runtime", key, f"{name} cannot express {head.replace('_', ' ')} {value!r}{beside}")
+    if plan.compression and not rules.compression:
+        yield Violation("runtime", "compression", f"{name} cannot compress activations")
+    yield from _runtime_shapes(problem, plan)
+
+
+def _runtime_shapes(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """What the runtime wants to be the same in all stages and pipelines."""
+    rules = runtime_rules(problem.runtime)
+    first, name = plan.pipelines[0], rules.name
+    if rules.uniform_tp_dp:
+        widths = sorted({(stage.tp, stage.dp) for _, _, stage in _stages(plan)})
+        if len(widths) > 1:
+            shown = ", ".join(f"tp {tp} dp {dp}" for tp, dp in widths[:4])
+            yield Violation("runtime", "pipelines", f"{name} has one tp and dp for all stages, not {shown}")
+        depths = sorted({len(pipeline.stages) for pipeline in plan.pipelines})
+        if len(depths) > 1:
+            yield Violation(
+                "runtime", "pipelines", f"{name} has one number of stages, not {depths[0]} and {depths[-1]}"
+            )
+    for p, pipeline in enumerate(plan.pipelines):
+        cuts = [stage.layers for stage in pipeline.stages]
+        if rules.uniform_cuts_across_replicas and cuts != [stage.layers for stage in first.stages]:
+            yield Violation("runtime", f"pipelines[{p}].stages", f"{name} cuts every replica at the same layers")
+        if rules.equal_shares and pipeline.num_micro_batches != first.num_micro_batches:
+            where = f"pipelines[{p}].num_micro_batches"
+            yield Violation("runtime", where, f"{name} deals every replica equally many micro-batches")
+        if rules.interleave_in_rounds and plan.interleave > 1 and pipeline.num_micro_batches % len(pipeline.stages):
+            where = f"pipelines[{p}].num_micro_batches"
+            message = f"{name} interleaves in rounds: the micro-batches must be a multiple of {len(pipeline.stages)}"
+            yield Violation("runtime", where, message)
+
+
+_SHAPE: tuple[Rule, ...] = (_degrees, _layers, _devices)
+_REST: tuple[Rule, ...] = (_batch, _splits, _choices, _profile, _relays, _links, _runtime)
