@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hippo.cli.options import Json, takes
+from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, takes
+from hippo.cli.output import finish, print_document, print_view, say
+from hippo.cli.plan_file import refuse
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from hippo.cost.stage import StageCost, StageMemory
+    from hippo.plan.plan import Plan
     from hippo.planners.by_hand import Degrees
     from hippo.problem.problem import Problem
+    from hippo.score.score import Score
 
 
 @dataclass(frozen=True)
 class Choice:
     """The model, the GPU, and the layout's degrees."""
 
-    model: Annotated[
-        str, typer.Option(metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
-    ]
+    model: ModelName
     gpu: Annotated[str, typer.Option(metavar="NAME", help="GPU type; see 'hippo catalogue gpus'.")]
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree.")] = 1
     dp: Annotated[int, typer.Option(help="Data-parallel degree.")] = 1
@@ -38,17 +41,10 @@ class Choice:
         str, typer.Option(metavar="none|optimizer|gradients|full|hybrid", help="State divided among lanes.")
     ] = "none"
     sequence_parallel: Annotated[bool, typer.Option(help="Sequence parallelism among tensor-parallel ranks.")] = True
-    global_batch: Annotated[int, typer.Option(metavar="N", help="Sequences per optimizer step.")] = 1024
-    seq: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens per sequence.", show_default="4096, or the model's most")
-    ] = None
-    precision: Annotated[
-        str | None,
-        typer.Option(metavar="bf16|fp16|fp8|fp32", help="Number format of the training.", show_default="bf16"),
-    ] = None
-    profile: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Measured layers (JSON), which overrule formulas.")
-    ] = None
+    global_batch: GlobalBatch = 1024
+    seq: Seq = None
+    precision: Precision = None
+    profile: ProfileFile = None
     gpus_per_node: Annotated[int, typer.Option(help="GPUs of a node.")] = 8
     node_gbps: Annotated[
         float | None,
@@ -58,8 +54,6 @@ class Choice:
 
     def degrees(self) -> Degrees:
         """The layout's degrees."""
-        from dataclasses import fields
-
         from hippo.planners.by_hand import Degrees
 
         return Degrees(**{field.name: getattr(self, field.name) for field in fields(Degrees)})
@@ -87,15 +81,69 @@ class Choice:
 @takes(Choice)
 def estimate(choice: Choice) -> None:
     """One layout in one data centre: time, memory, MFU."""
-    from hippo.cost.cost_model import CostModel
     from hippo.plan.check import check
     from hippo.planners.by_hand import one_layout
-    from hippo.score.evaluate import evaluate, memory, stage_costs
 
     degrees = choice.degrees()
     problem = choice.problem(degrees.gpus)
     plan = one_layout(problem, degrees)
-    refuse_violations(check(problem, plan), source="the options")
-    score, costs, memories = evaluate(problem, plan), stage_costs(problem, plan), memory(problem, plan)
-    usable = CostModel(problem).usable_memory_bytes()
-    fits = all(item.peak_bytes <= usable for item in memories)
+    refuse(check(problem, plan), source="the options")
+    figures = _figures(problem, plan)
+    if choice.json:
+        print_document(figures.document(problem))
+    else:
+        _show(problem, plan, figures)
+    finish(feasible=figures.missing_bytes <= 0)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Score of a layout, time and memory of each stage in pipeline order, and what a plan may use of one GPU."""
+
+    score: Score
+    costs: tuple[StageCost, ...]
+    memories: tuple[StageMemory, ...]
+    usable_bytes: float
+
+    @property
+    def missing_bytes(self) -> float:
+        """Bytes that the fullest GPU lacks."""
+        return max(memory.peak_bytes for memory in self.memories) - self.usable_bytes
+
+    def document(self, problem: Problem) -> dict[str, object]:
+        """The ``estimate --json`` document."""
+        return {
+            "status": "feasible" if self.missing_bytes <= 0 else "infeasible",
+            "model": problem.model.name,
+            "gpu": problem.cluster.gpu.name,
+            "gpus": problem.cluster.gpus,
+            "score": asdict(self.score),
+            "fits": self.missing_bytes <= 0,
+            "usable_bytes": self.usable_bytes,
+            "missing_bytes": max(self.missing_bytes, 0.0),
+            "stages": [asdict(cost) for cost in self.costs],
+            "memory": [{**asdict(memory), "peak_bytes": memory.peak_bytes} for memory in self.memories],
+        }
+
+
+def _figures(problem: Problem, plan: Plan) -> Figures:
+    from hippo.score.evaluate import evaluate, memory
+    from hippo.simulate.layouts import cost_model, layout
+
+    cost = cost_model(problem)
+    (pipeline,) = plan.pipelines
+    costs = tuple(cost.stage(stage.domain, *stage.layers, layout(plan, pipeline, stage)) for stage in pipeline.stages)
+    return Figures(evaluate(problem, plan), costs, memory(problem, plan), cost.usable_memory_bytes())
+
+
+def _show(problem: Problem, plan: Plan, figures: Figures) -> None:
+    from hippo.report.terminal import figures_view, memory_view, question_view, stages_view
+    from hippo.units import gb_from_bytes
+
+    print_view(question_view(problem))
+    print_view(figures_view(problem, plan, figures.score))
+    print_view(stages_view(plan, figures.costs))
+    print_view(memory_view(plan, figures.memories, gpu_bytes=figures.usable_bytes))
+    if figures.missing_bytes > 0:
+        usable, missing = gb_from_bytes(figures.usable_bytes), gb_from_bytes(figures.missing_bytes)
+        say(f"infeasible: the fullest GPU needs {missing:.1f} GB more than the {usable:.1f} GB that a plan may use.")

@@ -16,12 +16,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-T = TypeVar("T")
+from hippo.errors import InputError
 
+if TYPE_CHECKING:
+    from hippo.planners.base import Stop
+
+T = TypeVar("T")
+LONGEST_S = 86_400
+
+ModelName = Annotated[
+    str, typer.Option("--model", metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
+]
+GlobalBatch = Annotated[int, typer.Option(metavar="N", help="Sequences per optimizer step.")]
+Seq = Annotated[
+    int | None, typer.Option(metavar="N", help="Tokens per sequence.", show_default="4096, or the model's most")
+]
+Precision = Annotated[
+    str | None, typer.Option(metavar="bf16|fp16|fp8|fp32", help="Number format of the training.", show_default="bf16")
+]
+ProfileFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Measured layers (JSON), which overrule formulas.")
+]
+Planner = Annotated[str, typer.Option(metavar="auto|NAME", help="Who plans; see 'hippo catalogue planners'.")]
+TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds that planning may take.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of whatever is random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 
@@ -48,3 +70,14 @@ def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
         return command
 
     return decorate
+
+
+def stop_after(time_limit_s: float) -> Stop:
+    """The stopping rule of ``--time-limit``."""
+    from hippo.planners.base import Stop
+
+    if not 0 < time_limit_s <= LONGEST_S:
+        problem = f"must be above 0 and at most {LONGEST_S} seconds"
+        remedy = "give a number of seconds, for instance 10"
+        raise InputError(problem, source="--time-limit", value=time_limit_s, remedy=remedy)
+    return Stop(time_limit_s=time_limit_s)

@@ -16,6 +16,8 @@ from hippo.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+PIPED_WIDTH = 120  # columns, where stdout is no terminal
+
 
 def print_document(document: object) -> None:
     """Prints one JSON document on stdout; a number that is not finite is our own mistake (``ValueError``)."""
@@ -28,7 +30,8 @@ def print_view(view: RenderableType) -> None:
     """Prints a table or text that people read on stdout."""
     from rich.console import Console
 
-    Console().print(view)
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if narrow else PIPED_WIDTH).print(view)
 
 
 def say(message: str) -> None:

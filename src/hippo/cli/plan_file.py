@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hippo.errors import InputError
+
 if TYPE_CHECKING:
+    from hippo.plan.check import Violation
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
 
@@ -15,4 +19,17 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="Plan file, 
 
 
 def read_plan(path: Path) -> tuple[Problem, Plan]:
-    """The plan of a file and the problem it answers; ``InputError`` when it is malformed or breaks its own problem's rules."""
+    """The plan of a file and the problem it answers; ``InputError`` when it is malformed or breaks rules."""
+    from hippo.plan.check import check
+    from hippo.plan.codec import load_plan
+
+    problem, plan = load_plan(path)
+    refuse(check(problem, plan), source=str(path))
+    return problem, plan
+
+
+def refuse(violations: Sequence[Violation], *, source: str) -> None:
+    """Raises ``InputError`` when a plan breaks rules: the first in full, and how many more there are."""
+    if violations:
+        more = f"; {len(violations) - 1} more like it" if len(violations) > 1 else ""
+        raise InputError(f"{violations[0]}{more}", source=source, remedy="mend what it names")

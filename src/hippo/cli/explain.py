@@ -1,0 +1,43 @@
+"""``hippo explain``: what sets the pace of a plan, and what would have to change for another answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hippo.cli.options import Json, Planner, Seed, TimeLimit, stop_after, takes
+from hippo.cli.output import finish, print_document, print_view
+from hippo.cli.plan_file import PlanFile, read_plan
+from hippo.cli.progress import Watch
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which plan, and how long to look for a better one."""
+
+    plan: PlanFile
+    planner: Planner = "auto"
+    time_limit: TimeLimit = 10.0
+    seed: Seed = 0
+    json: Json = False
+
+
+@takes(Choice)
+def explain(choice: Choice) -> None:
+    """What sets the pace of a plan, and what would have to change for another answer."""
+    stop = stop_after(choice.time_limit)
+    problem, plan = read_plan(choice.plan)
+    from hippo.decide.explain_plan import explain_plan
+    from hippo.front_door import panel
+    from hippo.planners.base import Status
+
+    asked = panel(choice.planner)
+    with Watch("explaining") as watch:
+        decision = explain_plan(problem, plan, asked, stop, seed=choice.seed, progress=watch)
+    if choice.json:
+        print_document(decision.document())
+    else:
+        from hippo.report.terminal import plan_view, reasons_view
+
+        print_view(plan_view(decision))
+        print_view(reasons_view([reason.sentence() for reason in decision.reasons]))
+    finish(feasible=decision.status is not Status.INFEASIBLE)
