@@ -1,6 +1,6 @@
 """Schedules as data: the order of operations on each rank. Nothing is timed here.
 
-Letters: p stages (ranks), m micro-batches, v chunks per rank. Virtual stage ``c * p + s`` is chunk ``c`` of stage ``s``.
+Letters: p stages (ranks), m micro-batches, v chunks per rank. Virtual stage ``c * p + s`` is chunk c of stage s.
 One schedule, one file: a module with ``rank_order`` (see ``RankOrder``), named in ``SCHEDULES``.
 """
 

@@ -1,8 +1,8 @@
 """From a plan to its score: the step is played, then money, utilisation, memory and reward are read off.
 
-``utilization`` is the mean over the domains in use of ``U_k = T_k^compute / T_step``, where ``T_k^compute`` is the mean busy
-time (F, B and W, without waiting for parameters or inputs) of the domain's GPUs in use; ``utilization_all`` is the mean over all
-domains of the cluster, idle ones counted as 0 (design, section 3).
+``utilization`` is the mean over the domains in use of ``U_k = T_k^compute / T_step``, where ``T_k^compute`` is the mean
+busy time (F, B and W, without waiting for parameters or inputs) of the domain's GPUs in use; ``utilization_all`` is the
+mean over all domains of the cluster, idle ones counted as 0 (design, section 3).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, 
 
 
 def memory(problem: Problem, plan: Plan) -> tuple[StageMemory, ...]:
-    """Memory of the fullest rank of every stage, pipeline after pipeline, with the micro-batches its schedule keeps live."""
+    """Memory of the fullest rank of every stage, pipeline after pipeline, with as many live micro-batches as scheduled."""
     cost, found = cost_model(problem), []
     for pipeline in plan.pipelines:
         schedule = order(

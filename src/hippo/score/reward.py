@@ -9,8 +9,8 @@ from hippo.score.score import Score
 def reward(score: Score, baseline: Score, objective: Objective) -> dict[str, float]:
     """``reward`` and its parts ``r_eff``, ``r_util``, ``r_cost``.
 
-    ``R_eff = (T_base - T) / T_base``; ``R_util`` the mean utilisation of the domains in use; ``R_cost`` the egress over that of the
-    baseline. A baseline without egress is no measure: then the whole price of its step is taken instead.
+    ``R_eff = (T_base - T) / T_base``; ``R_util`` the mean utilisation of the domains in use; ``R_cost`` the egress over
+    that of the baseline. A baseline without egress is no measure: then the whole price of its step is taken instead.
     """
     r_eff = (baseline.step_time_s - score.step_time_s) / baseline.step_time_s
     measure = baseline.egress_usd_per_step or baseline.usd_per_step

@@ -1,4 +1,4 @@
-"""Programs from bare numbers: durations and delays without a model or a cluster. For worlds solved by hand and for studies.
+"""Programs from bare numbers, without a model or a cluster: for worlds solved by hand and for studies.
 
 Letters: p stages, v chunks per stage.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,8 @@ def abstract_program(
 ) -> Program:
     """One pipeline whose messages take a pure delay: infinite bandwidth, no cost for the sender.
 
-    Times are per stage, (p,) or one number for all; the chunks of a stage share them equally. ``delay_s`` (p - 1,) holds between
-    stage i and i + 1, each way; ``loop_delay_s`` (default: the largest of them) from the last stage back to the first.
+    Times are per stage, (p,) or one number for all; the chunks of a stage share them equally. ``delay_s`` (p - 1,) holds
+    between stage i and i + 1, each way; ``loop_delay_s`` (default: the largest of them) from the last stage to the first.
     """
     p, v, m = schedule.shape.stages, schedule.shape.chunks, schedule.shape.micro_batches
     hop = np.broadcast_to(np.asarray(delay_s, dtype=np.float64), (max(p - 1, 0),))
@@ -105,7 +106,7 @@ def side_by_side(programs: Sequence[Program], groups: tuple[SyncGroup, ...] = ()
     """Several pipelines at once on the links of the first program; ranks are numbered through."""
     first = programs[0]
     offsets = np.cumsum([0] + [len(program.order) for program in programs])
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(program, name) for program in programs])
         for name, value in vars(first).items()
         if isinstance(value, np.ndarray) and not name.startswith(("link_", "extra_", "order_start", "rank_pipeline"))

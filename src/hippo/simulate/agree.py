@@ -1,8 +1,8 @@
-"""How replicas agree: groups over the layers they share, rings across domains, tied embeddings, parameters sharded over the WAN.
+"""How replicas agree: the layers they share, rings across domains, tied embeddings, parameters sharded over the WAN.
 
-Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links queue, so their
-times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains on which every
-domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer, sharded
+Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links queue, so
+their times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains on which
+every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer, sharded
 gradients) send as much. Local SGD agrees every H steps: bytes and latencies are divided by H.
 """
 
@@ -73,7 +73,7 @@ def sync_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
 def group(
     replicas: Replicas, ranks: tuple[int, ...], num_bytes: float, pairs: tuple[tuple[int, ...], ...], every: int = 1
 ) -> SyncGroup:
-    """Ranks that agree on ``num_bytes`` over the pairs of a ring; two latencies per neighbour, every ``every`` steps."""
+    """Ranks that agree on ``num_bytes`` over the pairs of a ring, every ``every`` steps."""
     rounds = 2 * (len(pairs) - 1) if pairs else 0
     share = rounds / len(pairs) * num_bytes if pairs else 0.0
     load: dict[int, float] = {}

@@ -23,8 +23,8 @@ def step_time(
 ) -> float:
     """Seconds of one step under a state of the links (default: the base state); nothing is recorded.
 
-    ``bandwidth_bytes_per_s`` and ``latency_s`` are (E,) in the order of ``cluster.links``; a link of bandwidth 0 that the
-    plan needs makes the step last for ever (inf).
+    ``bandwidth_bytes_per_s`` and ``latency_s`` are (E,) in the order of ``cluster.links``; a link of bandwidth 0 that
+    the plan needs makes the step last for ever (inf).
     """
     step = _play(pack(program), network(program, bandwidth_bytes_per_s, latency_s), _NOTHING)
     assert step == step, "the order of operations deadlocks"

@@ -1,13 +1,13 @@
 """The numba kernel that plays a program: no events for operations, a heap of requests only where links are shared.
 
-How it works. A rank runs its operations in order; each starts when the rank is free and its input has arrived, so a rank
-can be played ahead until it misses an input, whatever the other ranks do. Only the order of requests on a shared
+How it works. A rank runs its operations in order; each starts when the rank is free and its input has arrived, so a
+rank can be played ahead until it misses an input, whatever the other ranks do. Only the order of requests on a shared
 link depends on time: those requests go through a heap and are served in order of (time, rank, operation).
 
 Rules, the same in ``reference``:
 
 * A message waits for its port (its rank's share of the sending nodes' caps), then for its first link; FIFO in both.
-* A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of the two.
+* A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of both.
 * Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
   leave before the last byte has arrived there.
 * Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.

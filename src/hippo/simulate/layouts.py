@@ -53,7 +53,7 @@ def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:
 
 
 def replicas(plan: Plan, pipeline: Pipeline) -> int:
-    """Data-parallel lanes that hold the same state: of all pipelines, or of one where they only average now and then."""
+    """Data-parallel lanes that hold the same state: of all pipelines, or of one where they average now and then."""
     if plan.sync.method == "local_sgd":
         return pipeline.stages[0].dp
     return sum(each.stages[0].dp for each in plan.pipelines)
@@ -62,7 +62,8 @@ def replicas(plan: Plan, pipeline: Pipeline) -> int:
 def chunk_layers(pipeline: Pipeline, chunks: int) -> list[list[tuple[int, int]]]:
     """Layers [start, stop) of chunk c of stage s at ``[s][c]``: dealt round robin, the stage's count kept.
 
-    Where a stage's count does not divide by the chunks, its first chunks hold one layer more (its last ones on the last stage).
+    Where a stage's count does not divide by the chunks, its first chunks hold one layer more (on the last stage its
+    last ones).
     """
     if chunks == 1:
         return [[stage.layers] for stage in pipeline.stages]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
@@ -50,8 +50,8 @@ class _Columns:
 def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Program:
     """The program of one optimizer step of ``plan``.
 
-    Raises ``InputError`` when domains that exchange data have no link, when lanes do not share a wave evenly, or when the
-    schedule does not exist for the plan's numbers.
+    Raises ``InputError`` when domains that exchange data have no link, when lanes do not share a wave evenly, or when
+    the schedule does not exist for the plan's numbers.
     """
     cost = cost or cost_model(problem)
     routes = Routes.of(problem.cluster, plan)
@@ -119,11 +119,11 @@ def _message(plan: Plan, sender: Stage, receiver: Stage, num_bytes: float, cost:
     sent = num_bytes * routes.compressed(sender.domain, receiver.domain, plan.precision)
     cap = routes.cluster.links[links[0]].per_node_bytes_per_s
     nic = np.inf if cap is None else cap * len(nodes(sender.devices))
-    return Message(sent, (*links, -1)[:2], 0.0, nic)
+    return Message(sent, (links[0], links[1] if len(links) > 1 else -1), 0.0, nic)
 
 
 def _inside(sender: Stage, receiver: Stage, num_bytes: float, cost: CostModel) -> float:
-    """Seconds inside a domain: each lane over NVLink where it faces the next stage on one node, else over the nodes' networks."""
+    """Seconds inside a domain: each lane over NVLink where both stages share its node, else over the nodes' networks."""
     if sender.devices == receiver.devices:
         return 0.0
     if sender.dp == receiver.dp and lanes_face(sender.devices, receiver.devices, sender.dp):
@@ -131,7 +131,7 @@ def _inside(sender: Stage, receiver: Stage, num_bytes: float, cost: CostModel) -
     return cost.p2p_seconds(sender.domain, num_bytes / len(nodes(sender.devices)), same_node=False)
 
 
-def _message_arrays(side: str, rows: list[list[Message]]) -> dict[str, NDArray[np.float64]]:
+def _message_arrays(side: str, rows: list[list[Message]]) -> dict[str, Any]:
     """Columns of one direction, (G, C) each, routes (G, C, 2)."""
     return {
         f"{side}_bytes": np.array([[each.num_bytes for each in row] for row in rows]),
@@ -141,7 +141,7 @@ def _message_arrays(side: str, rows: list[list[Message]]) -> dict[str, NDArray[n
     }
 
 
-def _orders(plan: Plan) -> dict[str, NDArray[np.int64] | bool]:
+def _orders(plan: Plan) -> dict[str, Any]:
     """The operations of every rank, pipeline after pipeline."""
     schedules = [
         order(

@@ -5,7 +5,7 @@ Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. Kind 0 mess
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -126,7 +126,7 @@ def _needs_queue(link: Ints, rank: Ints, groups: tuple[SyncGroup, ...]) -> bool:
     return len(set(links)) < len(links) or not grouped.isdisjoint(links)
 
 
-def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Ints | Floats]:
+def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Any]:
     of_rank: list[list[int]] = [[] for _ in range(ranks)]
     for index, group in enumerate(groups):
         for member in group.ranks:
@@ -148,7 +148,7 @@ def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Ints |
     }
 
 
-def _gather_tables(program: Program, slots: int) -> dict[str, Ints | Floats | float]:
+def _gather_tables(program: Program, slots: int) -> dict[str, Any]:
     gather = program.gather
     if gather is None:
         return {"gather_link": _ints([]), "gather_bytes": np.zeros((2, slots)), "gather_rounds": 0.0}

@@ -21,8 +21,8 @@ class SyncGroup:
     """Replicas that agree on the gradients (or, local SGD, on the parameters) of some layers.
 
     The group starts when every member rank has done its own work and in-domain ``sync_s``; ``local_s`` later it sends
-    ``link_bytes`` on each link of ``links``, FIFO with all other traffic; it ends when the last byte has left plus ``hops``
-    times the latency of the slowest route.
+    ``link_bytes`` on each link of ``links``, FIFO with all other traffic; it ends when the last byte has left plus
+    ``hops`` times the latency of the slowest route.
     """
 
     ranks: tuple[int, ...]
@@ -70,17 +70,11 @@ class Program:
     up_delay_s: NDArray[np.float64]  # (G, C)
     down_nic_bytes_per_s: NDArray[np.float64]  # (G, C) cap of the sending nodes together (inf: none)
     up_nic_bytes_per_s: NDArray[np.float64]  # (G, C)
-    order: NDArray[
-        np.int64
-    ]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other, pipelines too
+    order: NDArray[np.int64]  # (total operations, 3): kind, chunk, micro-batch; ranks one after the other
     order_start: NDArray[np.int64]  # (G + 1,) slice of ``order`` of each rank
     groups: tuple[SyncGroup, ...]
     link_bandwidth_bytes_per_s: NDArray[np.float64]  # (E,) base state; engines take another state as an argument
     link_latency_s: NDArray[np.float64]  # (E,)
-    extra_link_bytes: NDArray[
-        np.float64
-    ]  # (E,) bytes per step that are not played as messages (ZeRO-3 gathers over the WAN)
-    link_per_node: NDArray[np.bool_] | None = (
-        None  # (E,) True: only a per-node cap; another state scales the cap (None: no such link)
-    )
+    extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step not played as messages (ZeRO-3 over the WAN)
+    link_per_node: NDArray[np.bool_] | None = None  # (E,) only a cap per node, which another state scales; None: none
     gather: Gather | None = None

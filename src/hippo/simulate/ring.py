@@ -2,7 +2,7 @@
 
 The time of a ring of n domains that each hold ``num_bytes``: ``2 (n - 1) / n * num_bytes`` over its slowest pair plus
 ``2 (n - 1)`` latencies of its farthest pair (Patarasuk and Yuan 2009). Up to nine domains every order is tried; beyond,
-the nearest neighbour first, improved by swaps. Ties: the order that comes first by the domains' positions in the cluster.
+the nearest neighbour first, improved by swaps. Ties: the order that comes first by position in the cluster.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Routes:
 
 
 def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
-    """Bytes/s of every link, (E,); a link with a cap per node only carries what all nodes of its source send together."""
+    """Bytes/s of every link, (E,); one with a cap per node only carries what all nodes of its source send together."""
     return np.array(
         [
             link.rate_bytes_per_s(cluster.domain(link.source).nodes)

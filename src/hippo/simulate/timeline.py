@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +46,9 @@ def timeline(
 ) -> Timeline:
     """The times an engine recorded, as a timeline.
 
-    ``operations``: start and end, (N + 2 G,), the operations of ``program.order`` and then synchronisation and optimizer of each
-    rank. ``messages``: start and end, (2 N + group links,), at 2 * operation + hop, then the links of the groups; NaN: no message.
+    ``operations``: start and end, (N + 2 G,), the operations of ``program.order`` and then synchronisation and optimizer
+    of each rank. ``messages``: start and end, (2 N + group links,), at 2 * operation + hop, then the links of the groups;
+    NaN: no message.
     """
     rank, order = np.repeat(np.arange(len(program.rank_stage)), np.diff(program.order_start)), program.order
     ranks = np.arange(len(program.rank_stage)).repeat(2)
@@ -74,7 +76,7 @@ def busy_s(program: Program) -> NDArray[np.float64]:
     rank = np.repeat(np.arange(len(program.rank_stage)), np.diff(program.order_start))
     kind, chunk = program.order[:, 0], program.order[:, 1]
     seconds = np.stack([program.forward_s, program.backward_s + program.fused * program.weight_s, program.weight_s])
-    return np.bincount(rank, seconds[kind, rank, chunk], minlength=len(program.rank_stage))
+    return np.bincount(rank, seconds[kind, rank, chunk], minlength=len(program.rank_stage)).astype(np.float64)
 
 
 def link_bytes(program: Program) -> NDArray[np.float64]:
@@ -92,7 +94,7 @@ def link_bytes(program: Program) -> NDArray[np.float64]:
 
 def _messages(
     program: Program, rank: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64]
-) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
+) -> dict[str, Any]:
     """The message columns of a timeline, in order of start; ties keep the order of senders."""
     routes = np.stack([program.down_route, program.up_route])
     sizes = np.stack([program.down_bytes, program.up_bytes])

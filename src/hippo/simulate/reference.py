@@ -1,0 +1,215 @@
+"""The clear engine (SimPy): one process per rank, per message and per group. It judges ``fast``; it is not meant to be quick.
+
+The rules of waiting stand in ``hippo.simulate.kernels``; both engines keep them to the letter, ties included, so that their
+times agree to rounding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+from simpy.events import AllOf, Event
+
+from hippo.simulate.packed import destinations, durations
+from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup
+from hippo.simulate.timeline import Timeline, timeline
+
+_END_OF_INSTANT = 2  # SimPy's own priorities are 0 (urgent) and 1 (normal)
+
+Steps = Generator[Event, Any, None]
+
+
+def play(
+    program: Program,
+    *,
+    bandwidth_bytes_per_s: NDArray[np.float64] | None = None,
+    latency_s: NDArray[np.float64] | None = None,
+) -> Timeline:
+    """The whole timeline of one step under a state of the links (default: the base state); see ``fast.play``."""
+    bandwidth = program.link_bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
+    world = _World(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
+    return world.run()
+
+
+class _Link:
+    """A directed link: one message at a time, in order of (time of the request, key)."""
+
+    def __init__(self, env: simpy.Environment, bandwidth: float, latency: float, nic_scale: float) -> None:
+        self.env, self.bandwidth, self.latency, self.nic_scale = env, float(bandwidth), float(latency), float(nic_scale)
+        self.waiting: list[tuple[float, int, Event]] = []
+        self.taken = False
+
+    def request(self, key: int) -> Event:
+        """Ask for the link; the event succeeds when it is granted. Grants are decided when an instant is over."""
+        granted = self.env.event()
+        heappush(self.waiting, (self.env.now, key, granted))
+        self._decide_later()
+        return granted
+
+    def hold(self, seconds: float) -> Steps:
+        """Keep the granted link for that long, then let it go."""
+        yield self.env.timeout(seconds)
+        self.taken = False
+        self._decide_later()
+
+    def _decide_later(self) -> None:
+        end = _EndOfInstant(self.env)
+        assert end.callbacks is not None
+        end.callbacks.append(self._decide)
+
+    def _decide(self, _: Event) -> None:
+        if self.waiting and not self.taken:
+            self.taken = True
+            heappop(self.waiting)[2].succeed()
+
+
+class _EndOfInstant(Event):
+    """Happens now, but after everything else that happens now."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, priority=_END_OF_INSTANT)
+
+
+class _World:
+    """One run: the environment, its links and ports, and what has been seen. N operations, G ranks."""
+
+    def __init__(self, program: Program, bandwidth: NDArray[np.float64], latency: NDArray[np.float64]) -> None:
+        self.env = simpy.Environment()
+        self.program = program
+        self.chunks = program.forward_s.shape[1]
+        self.dest = destinations(program)
+        per_node = program.link_per_node if program.link_per_node is not None else np.zeros(len(bandwidth), dtype=bool)
+        scale = np.where(per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
+        self.links = [_Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
+        self.seconds = self._durations()
+        self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
+        self.ports: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))
+        self.ready = [self.env.event() for _ in program.rank_stage]
+        self.agreed = [self.env.event() for _ in program.groups]
+        total, ranks = len(program.order), len(program.rank_stage)
+        self.op_start, self.op_end = np.full((2, total + 2 * ranks), np.nan)
+        self.sent_start, self.sent_end = np.full((2, 2 * total + sum(len(g.links) for g in program.groups)), np.nan)
+
+    def run(self) -> Timeline:
+        """Play the step to its end."""
+        ranks = [self.env.process(self._rank(rank)) for rank in range(len(self.ready))]
+        first = 2 * len(self.program.order)
+        for index, group in enumerate(self.program.groups):
+            self.env.process(self._group(index, group, first))
+            first += len(group.links)
+        self.env.run()
+        assert all(rank.processed for rank in ranks), "the order of operations deadlocks"
+        step = float(np.max(self.op_end[len(self.program.order) :]))
+        return timeline(self.program, step, (self.op_start, self.op_end), (self.sent_start, self.sent_end))
+
+    def _durations(self) -> NDArray[np.float64]:
+        """Seconds of F, B, W, (3, G, C): no pass ends before its parameters have come over the WAN."""
+        seconds, gather = durations(self.program), self.program.gather
+        if gather is None:
+            return seconds
+        per_byte = max(1.0 / self.links[link].bandwidth for link in gather.links)
+        latency = gather.rounds * max(self.links[link].latency for link in gather.links)
+        for kind, num_bytes in ((FORWARD, gather.forward_bytes), (BACKWARD, gather.backward_bytes)):
+            wait = np.where(num_bytes > 0, num_bytes * per_byte + latency, 0.0)
+            seconds[kind] = np.maximum(seconds[kind], wait)
+        return seconds
+
+    def _rank(self, rank: int) -> Steps:
+        """Operations in order, then in-domain synchronisation, agreement, optimizer."""
+        program, env = self.program, self.env
+        for op in range(program.order_start[rank], program.order_start[rank + 1]):
+            kind, chunk, micro_batch = (int(value) for value in program.order[op])
+            slot = rank * self.chunks + chunk
+            if kind != WEIGHT and not (kind == FORWARD and self.dest[BACKWARD, slot] < 0):
+                yield self.inputs[kind, slot, micro_batch]
+            self.op_start[op] = env.now
+            yield env.timeout(self.seconds[kind, rank, chunk])
+            self.op_end[op] = env.now
+            if kind != WEIGHT:
+                self._pass_on(op, kind, slot, micro_batch)
+        at = len(program.order) + 2 * rank
+        self.op_start[at] = env.now
+        yield env.timeout(program.sync_s[rank])
+        self.ready[rank].succeed()
+        yield AllOf(env, [self.agreed[index] for index, group in enumerate(program.groups) if rank in group.ranks])
+        self.op_end[at] = self.op_start[at + 1] = env.now
+        yield env.timeout(program.finish_s[rank])
+        self.op_end[at + 1] = env.now
+
+    def _pass_on(self, op: int, kind: int, slot: int, micro_batch: int) -> None:
+        dest = int(self.dest[kind, slot])
+        if dest >= 0:
+            self.env.process(self._message(op, kind, slot, self.inputs[kind, dest, micro_batch]))
+        elif kind == FORWARD:  # the end of the model: the backward may start
+            self.inputs[BACKWARD, slot, micro_batch].succeed()
+
+    def _message(self, op: int, kind: int, slot: int, arrived: Event) -> Steps:
+        """One message: through its port and link (and the second link of a relay), or a pure delay."""
+        program, at = self.program, (slot // self.chunks, slot % self.chunks)
+        num_bytes = (program.down_bytes, program.up_bytes)[kind][at]
+        route = (program.down_route, program.up_route)[kind][at]
+        if route[0] < 0 or num_bytes <= 0:
+            yield self.env.timeout((program.down_delay_s, program.up_delay_s)[kind][at])
+            arrived.succeed()
+            return
+        nic = (program.down_nic_bytes_per_s, program.up_nic_bytes_per_s)[kind][at]
+        link, port = self.links[route[0]], self.ports[at[0], int(route[0])]
+        with port.request() as free:
+            yield free
+            yield link.request(2 * op)
+            self.sent_start[2 * op] = self.env.now
+            on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
+            here = self.env.event()  # the last byte is at the end of the first link
+            onward = self.env.process(self._second_hop(op, link, int(route[1]), num_bytes, here))
+            yield self.env.timeout(num_bytes / (nic * link.nic_scale))
+        yield on_link
+        yield self.env.timeout(link.latency)
+        self.sent_end[2 * op] = self.env.now
+        here.succeed()
+        yield onward
+        arrived.succeed()
+
+    def _second_hop(self, op: int, before: _Link, index: int, num_bytes: float, here: Event) -> Steps:
+        """Stream on over the second link of a relay, if there is one, as soon as the first byte is in the middle."""
+        if index < 0:
+            yield here
+            return
+        link = self.links[index]
+        yield self.env.timeout(before.latency)
+        yield link.request(2 * op + 1)
+        self.sent_start[2 * op + 1] = self.env.now
+        yield self.env.process(link.hold(num_bytes / link.bandwidth))
+        yield here
+        yield self.env.timeout(link.latency)
+        self.sent_end[2 * op + 1] = self.env.now
+
+    def _group(self, index: int, group: SyncGroup, first: int) -> Steps:
+        """Replicas that agree: wait for all members, agree inside the domains, then over the links of the ring."""
+        env = self.env
+        yield AllOf(env, [self.ready[rank] for rank in group.ranks])
+        yield env.timeout(group.local_s)
+        caps = group.nic_bytes_per_s or (np.inf,) * len(group.links)
+        shares = zip(group.links, group.link_bytes, caps, strict=True)
+        yield AllOf(env, [env.process(self._share(first + i, *share)) for i, share in enumerate(shares)])
+        routes = group.routes or tuple((link,) for link in group.links)
+        slowest = max((sum(self.links[link].latency for link in route) for route in routes), default=0.0)
+        yield env.timeout(group.hops * slowest)
+        self.agreed[index].succeed()
+
+    def _share(self, slot: int, index: int, num_bytes: float, nic: float) -> Steps:
+        """What one link of a ring carries."""
+        link = self.links[index]
+        yield link.request(slot)
+        self.sent_start[slot] = self.env.now
+        on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
+        yield self.env.timeout(num_bytes / (nic * link.nic_scale))
+        yield on_link
+        self.sent_end[slot] = self.env.now + link.latency
