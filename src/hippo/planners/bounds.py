@@ -1,0 +1,164 @@
+"""Lower bounds on the played step time of one pipeline, as numba kernels. Proofs: ``docs/exact.md``, section 3.
+
+Letters: N layers, m waves, p stages. Stage i holds layers [a, b) with ``f`` seconds of forward and ``t`` seconds of
+forward and backward per wave; ``head`` is the round trip of one wave through everything before the stage, ``rest``
+through everything behind it; ``live`` the most micro-batches its memory holds. Layer arrays are prefix sums (N + 1,).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+STEPS = 40  # halvings of a bisection: 1e-12 relative
+
+
+@njit(cache=True)
+def stage_need(head: float, t: float, f: float, rest: float, waves: int, live: int) -> float:
+    """Least seconds until the last gradient of the stage has drained to the first stage.
+
+    Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
+    round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
+    """
+    ahead = min(waves, live)
+    fill = max(ahead * f, f + rest) - ahead * f + waves * t
+    turns, left = divmod(waves - 1, ahead)
+    return head + max(fill, (turns + 1) * (t + rest) + left * f)
+
+
+@njit(cache=True)
+def room_for(table, usable: float, a: int, b: int) -> int:  # type: ignore[no-untyped-def]
+    """Most live micro-batches that layers [a, b) leave room for (0: the layers alone do not fit)."""
+    kept = table[2, b] - table[2, a] + max(table[4, a], table[4, b - 1])
+    each = table[3, b] - table[3, a]
+    if kept + each > usable:
+        return 0
+    return min(1 << 40, int((usable - kept) / max(each, 1e-9)))
+
+
+@njit(cache=True)
+def stage_fits(table, a, b, head, rest, waves, least_live, usable, limit) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a stage with layers [a, b) fits its memory and can be done within ``limit`` seconds."""
+    t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
+    if head + waves * t > limit:
+        return False
+    live = room_for(table, usable, a, b)
+    if live < min(waves, least_live):
+        return False
+    once = table[5, b] - table[5, a] + table[6, 0]
+    return stage_need(head, t, f, rest, waves, live) + once <= limit
+
+
+@njit(cache=True)
+def greedy_cuts(table, delays, waves, usable, limit, cuts) -> bool:  # type: ignore[no-untyped-def]
+    """Whether p stages of one layout can each be done within ``limit``; fills ``cuts`` (p + 1,).
+
+    Each stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so this
+    loses nothing. ``delays`` (p,): round-trip delay between stage i - 1 and i (0 for the first).
+    """
+    p, n = len(delays), table.shape[1] - 1
+    total, after = table[1, n], delays.sum()
+    a, before = 0, 0.0
+    cuts[0] = 0
+    for i in range(p):
+        before += delays[i]
+        after -= delays[i]
+        head = table[1, a] + before
+        low, high = a + 1, n - (p - 1 - i)
+        if i == p - 1:
+            low = n
+        if low > high or not stage_fits(table, a, low, head, total - table[1, low] + after, waves, p - i, usable, limit):
+            return False
+        while low < high:
+            b = (low + high + 1) // 2
+            if stage_fits(table, a, b, head, total - table[1, b] + after, waves, p - i, usable, limit):
+                low = b
+            else:
+                high = b - 1
+        a = low
+        cuts[i + 1] = a
+    return True
+
+
+@njit(cache=True)
+def uniform_bound(table, delays, waves, slowest, usable, ceiling, cuts) -> float:  # type: ignore[no-untyped-def]
+    """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
+
+    ``slowest``: seconds one wave occupies the slowest link. ``cuts`` (p + 1,) gets the cuts that reach the bound.
+    """
+    n = table.shape[1] - 1
+    low = table[1, n] + delays.sum() + (waves - 1) * slowest + table[6, 0]
+    low = max(low, waves * table[1, n] / len(delays))
+    if low > ceiling:
+        return np.inf
+    if greedy_cuts(table, delays, waves, usable, low, cuts):
+        return low
+    if not greedy_cuts(table, delays, waves, usable, ceiling, cuts):
+        return np.inf
+    high = ceiling
+    for _ in range(STEPS):
+        if high - low <= 1e-7 * high:
+            break
+        middle = 0.5 * (low + high)
+        if greedy_cuts(table, delays, waves, usable, middle, cuts):
+            high = middle
+        else:
+            low = middle
+    greedy_cuts(table, delays, waves, usable, high, cuts)
+    return low
+
+
+@njit(cache=True)
+def chain_fits(tables, option_kind, option_stages, hops, kinds, delays, rest, waves, usable, limit, back):  # type: ignore[no-untyped-def]
+    """Whether the domains ``kinds`` (n,), in this order, can each take some layers in some layout within ``limit``.
+
+    Dynamic program over (domains used, layers placed): the least round trip of one wave so far. Both the stage bounds
+    and later round trips only grow with it, so the least is the best (docs/exact.md, section 3.3).
+    ``delays`` (n,): round trip of the border before each domain; ``rest`` (N + 1,): least round trip of the layers behind
+    a cut. ``back`` (n, options, stages, N + 1) gets the start of each stage's layers for ``chain_cuts``; a length of 0
+    in its first axis: not wanted.
+    """
+    n = tables.shape[2] - 1
+    state = np.full(n + 1, np.inf)
+    state[0] = 0.0
+    keep = back.shape[0] > 0
+    after = delays.sum()
+    for j in range(len(kinds)):
+        state += delays[j]
+        after -= delays[j]
+        reached = np.full(n + 1, np.inf)
+        for o in range(len(option_kind)):
+            if option_kind[o] != kinds[j]:
+                continue
+            current = state.copy()
+            for q in range(option_stages[o]):
+                following = np.full(n + 1, np.inf)
+                found = False
+                for a in range(n):
+                    head = current[a]
+                    if head == np.inf:
+                        continue
+                    for b in range(a + 1, n + 1):
+                        t = tables[o, 1, b] - tables[o, 1, a]
+                        if head + waves * t > limit:
+                            break
+                        if head + t >= following[b]:
+                            continue
+                        behind = rest[b] + after
+                        if not stage_fits(tables[o], a, b, head, behind, waves, len(kinds) - j, usable, limit):
+                            continue
+                        following[b] = head + t
+                        found = True
+                        if keep:
+                            back[j, o, q, b] = a
+                if not found:
+                    break
+                for b in range(n + 1):
+                    if following[b] < reached[b]:
+                        reached[b] = following[b]
+                current = following + 2 * hops[o]
+        state = reached
+    return state[n]

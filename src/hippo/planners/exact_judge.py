@@ -1,0 +1,125 @@
+"""Candidates of the exact search, and the judge that plays them: memory and structure first, then the step itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from time import monotonic
+
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.check import check
+from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
+from hippo.planners.placement import PipelineSketch, place
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate, fits
+from hippo.simulate import fast
+from hippo.simulate.lower import lower
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan before it is placed."""
+
+    pipelines: tuple[PipelineSketch, ...]
+    micro_batch: int
+    recompute: str
+    sharding: str
+    live_limit: int | None = None
+    relays: tuple[Relay, ...] = ()
+    sync: Sync = Sync()
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
+        return Plan(
+            place(problem.cluster, self.pipelines),
+            self.micro_batch,
+            precision=problem.workload.precision,
+            recompute=self.recompute,
+            sharding=self.sharding,
+            schedule=ScheduleChoice("1f1b", self.live_limit),
+            relays=self.relays,
+            sync=self.sync,
+        )
+
+
+@dataclass(eq=False)
+class Judge:
+    """Plays candidates once each and remembers the best of every way to join domains."""
+
+    problem: Problem
+    deadline_s: float = float("inf")  # of the monotonic clock
+    rejected: Counter[str] = field(default_factory=Counter)
+    known: dict[Candidate, float] = field(default_factory=dict)
+    best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
+
+    @property
+    def plays(self) -> int:
+        """Candidates looked at so far."""
+        return len(self.known)
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time limit is over."""
+        return monotonic() >= self.deadline_s
+
+    @property
+    def value(self) -> float:
+        """Value of the best candidate so far (inf: none)."""
+        return min((value for value, _ in self.best.values()), default=float("inf"))
+
+    @property
+    def winner(self) -> Candidate | None:
+        """The best candidate so far; ties: the way to join that was found first."""
+        return min(self.best.values(), key=lambda item: item[0])[1] if self.best else None
+
+    def play(self, candidate: Candidate) -> float:
+        """What the candidate is worth, lower is better; inf when it cannot run."""
+        known = self.known.get(candidate)
+        if known is None:
+            known = self.known[candidate] = self._play(candidate)
+            way = joining(candidate)
+            if known < self.best.get(way, (float("inf"), candidate))[0]:
+                self.best[way] = (known, candidate)
+        return known
+
+    def _play(self, candidate: Candidate) -> float:
+        try:
+            plan = candidate.plan(self.problem)
+            cause = self._flaw(plan)
+            if cause is None:
+                return self._worth(plan)
+        except InfeasibleError:
+            cause = "no room for the tensor-parallel groups"
+        except InputError:
+            cause = "no link between domains that must exchange data"
+        self.rejected[cause] += 1
+        return float("inf")
+
+    def _flaw(self, plan: Plan) -> str | None:
+        if not fits(self.problem, plan):
+            return "out of memory"
+        violations = check(self.problem, plan)
+        return _CAUSES.get(violations[0].rule, violations[0].rule) if violations else None
+
+    def _worth(self, plan: Plan) -> float:
+        objective = self.problem.objective
+        if objective.name == "time" and objective.balance_delta is None:
+            return fast.step_time(lower(self.problem, plan))
+        score = evaluate(self.problem, plan)
+        return score.usd_per_step if objective.name == "cost" else score.step_time_s
+
+
+_CAUSES = {"runtime": "the runtime cannot express it", "uniform cuts": "cuts not uniform"}
+
+
+def joining(candidate: Candidate) -> str:
+    """How a candidate joins its domains, and how many."""
+    lines = candidate.pipelines
+    widths = [len(dict.fromkeys(stage.domain for stage in line.stages)) for line in lines]
+    if candidate.sync.method == "local_sgd":
+        return f"local SGD over {sum(widths)} domains"
+    if len(lines) == 1:
+        return "one domain alone" if widths[0] == 1 else f"pipeline over {widths[0]} domains"
+    if max(widths) == 1:
+        return f"data parallel over {len(lines)} domains"
+    return f"{len(lines)} groups of up to {max(widths)} domains"

@@ -1,0 +1,210 @@
+"""What one domain can do, as arrays that bounds are computed from: prefix sums over the layers, one table per layout.
+
+Letters: N layers. A prefix ``x`` has shape (N + 1,) and layers [start, stop) cost ``x[stop] - x[start]``. Everything here
+is read off ``cost.cost_model``; ``tests/planners/test_exact.py`` holds the tables against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.collectives import Fabric
+from hippo.cost.cost_model import CostModel
+from hippo.cost.stage import Layout, StageCost
+from hippo.problem.cluster import Domain
+from hippo.problem.problem import Problem
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What all stages of a plan share."""
+
+    micro_batch: int  # sequences per rank and micro-batch at the pipeline's first stage
+    recompute: str
+    sharding: str
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTable:
+    """Prefix sums of one layout; ``live`` micro-batches of layers [a, b) fit when
+    ``kept + live * activation + max(workspace[a], workspace[b - 1]) <= usable``."""
+
+    forward_s: Floats  # (N + 1,) per wave
+    total_s: Floats  # (N + 1,) forward, backward and weight gradient per wave
+    kept_bytes: Floats  # (N + 1,)
+    activation_bytes: Floats  # (N + 1,) of one micro-batch
+    workspace_bytes: Floats  # (N,) with the reserved bytes
+    once_s: Floats  # (N + 1,) synchronisation inside the domain and optimizer, per step
+    once_fixed_s: float  # the part that does not grow with the layers
+    hop_s: float  # least delay of one message between two stages of the domain
+
+    @cached_property
+    def packed(self) -> Floats:
+        """(7, N + 1) in the order of the fields, as the kernels of ``bounds`` take it."""
+        size = len(self.total_s)
+        fixed = np.full(size, self.once_fixed_s)
+        rows = (self.forward_s, self.total_s, self.kept_bytes, self.activation_bytes)
+        return np.stack([*rows, np.append(self.workspace_bytes, 0.0), self.once_s, fixed])
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """All layouts of one problem, each built when asked for."""
+
+    problem: Problem
+    model: CostModel
+    _cache: dict[object, object] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, problem: Problem) -> Tables:
+        """Tables with a cost model of their own."""
+        return cls(problem, CostModel(problem))
+
+    @property
+    def usable_bytes(self) -> float:
+        """Bytes of one GPU that a plan may use."""
+        return self.model.usable_memory_bytes()
+
+    @cached_property
+    def wave_bytes_per_sequence(self) -> float:
+        """Bytes one sequence sends over a cut, each way."""
+        name = self.problem.cluster.domains[0].name
+        return self.model.stage(name, 0, 1, self._layout(1, 1, Mode(1, "none", "none"))).output_bytes
+
+    @cached_property
+    def gradient_bytes(self) -> float:
+        """Gradients of one replica of the whole model."""
+        name = self.problem.cluster.domains[0].name
+        layers = self.problem.model.num_layers
+        return self.model.stage(name, 0, layers, self._layout(1, 1, Mode(1, "none", "none"))).gradient_bytes
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Domains of equal size and fabric share a number."""
+        known: dict[object, int] = {}
+        return tuple(known.setdefault(_kind(domain), len(known)) for domain in self.problem.cluster.domains)
+
+    @cached_property
+    def examples(self) -> tuple[Domain, ...]:
+        """One domain of each kind."""
+        first = {kind: index for index, kind in reversed(list(enumerate(self.kinds)))}
+        return tuple(self.problem.cluster.domains[first[kind]] for kind in range(len(first)))
+
+    def _layout(self, tp: int, dp: int, mode: Mode) -> Layout:
+        precision = self.problem.workload.precision
+        return Layout(tp, dp, mode.micro_batch, recompute=mode.recompute, sharding=mode.sharding, precision=precision)
+
+    def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats]:
+        """Prefix sums (N + 1,) of seconds per wave: forward, and everything."""
+        gathered = mode.sharding in ("full", "hybrid") and dp > 1
+        key = ("times", kind, tp, dp if gathered else 1, mode.micro_batch, mode.recompute, gathered)
+        if key not in self._cache:
+            plain = mode if gathered else Mode(mode.micro_batch, mode.recompute, "none")
+            seconds = self.model.layer_seconds(self.examples[kind].name, self._layout(tp, dp if gathered else 1, plain))
+            self._cache[key] = (_prefix(seconds[:, 0]), _prefix(seconds.sum(axis=1)))
+        return self._cache[key]  # type: ignore[return-value]
+
+    def table(self, kind: int, tp: int, dp: int, mode: Mode) -> LayerTable:
+        """Everything about one layout; see ``LayerTable``."""
+        key = ("table", kind, tp, dp, mode)
+        if key not in self._cache:
+            forward, total = self.times(kind, tp, dp, mode)
+            once, fixed = self.once(kind, tp, dp, mode.sharding)
+            lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
+            hop = self.model.p2p_seconds(self.examples[kind].name, lane_bytes / tp, same_node=True)
+            self._cache[key] = LayerTable(
+                forward,
+                total,
+                self.kept(kind, tp, dp, mode.sharding),
+                self.activation(kind, tp, mode),
+                self._workspace(kind, tp, dp, mode),
+                once,
+                fixed,
+                hop,
+            )
+        return self._cache[key]  # type: ignore[return-value]
+
+    def kept(self, kind: int, tp: int, dp: int, sharding: str) -> Floats:
+        """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank."""
+        key = ("kept", kind, tp, dp, sharding)
+        if key not in self._cache:
+            layout = self._layout(tp, dp, Mode(1, "none", sharding))
+            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
+            self._cache[key] = _prefix(
+                np.array([m.weights_bytes + m.gradients_bytes + m.optimizer_bytes for m in memories])
+            )
+        return self._cache[key]  # type: ignore[return-value]
+
+    def _workspace(self, kind: int, tp: int, dp: int, mode: Mode) -> Floats:
+        """Workspace and reserved bytes (N,) of a stage of one layer."""
+        gathered = mode.sharding in ("full", "hybrid") and dp > 1
+        key = ("workspace", kind, tp, mode.micro_batch, gathered)
+        if key not in self._cache:
+            layout = self._layout(tp, dp if gathered else 1, Mode(mode.micro_batch, "none", mode.sharding))
+            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
+            self._cache[key] = np.array([m.workspace_bytes + m.reserved_bytes for m in memories])
+        return self._cache[key]  # type: ignore[return-value]
+
+    def activation(self, kind: int, tp: int, mode: Mode) -> Floats:
+        """Prefix sums (N + 1,) of what one micro-batch leaves on a rank."""
+        key = ("activation", kind, tp, mode.micro_batch, mode.recompute)
+        if key not in self._cache:
+            layout = self._layout(tp, 1, mode)
+            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
+            self._cache[key] = _prefix(np.array([m.activation_bytes for m in memories]))
+        return self._cache[key]  # type: ignore[return-value]
+
+    def once(self, kind: int, tp: int, dp: int, sharding: str) -> tuple[Floats, float]:
+        """Seconds once per step as prefix plus a constant: the cost model's are affine in the layers."""
+        key = ("once", kind, tp, dp, sharding)
+        if key not in self._cache:
+            name, layout = self.examples[kind].name, self._layout(tp, dp, Mode(1, "none", sharding))
+            count = self.problem.model.num_layers
+            single = self._per_layer(lambda i: _once(self.model.stage(name, i, i + 1, layout)))
+            fixed = (sum(single) - _once(self.model.stage(name, 0, count, layout))) / max(1, count - 1)
+            self._cache[key] = (_prefix(np.array(single) - fixed), fixed)
+        return self._cache[key]  # type: ignore[return-value]
+
+    def profiled_recompute(self, tp: int, micro_batch: int) -> tuple[str, ...]:
+        """Degrees of recomputation that the problem's profile has rows for."""
+        profile = self.problem.profile
+        assert profile is not None
+        rows = (row for row in profile.rows if (row.tp, row.micro_batch) == (tp, micro_batch))
+        return tuple(dict.fromkeys(row.recompute for row in rows))
+
+    def _memory(self, kind: int, layer: int, layout: Layout):  # type: ignore[no-untyped-def]
+        return self.model.memory(self.examples[kind].name, layer, layer + 1, layout, live=1)
+
+    def _per_layer(self, value):  # type: ignore[no-untyped-def]
+        """``value(i)`` for every layer, computed once per distinct layer."""
+        known: dict[int, object] = {}
+        out = []
+        for position, which in enumerate(self.model.distinct[1].tolist()):
+            if which not in known:
+                known[which] = value(position)
+            out.append(known[which])
+        return out
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors of a positive integer, increasing."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def _kind(domain: Domain) -> object:
+    return domain.nodes, Fabric.of(domain)
+
+
+def _once(cost: StageCost) -> float:
+    return cost.sync_s + cost.optimizer_s + cost.fixed_s
+
+
+def _prefix(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
