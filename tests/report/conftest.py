@@ -153,7 +153,7 @@ HAND_OPS = [
     (1, 3, -1, 7.5, 8.0),
     (1, 4, -1, 8.0, 8.5),
 ]
-"""1F1B of two stages and two micro-batches: forward 1 s, backward 2 s, half a second on the way; the step takes 11 s."""
+"""1F1B of two stages and two micro-batches: forward 1 s, backward 2 s, half a second on the way; 11 s in all."""
 
 
 def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model: str = "toy-4b") -> Story:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -28,6 +26,7 @@ from hippo.report.panels.reasons import reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
+from hippo.report.templates import template_text
 from hippo.report.text import (
     NOTHING,
     cpu_seconds,
@@ -62,12 +61,6 @@ def inline_json(document: object) -> Markup:
 
 
 # ------------------------------------------------------------------------------------------------------- templates
-@cache
-def template_text(name: str) -> str:
-    """A file of the package's ``templates`` folder."""
-    return files("hippo.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
-
-
 def _environment(story: Story) -> Environment:
     environment = Environment(
         loader=FunctionLoader(template_text),

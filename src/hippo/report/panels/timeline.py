@@ -119,10 +119,13 @@ def _mixed(start: Ints, end: Ints, kind: Ints, size: int) -> list[list[int]]:
 
 
 def _pack_links(story: Story, most: int) -> list[dict[str, object]]:
-    """Messages of each link that carries any, in the order they start; of too many, every n-th stands for all."""
+    """Messages of each link that carries any, earliest first; of too many, every n-th stands for all."""
     timeline, links = story.timeline, story.problem.cluster.links
     packed: list[dict[str, object]] = []
-    used = sorted(set(timeline.message_link.tolist()), key=timeline.message_link.tolist().index)
+    ids, first = np.unique(
+        timeline.message_link[np.argsort(timeline.message_start_s, kind="stable")], return_index=True
+    )
+    used = ids[np.argsort(first)].tolist()
     for link in used:
         own = np.flatnonzero(timeline.message_link == link)
         own = own[np.argsort(timeline.message_start_s[own], kind="stable")]

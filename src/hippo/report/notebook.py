@@ -1,0 +1,63 @@
+"""A decision in a notebook cell: figures, plan, where the step goes, reasons, comparison. Inline styles, no script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+
+from hippo.decide.decision import Decision
+from hippo.decide.wording import percent, seconds
+from hippo.report.panels.reasons import reason_groups, waterfall
+from hippo.report.templates import template_text
+from hippo.report.terminal import ranked
+from hippo.report.text import gap_sentence, gap_text, headline_figures, pipeline_lines, question_line, usd, versus
+
+COLOURS = {"--k0": "#2b7bba", "--idle": "#b9bcc2", "--k1": "#e69f00", "--d6": "#b0343c", "--k3": "#c2609a"}
+"""The report's colours of the step's parts, fixed: a notebook may be light or dark."""
+
+
+@dataclass(frozen=True, eq=False)
+class NotebookView:
+    """Shows a decision as HTML where a notebook asks for it, and as its summary elsewhere."""
+
+    decision: Decision
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.decision)
+
+    def __repr__(self) -> str:
+        return self.decision.summary()
+
+
+def notebook_html(decision: Decision) -> str:
+    """A fragment of HTML (no script, no outside reference), a few kilobytes."""
+    score, plan, rows = decision.score, decision.plan, ranked(decision.rows)
+    found = plan is not None and score is not None
+    quickest = min((row.score.step_time_s for row in rows if row.score), default=0.0)
+    return _template().render(
+        decision=decision,
+        question=question_line(decision.problem),
+        figures=headline_figures(decision.problem, plan, score)[:6] if plan and score else (),
+        verdict=gap_sentence(decision.gap, decision.lower_bound_s) if found else "No plan fits.",
+        lines=pipeline_lines(plan) if plan else (),
+        waterfall=waterfall(decision.reasons),
+        reasons=reason_groups(decision.reasons),
+        rows=rows if len(rows) > 1 else (),
+        quickest=quickest,
+        colours=COLOURS,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FunctionLoader(template_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"seconds": seconds, "percent": percent, "usd": usd, "gap": gap_text, "versus": versus}
+    return environment.get_template("notebook.html.j2")
