@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
@@ -18,20 +17,7 @@ COLOURS = {"--k0": "#2b7bba", "--idle": "#b9bcc2", "--k1": "#e69f00", "--d6": "#
 """The report's colours of the step's parts, fixed: a notebook may be light or dark."""
 
 
-@dataclass(frozen=True, eq=False)
-class NotebookView:
-    """Shows a decision as HTML where a notebook asks for it, and as its summary elsewhere."""
-
-    decision: Decision
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self.decision)
-
-    def __repr__(self) -> str:
-        return self.decision.summary()
-
-
-def notebook_html(decision: Decision) -> str:
+def decision_html(decision: Decision) -> str:
     """A fragment of HTML (no script, no outside reference), a few kilobytes."""
     score, plan, rows = decision.score, decision.plan, ranked(decision.rows)
     found = plan is not None and score is not None
