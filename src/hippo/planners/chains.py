@@ -49,8 +49,8 @@ class Chain:
 def best_chain(chain: Chain, *, limit: float, late: Callable[[], bool]) -> tuple[str, ...] | None:
     """Regions of the stages with the least estimate below ``limit``; None: there is none.
 
-    Depth first, nearest region next; a region takes as many stages as it holds, since every border costs a transfer and
-    none is gained by leaving earlier. A partial chain is dropped when its transfers and all compute already reach the best.
+    Depth first, nearest region next; a region takes as many stages as it holds, since every border costs a transfer
+    and nothing is gained by leaving earlier. A partial chain is dropped when it already reaches the best.
     """
     names = [domain.name for domain in chain.cluster.domains]
     pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}

@@ -8,6 +8,7 @@ from itertools import islice
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Sync
+from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.inside_domain import Inside, Reject, Search
 from hippo.planners.placement import place
@@ -16,6 +17,7 @@ from hippo.planners.shortlist import Clock, ShortList, infeasible
 from hippo.planners.waves import deal_sequences
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 
 PERIOD = 500  # inner steps between two outer steps: the paper's default (section 3, H = 500)
 SCANNED = 60  # layouts of a domain among which recipes that all domains share are looked for
@@ -23,11 +25,11 @@ TRIED = 8
 FINEST = 16  # where the batch does not divide, a share is dealt in grains of about 1/16 of it
 NOTES = (
     f"Local SGD changes the optimizer: replicas average every {PERIOD} steps (AdamW inside, Nesterov outside).",
-    "Published penalty in evaluation loss against data parallelism (Charles et al. 2025, table 4, H = 30): -0.2 % with 2 "
-    "replicas, +0.2 % (4B parameters) to +0.3 % (10B) with 4; none is published for H = 500 at this size. The step time "
-    "counts none of it.",
-    "Left out: the outer optimizer's copy of the parameters and momentum are taken to lie in host memory; no quantised or "
-    "streamed fragments (Streaming DiLoCo), no asynchronous replicas.",
+    "Published penalty in evaluation loss against data parallelism (Charles et al. 2025, table 4, H = 30): -0.2 % with "
+    "2 replicas, +0.2 % (4B parameters) to +0.3 % (10B) with 4; none is published for H = 500 at this size. The step "
+    "time counts none of it.",
+    "Left out: the outer optimizer's copy of the parameters and momentum are taken to lie in host memory; no quantised "
+    "or streamed fragments (Streaming DiLoCo), no asynchronous replicas.",
 )
 
 
@@ -42,6 +44,8 @@ class Diloco:
         clock = Clock.of(stop)
         if not problem.allow_local_sgd:
             return infeasible(self.name, "The user has not allowed local SGD.", clock)
+        if not runtime_rules(problem.runtime).local_sgd:
+            return infeasible(self.name, f"{problem.runtime} cannot express local SGD.", clock)
         shortlist = ShortList(problem, clock)
         shortlist.try_all(_plans(problem, shortlist.reject_memory), most=TRIED)
         nothing = f"Fewer than two domains hold a replica of {problem.model.name}."
@@ -50,7 +54,7 @@ class Diloco:
 
 def _plans(problem: Problem, reject: Reject) -> Iterator[Plan]:
     """Plans of all domains that hold the model, those with the fastest slowest replica first."""
-    replicas = _replicas(CostModel(problem), reject)
+    replicas = _replicas(cost_model(problem), reject)
     shared = [key for key in replicas[0] if all(key in others for others in replicas)] if replicas else []
     for key in sorted(shared, key=lambda key: max(layouts[key].seconds for layouts in replicas)):
         chosen = [layouts[key] for layouts in replicas]
@@ -66,7 +70,7 @@ def _replicas(costs: CostModel, reject: Reject) -> list[Mapping[Key, Inside]]:
     """For each domain that holds the model its fastest layout of every key; fewer than two such domains: []."""
     domains = list(costs.problem.cluster.domains)
     while len(domains) >= 2:
-        if costs.problem.runtime != "any" and costs.problem.workload.global_batch % len(domains):
+        if runtime_rules(costs.problem.runtime).equal_shares and costs.problem.workload.global_batch % len(domains):
             domains.pop()  # a uniform world deals every replica as much
             continue
         layouts = _layouts(costs, domains, reject)
@@ -78,7 +82,7 @@ def _replicas(costs: CostModel, reject: Reject) -> list[Mapping[Key, Inside]]:
 
 def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject) -> list[Mapping[Key, Inside]]:
     """The fastest layouts of each domain for its share of the batch, in proportion to its GPUs; alike ones once."""
-    uniform = costs.problem.runtime != "any"
+    uniform = runtime_rules(costs.problem.runtime).uniform_tp_dp
     weights = [1 if uniform else domain.gpus for domain in domains]
     shares = deal_sequences(costs.problem.workload.global_batch, weights, grain=_grain(costs.problem, weights))
     known: dict[tuple[Domain, int], Mapping[Key, Inside]] = {}

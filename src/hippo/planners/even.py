@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.lanes import pipelines_of_lanes, rank_order_lanes
@@ -13,9 +12,10 @@ from hippo.planners.megatron import megatron_layouts
 from hippo.planners.placement import place
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 
 NOTES = (
-    "Hosts in the order of the cluster file, ranks in Megatron-LM's default order tp-dp-pp; the network is not looked at.",
+    "Hosts in the order of the cluster file, ranks in Megatron-LM's default order tp-dp-pp; blind to the network.",
     "Left out: the interleaved schedule across domains (it multiplies the crossings), virtual stages of unequal size.",
 )
 
@@ -36,7 +36,7 @@ class Even:
 
 def _plans(problem: Problem, shortlist: ShortList) -> Iterator[Plan]:
     """First as many stages as spread evenly over the domains, then the smallest model-parallel size to the letter."""
-    costs, cluster = CostModel(problem), problem.cluster
+    costs, cluster = cost_model(problem), problem.cluster
 
     def groups(tp: int) -> int:
         return sum(domain.nodes * (domain.gpus_per_node // tp) for domain in cluster.domains)

@@ -23,11 +23,13 @@ from hippo.cost.stage import Layout
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, fitting_cuts
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.recipe import (
+    STATE_SHARDINGS,
     Recipe,
     compute_seconds,
     largest_width,
     micro_batches,
     recomputations,
+    shardings,
     tensor_widths,
 )
 from hippo.problem.cluster import Domain
@@ -104,13 +106,18 @@ class Search:
         total = float(seconds.sum())
         for pp, cuts in self._cuts(seconds, groups):
             slowest = float(_spans(seconds, cuts).max())
-            for sharding in self.shardings if pp == 1 else self.shardings[:2]:
+            for sharding in self._shardings(pp):
                 for dp in self._widths(recipe.micro_batch, groups // pp):
                     waves = self.sequences // (recipe.micro_batch * dp)
                     chosen = replace(recipe, sharding=sharding)
                     if dp > 1 or sharding == "none":
                         bound = (waves - 1) * slowest + total
                         yield Inside(self.domain.name, tp, dp, cuts, chosen, waves, bound)
+
+    def _shardings(self, pp: int) -> tuple[str, ...]:
+        """Beside a pipeline only shardings that do not gather parameters for every micro-batch."""
+        wanted = self.shardings if pp == 1 else [name for name in self.shardings if name in STATE_SHARDINGS]
+        return shardings(self.costs.problem, wanted, pipeline=pp > 1)
 
     def _cuts(self, seconds: NDArray[np.float64], groups: int) -> list[tuple[int, Cuts]]:
         blocks = max(len(seconds) - 2, 1)
@@ -171,7 +178,7 @@ def missing_bytes(costs: CostModel, inside: Inside, *, replicas: int | None = No
 
 
 def might_fit(costs: CostModel, inside: Inside) -> bool:
-    """Whether weights, gradients and optimizer state, dealt evenly over the stages, leave any room (quick, optimistic)."""
+    """Whether what is kept, dealt evenly over the stages, leaves any room (quick, optimistic)."""
     layout = inside_layout(costs, inside)
     whole = costs.memory(inside.domain, 0, costs.problem.model.num_layers, layout, live=0.0)
     kept = whole.weights_bytes + whole.gradients_bytes + whole.optimizer_bytes

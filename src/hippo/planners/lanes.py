@@ -17,7 +17,9 @@ Lane = tuple[str, ...]
 """Domain of each stage of one data-parallel lane."""
 
 
-def pipelines_of_lanes(lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int], waves: int) -> tuple[PipelineSketch, ...]:
+def pipelines_of_lanes(
+    lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int], waves: int
+) -> tuple[PipelineSketch, ...]:
     """One pipeline per distinct lane, in the order they first appear; ``widths`` is the tp of each stage."""
     counts: dict[Lane, int] = {}
     for lane in lanes:
@@ -25,7 +27,8 @@ def pipelines_of_lanes(lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int],
     return tuple(
         PipelineSketch(
             tuple(
-                StageSketch(domain, (cuts[stage], cuts[stage + 1]), widths[stage], dp) for stage, domain in enumerate(lane)
+                StageSketch(domain, (cuts[stage], cuts[stage + 1]), widths[stage], dp)
+                for stage, domain in enumerate(lane)
             ),
             waves,
         )

@@ -8,14 +8,13 @@ depends on everything else, so it is swept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from hippo.cost.cost_model import CostModel
 from hippo.planners.cuts import even_cuts
 from hippo.planners.inside_domain import Inside, Reject, missing_bytes
-from hippo.planners.recipe import Recipe, largest_width, micro_batches, recomputations, tensor_widths
+from hippo.planners.recipe import Recipe, largest_width, micro_batches, recomputations, shardings, tensor_widths
 
-SHARDINGS = ("optimizer", "none")  # with and without --use-distributed-optimizer
+SHARDINGS = ("optimizer", "gradients", "none")  # --use-distributed-optimizer, its nearest kin elsewhere, or neither
 
 Groups = Callable[[int], int]
 """How many tensor-parallel groups of a width there are."""
@@ -36,7 +35,7 @@ def megatron_layouts(costs: CostModel, groups: Groups, reject: Reject, *, multip
     of stages is raised to the next multiple, so that every domain gets as many.
     """
     for recompute in recomputations(costs):
-        for sharding in SHARDINGS:
+        for sharding in shardings(costs.problem, SHARDINGS, pipeline=True):
             size = smallest_size(costs, groups, Recipe(1, recompute, sharding), reject)
             if size is None:
                 continue
@@ -55,17 +54,18 @@ def megatron_layouts(costs: CostModel, groups: Groups, reject: Reject, *, multip
 
 
 def smallest_size(costs: CostModel, groups: Groups, recipe: Recipe, reject: Reject) -> tuple[int, int] | None:
-    """Takeaway 2: the first (tp, pp) whose smallest micro-batch fits."""
-    for tp, pp in model_parallel_sizes(costs, groups):
-        sizes = micro_batches(costs, tp, most=costs.problem.workload.global_batch)
-        if not sizes:
-            continue
-        inside = uniform_layout(costs, groups, (tp, pp), replace(recipe, micro_batch=sizes[0]))
+    """Takeaway 2: the first (tp, pp) whose smallest micro-batch fits.
+
+    Megatron-LM wants tp * pp * dp to be all GPUs; sizes that leave some idle come after those that do not.
+    """
+    sized = [(size, uniform_layout(costs, groups, size, recipe)) for size in model_parallel_sizes(costs, groups)]
+    idle = [(inside is None or inside.dp * inside.pp < groups(inside.tp), size, inside) for size, inside in sized]
+    for _, size, inside in sorted(idle, key=lambda entry: entry[0]):
         if inside is None:
             continue
         missing = missing_bytes(costs, inside)
         if missing <= 0:
-            return tp, pp
+            return size
         reject(missing)
     return None
 
@@ -73,6 +73,8 @@ def smallest_size(costs: CostModel, groups: Groups, recipe: Recipe, reject: Reje
 def uniform_layout(costs: CostModel, groups: Groups, size: tuple[int, int], recipe: Recipe) -> Inside | None:
     """The layout of that size with the widest ``dp`` that deals the batch evenly; None: the batch cannot be dealt."""
     (tp, pp), batch = size, costs.problem.workload.global_batch
+    if recipe.micro_batch not in micro_batches(costs, tp, most=batch):
+        return None
     if pp > max(costs.problem.model.num_blocks, 1):
         return None
     dp = largest_width(batch, recipe.micro_batch, groups(tp) // pp)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.replicas import Replicas, World, dealable_world
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 
 TRAINERS = ("none", "full")  # prepare_model(parallel_strategy="ddp" or "fsdp")
 NOTES = (
-    "One worker per GPU, DDP or FSDP, gradient accumulation; STRICT_PACK: one node, PACK: the first domains, SPREAD: one "
-    "worker on every node. The best of them.",
+    "One worker per GPU, DDP or FSDP, gradient accumulation; STRICT_PACK: one node, PACK: the first domains, SPREAD: "
+    "one worker on every node. The best of them.",
     "Left out: Ray's elastic worker groups, and anything a user would write into the training function.",
 )
 
@@ -33,7 +33,7 @@ class Ray:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best data-parallel run over a placement group; see ``planners.base``."""
-        shortlist, costs = ShortList(problem, Clock.of(stop)), CostModel(problem)
+        shortlist, costs = ShortList(problem, Clock.of(stop)), cost_model(problem)
         for world in _packed(problem):
             shortlist.try_all(Replicas(costs, world, TRAINERS).plans(shortlist.reject_memory))
         for plan in Replicas(costs, _spread(problem), TRAINERS).plans(shortlist.reject_memory):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
 from hippo.plan.plan import RECOMPUTE, Pipeline, Plan, ScheduleChoice, Sync
+from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 
@@ -67,7 +68,10 @@ def compute_seconds(costs: CostModel, domain: str, recipe: Recipe, *, tp: int, d
     Unless parameters are gathered on the way, they do not depend on ``dp``; then one table serves every width.
     """
     width = 1 if recipe.sharding in STATE_SHARDINGS else dp
-    return costs.layer_seconds(domain, recipe.layout(costs.problem, tp=tp, dp=width)).sum(axis=1)
+    seconds: NDArray[np.float64] = costs.layer_seconds(domain, recipe.layout(costs.problem, tp=tp, dp=width)).sum(
+        axis=1
+    )
+    return seconds
 
 
 def powers_of_two(limit: int) -> tuple[int, ...]:
@@ -76,11 +80,16 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
 
 
 def tensor_widths(costs: CostModel, domain: Domain) -> tuple[int, ...]:
-    """Tensor-parallel degrees inside a node: powers of two that divide the heads (Megatron-LM, SC'21, takeaway 1)."""
-    heads = [layer.attention.heads for layer in costs.problem.model.layers if layer.attention is not None]
-    widths = [tp for tp in powers_of_two(domain.gpus_per_node) if all(count % tp == 0 for count in heads)]
-    allowed = costs.allowed_layouts()
-    return tuple(tp for tp in widths if allowed is None or any(tp == other for other, _ in allowed))
+    """Tensor-parallel degrees inside a node: powers of two that split the model (Megatron-LM, SC'21, takeaway 1)."""
+    problem, allowed = costs.problem, costs.allowed_layouts()
+    rules = runtime_rules(problem.runtime)
+    return tuple(
+        tp
+        for tp in powers_of_two(domain.gpus_per_node)
+        if tp_refusal(problem.model, tp, rules) is None
+        and problem.workload.seq % tp == 0
+        and (allowed is None or any(tp == other for other, _ in allowed))
+    )
 
 
 def micro_batches(costs: CostModel, tp: int, *, most: int) -> tuple[int, ...]:
@@ -96,15 +105,28 @@ def recomputations(costs: CostModel) -> tuple[str, ...]:
 
     With a profile only the modes that it has rows for.
     """
-    profile, domain = costs.problem.profile, costs.problem.cluster.domains[0].name
-    if profile is not None:
-        measured = {row.recompute for row in profile.rows}
-        return tuple(mode for mode in RECOMPUTE if mode in measured) or ("none",)
+    problem, domain = costs.problem, costs.problem.cluster.domains[0].name
+    modes = [mode for mode in RECOMPUTE if mode in runtime_rules(problem.runtime).recompute]
+    if problem.profile is not None:
+        measured = {row.recompute for row in problem.profile.rows}
+        return tuple(mode for mode in modes if mode in measured)
     kept = {
-        mode: costs.memory(domain, 1, 2, Recipe(1, mode).layout(costs.problem, tp=1, dp=1), live=1.0).activation_bytes
-        for mode in RECOMPUTE
+        mode: costs.memory(domain, 1, 2, Recipe(1, mode).layout(problem, tp=1, dp=1), live=1.0).activation_bytes
+        for mode in modes
     }
-    return tuple(mode for index, mode in enumerate(RECOMPUTE) if all(kept[mode] < kept[less] for less in RECOMPUTE[:index]))
+    return tuple(mode for index, mode in enumerate(modes) if all(kept[mode] < kept[less] for less in modes[:index]))
+
+
+def shardings(problem: Problem, wanted: Sequence[str], *, pipeline: bool) -> tuple[str, ...]:
+    """Those of the ``wanted`` shardings that the runtime can express, beside a ``pipeline`` or without one.
+
+    Beside a pipeline sharded gradients must be reduced for every micro-batch, so they stand in for a sharded optimizer
+    only where the runtime has nothing else (DeepSpeed refuses them, ``PipelineEngine``).
+    """
+    rules = runtime_rules(problem.runtime)
+    known = rules.shardings_with_pipeline if pipeline else rules.shardings
+    found = [name for name in wanted if name in known]
+    return tuple(name for name in found if not (pipeline and name == "gradients" and "optimizer" in found))
 
 
 def largest_width(sequences: int, micro_batch: int, most: int) -> int:

@@ -9,7 +9,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.planners.inside_domain import Reject
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.recipe import Recipe, micro_batches, recomputations
+from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.planners.waves import deal_waves, may_differ
 from hippo.problem.problem import Problem
 
@@ -29,7 +29,7 @@ class Replicas:
         """Every sharding, recomputation and micro-batch that fits; a larger micro-batch than one that does not fit is
         not tried."""
         batch = self.costs.problem.workload.global_batch
-        for sharding in self.shardings:
+        for sharding in shardings(self.costs.problem, self.shardings, pipeline=False):
             for recompute in recomputations(self.costs):
                 for micro_batch in micro_batches(self.costs, 1, most=batch):
                     recipe = Recipe(micro_batch, recompute, sharding)

@@ -18,23 +18,25 @@ import numpy as np
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
+from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.chains import Chain, best_chain
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, tensor_widths
+from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
-SHARDINGS = ("none", "optimizer")
+SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
-    "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions in "
-    "a chain; chosen by the paper's estimate, which ignores shared links and overlap.",
-    "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. Beyond "
-    "the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
+    "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
+    "in a chain; chosen by the paper's estimate, which ignores shared links and overlap.",
+    "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. "
+    "Beyond the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
 )
 
 
@@ -47,7 +49,7 @@ class Sailor:
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The first plan in the order of the estimates that fits; see ``planners.base``."""
         shortlist = ShortList(problem, Clock.of(stop))
-        search = Search(CostModel(problem), shortlist.reject_memory, lambda: shortlist.clock.rang)
+        search = Search(cost_model(problem), shortlist.reject_memory, lambda: shortlist.clock.rang)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
         shortlist.try_all((candidate.plan(problem) for candidate in found), most=1)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
@@ -122,7 +124,7 @@ class Search:
             sizes = {size for tp in self.widths for size in micro_batches(self.costs, tp, most=self._batch)}
             for micro_batch in sorted(sizes):
                 for recompute in recomputations(self.costs):
-                    for sharding in SHARDINGS:
+                    for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=pp > 1):
                         yield Setting(cuts, Recipe(micro_batch, recompute, sharding))
 
     @property
@@ -148,7 +150,7 @@ class Search:
         return found
 
     def _solve(self, setting: Setting, dp: int, best: float) -> Candidate | None:
-        """The best candidate below ``best`` of one data width: narrowest tensor widths (H2), and those raised while they scale."""
+        """The best candidate below ``best`` of one data width: narrowest tensor widths (H2), and those raised."""
         waves = self._batch // (setting.recipe.micro_batch * dp)
         if self._at_least(setting, dp, waves) >= best:
             return None
@@ -182,7 +184,7 @@ class Search:
         return Candidate(value, setting.cuts, regions, tps, dp, waves, recipe)
 
     def _at_least(self, setting: Setting, dp: int, waves: int) -> float:
-        """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and the slowest stage waits for it."""
+        """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it."""
         share = self.costs.problem.cluster.gpus // (dp * setting.stages)
         widths = [tp for tp in self.widths if tp <= share]
         if not widths:
@@ -220,7 +222,11 @@ class Search:
 
     def _expressible(self, tps: Sequence[int]) -> tuple[int, ...]:
         """One width for all stages where the runtime has only one."""
-        return tuple(tps) if self.costs.problem.runtime == "any" else (max(tps),) * len(tps)
+        return (max(tps),) * len(tps) if self._uniform else tuple(tps)
+
+    @cached_property
+    def _uniform(self) -> bool:
+        return runtime_rules(self.costs.problem.runtime).uniform_tp_dp
 
     @cached_property
     def _sizes(self) -> Mapping[int, frozenset[int]]:
@@ -228,7 +234,7 @@ class Search:
         return {tp: frozenset(micro_batches(self.costs, tp, most=self._batch)) for tp in self.widths}
 
     def _memory(self, setting: Setting, stage: int, tp: int, dp: int) -> tuple[float, float]:
-        """Bytes that a stage keeps, and those of each micro-batch in flight; stages of equal layers are asked for once."""
+        """Bytes that a stage keeps, and those of each micro-batch in flight; equal stages are asked for once."""
         start, stop = setting.cuts[stage : stage + 2]
         layers = self.costs.distinct[1][start:stop].tobytes()
         key = setting.recipe, setting.stages, layers, tp, dp if setting.recipe.sharding != "none" else 1

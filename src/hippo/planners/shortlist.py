@@ -1,4 +1,4 @@
-"""From a planner's own ranking to its proposal: every plan on the short list is checked, fitted and scored by the judge.
+"""From a planner's own ranking to its proposal: the judge checks, fits and scores every plan on the short list.
 
 Planners rank by their own estimate (their paper's) and hand over the plans they would try, best first.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from hippo.cost.cost_model import CostModel
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate, fits, memory
 from hippo.score.score import Score
+from hippo.simulate.layouts import cost_model
 from hippo.units import gb_from_bytes
 
 
@@ -128,7 +128,7 @@ def objective_value(problem: Problem, score: Score, reference: Score) -> float:
 def missing_memory(problem: Problem, plan: Plan) -> float:
     """Bytes per GPU by which the fullest stage exceeds what a plan may use (0 when it fits)."""
     peak = max(stage.peak_bytes for stage in memory(problem, plan))
-    return max(0.0, peak - CostModel(problem).usable_memory_bytes())
+    return max(0.0, peak - cost_model(problem).usable_memory_bytes())
 
 
 def _cause(problem: Problem, violation: object) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.inside_domain import Inside, Search
@@ -13,6 +12,7 @@ from hippo.planners.placement import place
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 
 TRIED = 8  # layouts of each domain that the judge plays
 CHUNKS = (2, 4)  # model chunks per rank that are tried on the best layouts (interleaved 1F1B, SC'21, section 2.2.2)
@@ -27,7 +27,7 @@ class SingleDomain:
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan that uses one domain; see ``planners.base``."""
         shortlist = ShortList(problem, Clock.of(stop))
-        costs = CostModel(problem)
+        costs = cost_model(problem)
         alike = unlike_domains(problem.cluster)
         for index, domain in enumerate(alike):
             search = Search(costs, domain, problem.workload.global_batch)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hippo.plan.runtimes import runtime_rules
 from hippo.problem.problem import Problem
 
 
 def may_differ(problem: Problem) -> bool:
-    """Whether replicas may work through different numbers of waves; no launcher of a uniform world can say that."""
-    return problem.runtime == "any"
+    """Whether replicas may work through different numbers of waves."""
+    return not runtime_rules(problem.runtime).equal_shares
 
 
 def deal_waves(sequences: int, micro_batch: int, widths: Sequence[int], *, differ: bool) -> tuple[int, ...] | None:

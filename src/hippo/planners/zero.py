@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.cost.cost_model import CostModel
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.replicas import Replicas, dealable_world
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
 
 STAGES = ("optimizer", "gradients", "full")  # P_os, P_os+g, P_os+g+p: stages 1, 2 and 3 (section 5)
 NOTES = (
@@ -33,6 +33,6 @@ class Zero:
         worlds = (dealable_world(problem, names[:count]) for count in range(len(names), 0, -1))
         world = next((world for world in worlds if world), ())
         if world:
-            shortlist.try_all(Replicas(CostModel(problem), world, STAGES).plans(shortlist.reject_memory))
+            shortlist.try_all(Replicas(cost_model(problem), world, STAGES).plans(shortlist.reject_memory))
         nothing = f"No stage of ZeRO fits {problem.model.name} on one GPU's share."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
