@@ -1,0 +1,100 @@
+"""hippo plans how one large language model is trained over several data centres, and says why.
+
+    import hippo
+
+    decision = hippo.plan(hippo.problem(model="llama-3-70b", cluster="four-hubs"), hippo.Stop(time_limit_s=10), seed=0)
+    print(decision.summary())
+
+Nothing is imported until a name is used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hippo.decide.decision import Decision
+    from hippo.errors import HippoError, InfeasibleError, InputError
+    from hippo.front_door import Estimate, Front, compare, estimate, explain, pareto, plan, simulate
+    from hippo.plan.codec import load_plan, save_plan
+    from hippo.plan.plan import Plan
+    from hippo.planners.base import Status, Stop
+    from hippo.problem.load import load_problem as problem
+    from hippo.problem.problem import Problem
+    from hippo.score.score import Score
+
+__all__ = [
+    "Decision",
+    "Estimate",
+    "Front",
+    "HippoError",
+    "InfeasibleError",
+    "InputError",
+    "Plan",
+    "Problem",
+    "Score",
+    "Status",
+    "Stop",
+    "compare",
+    "estimate",
+    "explain",
+    "load_plan",
+    "pareto",
+    "plan",
+    "problem",
+    "save_plan",
+    "simulate",
+]
+
+_DEFINED: Mapping[str, str] = {
+    "Decision": "hippo.decide.decision:Decision",
+    "Estimate": "hippo.front_door:Estimate",
+    "Front": "hippo.front_door:Front",
+    "HippoError": "hippo.errors:HippoError",
+    "InfeasibleError": "hippo.errors:InfeasibleError",
+    "InputError": "hippo.errors:InputError",
+    "Plan": "hippo.plan.plan:Plan",
+    "Problem": "hippo.problem.problem:Problem",
+    "Score": "hippo.score.score:Score",
+    "Status": "hippo.planners.base:Status",
+    "Stop": "hippo.planners.base:Stop",
+    "compare": "hippo.front_door:compare",
+    "estimate": "hippo.front_door:estimate",
+    "explain": "hippo.front_door:explain",
+    "load_plan": "hippo.plan.codec:load_plan",
+    "pareto": "hippo.front_door:pareto",
+    "plan": "hippo.front_door:plan",
+    "problem": "hippo.problem.load:load_problem",
+    "save_plan": "hippo.plan.codec:save_plan",
+    "simulate": "hippo.front_door:simulate",
+}
+
+
+class _FrontDoor(ModuleType):
+    """The package as its users see it: public names are loaded when asked for.
+
+    ``hippo.plan``, ``hippo.problem`` and ``hippo.simulate`` are functions although packages inside bear these names:
+    importing such a package does not put it in the function's place.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _DEFINED:
+            raise AttributeError(f"module 'hippo' has no attribute '{name}'; it has {', '.join(__all__)}")
+        module, attribute = _DEFINED[name].split(":")
+        value = getattr(import_module(module), attribute)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _DEFINED and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__"})
+
+
+sys.modules[__name__].__class__ = _FrontDoor

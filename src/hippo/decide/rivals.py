@@ -77,13 +77,13 @@ class Contest:
 def runner_up_reasons(
     game: Played, score: Score, runners_up: Sequence[tuple[Plan, Score]], *, baseline: Plan | None, most: int = 2
 ) -> tuple[Reason, ...]:
-    """The best runners-up, each followed by what would have to change for it to win."""
+    """The best runners-up, each followed by what would have to change for it to win (or, where it wins, to lose)."""
     reasons: list[Reason] = []
     for plan, theirs in runners_up[:most]:
-        worse = worse_by(game.problem.objective, theirs, score)
-        usd = theirs.egress_usd_per_step
+        worse, usd = worse_by(game.problem.objective, theirs, score), theirs.egress_usd_per_step
         reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
-        reasons += switches(Contest(game, played(game.problem, plan), baseline))
+        other = played(game.problem, plan)
+        reasons += switches(Contest(game, other, baseline) if worse >= 0 else Contest(other, game, baseline))
     return tuple(reasons)
 
 
@@ -136,21 +136,23 @@ def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
 
 
 def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
-    """Today's value of the knob and its unit; changes of all links are told as a factor unless all are equal."""
-    cluster = contest.winner.problem.cluster
-    links = cluster.links if knob.link is None else (cluster.links[knob.link],)
-    if knob.quantity == "bandwidth":
+    """Today's value of the knob and its unit; of all links together only where they are alike, else 1 (times today)."""
+    links = contest.winner.problem.cluster.links
+    if knob.link is not None and knob.quantity == "bandwidth":
         game = contest.rival if knob.link in contest.rival.links_used else contest.winner
-        rates = {link.bandwidth_bytes_per_s for link in links}
-        if knob.link is not None:
-            rates = {link_rate_bytes_per_s(game, knob.link)}
-        values, unit, convert = rates, "Gbit/s", gbps_from_bytes_per_s
-    elif knob.quantity == "latency":
-        values, unit, convert = {link.latency_s for link in links}, "ms", ms_from_s
-    else:
-        values, unit, convert = {link.price_usd_per_gb for link in links}, "USD/GB", float
-    only = next(iter(values))
-    return (convert(only), unit) if len(values) == 1 and only is not None else (1.0, "x")
+        return gbps_from_bytes_per_s(link_rate_bytes_per_s(game, knob.link)), "Gbit/s"
+    values = {_in_unit(link, knob.quantity) for link in (links if knob.link is None else (links[knob.link],))}
+    return next(iter(values)) if len(values) == 1 else (1.0, "x")
+
+
+def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
+    """Bandwidth, latency or price of a link as people say it."""
+    if quantity == "latency":
+        return ms_from_s(link.latency_s), "ms"
+    if quantity == "price":
+        return link.price_usd_per_gb, "USD/GB"
+    shared = link.bandwidth_bytes_per_s
+    return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
 
 
 def idle_domains(game: Played, runners_up: Sequence[tuple[Plan, Score]]) -> tuple[IdleDomain, ...]:

@@ -1,0 +1,205 @@
+"""Planners that say what they are told to: who is asked, who wins, what is dropped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from hippo.decide.choose import Panel, choose, compare, decide, judged
+from hippo.plan.plan import Plan
+from hippo.planners.base import Proposal, Status, Stop
+from hippo.problem.objective import Objective
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+from hippo.score.evaluate import evaluate
+
+WAVES = 64
+STOP = Stop(time_limit_s=5.0)
+
+
+@dataclass(frozen=True)
+class Says:
+    """Proposes what it was made with, and notes that it was asked."""
+
+    name: str
+    plan: Plan | None
+    gap: float | None = None
+    status: Status = Status.FEASIBLE
+    runners_up: tuple = ()
+    asked: list = field(default_factory=list)
+
+    def propose(self, problem, stop, *, seed=0, progress=None):
+        self.asked.append((problem, stop, seed))
+        if progress is not None:
+            progress("thinking", 1.0)
+        return Proposal(
+            self.name,
+            self.status,
+            self.plan,
+            gap=self.gap,
+            planning_s=0.5,
+            rejected={"memory": 2},
+            runners_up=self.runners_up,
+            notes=("a note",),
+        )
+
+
+@pytest.fixture
+def problem(worlds):
+    return Problem(
+        worlds.model(), worlds.cluster(bandwidth=1e9, latency_s=1e-4), Workload(global_batch=WAVES, seq=1024)
+    )
+
+
+@pytest.fixture
+def across(worlds):
+    return worlds.across_plan(WAVES)
+
+
+@pytest.fixture
+def alone(worlds):
+    return worlds.alone_plan(WAVES)
+
+
+def test_the_best_of_all_wins_and_rows_keep_their_order(problem, across, alone):
+    decision = decide(problem, [Says("slow", alone), Says("fast", across)], STOP)
+    assert decision.planner == "fast"
+    assert decision.plan == across
+    assert decision.score == evaluate(problem, across)
+    assert [row.planner for row in decision.rows] == ["slow", "fast"]
+    assert decision.planning_s == 1.0
+    assert decision.status is Status.FEASIBLE
+
+
+def test_a_tie_goes_to_the_first(problem, across):
+    assert decide(problem, [Says("first", across), Says("second", across)], STOP).planner == "first"
+
+
+def test_the_objective_decides(problem, across, alone):
+    money = replace(problem, objective=Objective("cost", 0, 0, 1))
+    assert decide(money, [Says("across", across), Says("alone", alone)], STOP).planner == "alone"
+
+
+def test_nobody_is_asked_after_a_proof(problem, across, alone):
+    last = Says("last", alone)
+    decision = decide(problem, [Says("exact", across, gap=0.0, status=Status.OPTIMAL), last], STOP)
+    assert last.asked == []
+    assert decision.status is Status.OPTIMAL
+    assert decision.gap == 0.0
+
+
+def test_nobody_is_asked_after_the_time_limit(problem, across, alone):
+    last = Says("last", alone)
+    decide(problem, [Says("first", across), last], Stop(time_limit_s=0.0))
+    assert last.asked == []
+
+
+def test_compare_asks_everyone_with_the_whole_time(problem, across, alone):
+    planners = [Says("exact", across, gap=0.0), Says("late", alone)]
+    decision = compare(problem, planners, STOP, seed=7)
+    assert [row.planner for row in decision.rows] == ["exact", "late"]
+    assert [(stop.time_limit_s, seed) for planner in planners for _, stop, seed in planner.asked] == [(5.0, 7)] * 2
+
+
+def test_the_baseline_is_the_first_that_finds_a_plan(problem, across, alone):
+    usual = [Says("even", None, status=Status.INFEASIBLE), Says("single", alone)]
+    decision = decide(problem, [Says("exact", across)], STOP, baseline=usual)
+    assert decision.baseline is not None
+    assert decision.baseline.planner == "single"
+    times = decision.score.step_time_s, decision.baseline.score.step_time_s
+    assert decision.score.r_eff == pytest.approx(1 - times[0] / times[1])
+    assert [row.planner for row in decision.rows] == ["exact"]
+
+
+def test_a_baseline_that_also_competes_is_asked_once(problem, across, alone):
+    even = Says("even", alone)
+    decision = decide(problem, [Says("exact", across), even], STOP, baseline=[even])
+    assert len(even.asked) == 1
+    assert [row.planner for row in decision.rows] == ["exact", "even"]
+
+
+def test_a_plan_that_breaks_a_rule_is_dropped_and_told(problem, across, alone):
+    broken = replace(across, micro_batch=7)  # 7 x 64 sequences are not the batch
+    decision = decide(problem, [Says("broken", broken), Says("sound", alone)], STOP)
+    assert decision.planner == "sound"
+    row = decision.rows[0]
+    assert (row.plan, row.score, row.status) == (None, None, Status.INFEASIBLE)
+    assert row.dropped
+    assert "dropped" in {reason.kind for reason in decision.reasons}
+
+
+def test_a_plan_that_does_not_fit_is_dropped(problem, across, worlds):
+    small = replace(problem, cluster=replace(problem.cluster, gpu=worlds.gpu(1e9)))
+    row = judged(small, Proposal("big", Status.FEASIBLE, across), None)
+    assert row.dropped is not None
+    assert "memory" in row.dropped
+
+
+def test_a_planner_that_believes_something_else_is_told(problem, across):
+    believed = replace(evaluate(problem, across), step_time_s=1e-3)
+    row = judged(problem, Proposal("dreamer", Status.FEASIBLE, across, believed), None)
+    assert row.score == evaluate(problem, across)
+    assert any("the judge plays" in note for note in row.notes)
+
+
+def test_runners_up_join_in_another_way_and_come_from_anyone(problem, across, alone):
+    first = Says("exact", across, runners_up=((alone, evaluate(problem, alone)), (across, evaluate(problem, across))))
+    decision = decide(problem, [first], STOP)
+    assert [plan for plan, _ in decision.runners_up] == [alone]
+    kinds = [reason.kind for reason in decision.reasons]
+    assert kinds.count("runner_up") == 1
+    assert "switch" in kinds
+
+
+def test_local_sgd_is_told_but_not_chosen(problem, across, alone):
+    local = Says("diloco", alone)
+    decision = decide(problem, [Says("exact", across)], STOP, local_sgd=local)
+    assert local.asked[0][0].allow_local_sgd
+    assert "local_sgd" in {reason.kind for reason in decision.reasons}
+    assert decision.plan == across
+    allowed = replace(problem, allow_local_sgd=True)
+    decision = decide(allowed, [Says("exact", across)], STOP, local_sgd=local)
+    assert "local_sgd" not in {reason.kind for reason in decision.reasons}
+
+
+def test_progress_names_the_planner(problem, across):
+    seen = []
+    decide(problem, [Says("exact", across)], STOP, progress=lambda phase, share: seen.append((phase, share)))
+    assert seen == [("exact: thinking", 1.0)]
+
+
+def test_equal_questions_get_equal_answers(problem, across, alone):
+    planners = [Says("slow", alone), Says("fast", across)]
+    assert decide(problem, planners, STOP) == decide(problem, planners, STOP)
+
+
+def test_choose_gives_no_reasons(problem, across):
+    assert choose(problem, Panel((Says("exact", across),)), STOP).reasons == ()
+
+
+def test_nothing_fits_is_an_answer(problem):
+    nobody = Says("exact", None, status=Status.INFEASIBLE)
+    decision = decide(problem, [nobody, Says("even", None, status=Status.INFEASIBLE)], STOP)
+    assert decision.status is Status.INFEASIBLE
+    assert decision.plan is None
+    assert decision.rejected == {"memory": 4}
+    assert "no plan fits" in decision.summary()
+    assert decision.document()["plan"] is None
+
+
+def test_the_document_has_the_keys_of_the_contract(problem, across, alone):
+    decision = decide(problem, [Says("exact", across, gap=0.0)], STOP, baseline=[Says("even", alone)])
+    document = json.loads(json.dumps(decision.document(), allow_nan=False))
+    assert {"status", "plan", "score", "gap", "planning_s", "planner", "reasons", "rejected"} <= set(document)
+    assert {"planner", "status", "score", "gap", "planning_s"} <= set(document["rows"][0])
+    assert {"kind", "subject", "figures", "sentence"} == set(document["reasons"][0])
+    assert document["plan"]["hippo_plan"] == 1
+
+
+def test_the_summary_says_every_reason(problem, across, alone):
+    decision = decide(problem, [Says("exact", across, gap=0.0)], STOP, baseline=[Says("even", alone)])
+    summary = decision.summary()
+    assert summary.startswith(decision.headline())
+    assert all(reason.sentence() in summary for reason in decision.reasons)

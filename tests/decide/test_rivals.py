@@ -1,0 +1,130 @@
+"""A pipeline over a and b against a alone: two GPUs behind a link, or one GPU without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
+from hippo.decide.measure import objective_value, value_from_scratch, worse_by
+from hippo.decide.play import played
+from hippo.decide.rivals import Contest, Knob, idle_domains, runner_up_reasons, switches
+from hippo.problem.objective import Objective
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+from hippo.score.evaluate import evaluate
+
+WAVES = 64
+
+
+def problem_of(worlds, bandwidth, objective=None, **cluster) -> Problem:
+    workload = Workload(global_batch=WAVES, seq=1024)
+    cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-4, **cluster)
+    return Problem(worlds.model(), cluster, workload, objective or Objective())
+
+
+def contest(problem, winner, rival) -> Contest:
+    return Contest(played(problem, winner), played(problem, rival))
+
+
+def test_more_bandwidth_lets_the_pipeline_win(worlds):
+    problem = problem_of(worlds, 1e8)
+    found = switches(contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES)))
+    assert {reason.subject for reason in found} == {"the link a -> b", "all links"}
+    for reason in found:
+        assert isinstance(reason, Switch)
+        assert reason.quantity == "bandwidth"
+        assert reason.unit == "Gbit/s"
+        assert reason.actual == pytest.approx(0.8)
+        assert reason.threshold > reason.actual
+        assert reason.verified
+    one, every = found
+    assert one.threshold > every.threshold  # one way alone has to become faster still
+
+
+def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):
+    problem = problem_of(worlds, 1e9)
+    found = switches(contest(problem, worlds.across_plan(WAVES), worlds.alone_plan(WAVES)))
+    assert all(isinstance(reason, Switch) and reason.verified for reason in found)
+    assert all(reason.factor < 1 for reason in found if reason.quantity == "bandwidth")
+
+
+def test_both_sides_of_a_threshold_scored_from_scratch(worlds):
+    problem = problem_of(worlds, 1e8)
+    across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
+    every = next(reason for reason in switches(contest(problem, alone, across)) if reason.subject == "all links")
+    for factor, pipeline_wins in ((every.factor * 1.02, True), (every.factor / 1.02, False)):
+        changed = Knob("bandwidth").changed(problem, factor)
+        assert (evaluate(changed, across).step_time_s < evaluate(changed, alone).step_time_s) is pipeline_wins
+
+
+def test_quick_and_thorough_agree(worlds):
+    problem = problem_of(worlds, 1e8)
+    match = contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES))
+    for knob in (Knob("bandwidth"), Knob("bandwidth", 0), Knob("latency"), Knob("latency", 1)):
+        for factor in (0.1, 3.0, 30.0):
+            assert match.rival_wins(knob, factor) == match.rival_wins_from_scratch(knob, factor)
+
+
+def test_money_has_a_price_at_which_it_turns(worlds):
+    problem = problem_of(worlds, 1e9, Objective("cost", 0, 0, 1), price=0.02)
+    across, alone = worlds.across_plan(WAVES), replace(worlds.alone_plan(WAVES), recompute="full")
+    cheap, dear = evaluate(problem, alone), evaluate(problem, across)
+    assert cheap.usd_per_step < dear.usd_per_step
+    found = switches(contest(problem, alone, across))
+    price = next(reason for reason in found if reason.quantity == "price")
+    assert (price.unit, price.actual, price.verified) == ("USD/GB", 0.02, True)
+    rent = dear.usd_per_step - dear.egress_usd_per_step
+    assert price.threshold == pytest.approx((cheap.usd_per_step - rent) / dear.cross_domain_gb_per_step, rel=0.01)
+
+
+def test_what_never_wins_is_told(worlds):
+    problem = problem_of(worlds, 1e9)
+    slow = replace(worlds.alone_plan(WAVES), recompute="full")
+    (reason,) = switches(contest(problem, worlds.alone_plan(WAVES), slow))
+    assert isinstance(reason, NoSwitch)
+    assert reason.tried == ("bandwidth", "latency")
+
+
+def test_runner_up_comes_with_its_switches(worlds):
+    problem = problem_of(worlds, 1e8)
+    across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
+    score, theirs = evaluate(problem, alone), evaluate(problem, across)
+    first, *rest = runner_up_reasons(played(problem, alone), score, [(across, theirs)], baseline=None)
+    assert isinstance(first, RunnerUp)
+    assert first.worse_share == pytest.approx(theirs.step_time_s / score.step_time_s - 1)
+    assert rest
+    # seen from the plan that loses, the same limit: what it needs to win
+    _, *back = runner_up_reasons(played(problem, across), theirs, [(alone, score)], baseline=None)
+    assert [item.threshold for item in back] == [item.threshold for item in rest]
+
+
+def test_an_idle_domain_says_what_its_link_carries(worlds):
+    problem = problem_of(worlds, 1e8)
+    across = worlds.across_plan(WAVES)
+    game = played(problem, worlds.alone_plan(WAVES))
+    (reason,) = idle_domains(game, [(across, evaluate(problem, across))])
+    assert (reason.subject, reason.gpus, reason.best_link) == ("b", 1, "a -> b")
+    assert reason.best_link_tokens_per_s == pytest.approx(1e8 / (2 * 256))
+    assert reason.best_with_it_s == pytest.approx(evaluate(problem, across).step_time_s)
+    assert idle_domains(played(problem, across), []) == ()
+
+
+def test_a_domain_without_links_is_idle_for_that_reason(worlds):
+    problem = problem_of(worlds, 1e8)
+    cut_off = replace(problem, cluster=replace(problem.cluster, links=()))
+    (reason,) = idle_domains(played(cut_off, worlds.alone_plan(WAVES)), [])
+    assert reason.best_link is None
+    assert "no pair of links" in reason.sentence()
+
+
+@pytest.mark.parametrize("objective", [Objective(), Objective("cost", 0, 0, 1), Objective("weighted", 0.5, 0.3, 0.2)])
+def test_lower_values_are_better(worlds, objective):
+    problem = problem_of(worlds, 1e9, objective)
+    base = evaluate(problem, worlds.alone_plan(WAVES))
+    score = evaluate(problem, worlds.across_plan(WAVES), baseline=base)
+    expected = {"time": score.step_time_s, "cost": score.usd_per_step, "weighted": -score.reward}[objective.name]
+    assert objective_value(objective, score) == expected
+    assert value_from_scratch(problem, worlds.across_plan(WAVES), worlds.alone_plan(WAVES)) == pytest.approx(expected)
+    assert worse_by(objective, score, score) == 0
