@@ -1,4 +1,4 @@
-"""Random small worlds for the tests of this folder: several pipelines, uneven stages, shared links, relays, caps, groups."""
+"""Random small worlds for the tests of this folder: several pipelines, shared links, relays, caps, groups."""
 
 from __future__ import annotations
 

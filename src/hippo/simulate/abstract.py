@@ -37,8 +37,9 @@ def abstract_program(
 ) -> Program:
     """One pipeline whose messages take a pure delay: infinite bandwidth, no cost for the sender.
 
-    Times are per stage, (p,) or one number for all; the chunks of a stage share them equally. ``delay_s`` (p - 1,) holds
-    between stage i and i + 1, each way; ``loop_delay_s`` (default: the largest of them) from the last stage to the first.
+    Times are per stage, (p,) or one number for all; the chunks of a stage share them equally. ``delay_s`` (p - 1,)
+    holds between stage i and i + 1, each way; ``loop_delay_s`` (default: the largest of them) from the last stage to
+    the first.
     """
     p, v, m = schedule.shape.stages, schedule.shape.chunks, schedule.shape.micro_batches
     hop = np.broadcast_to(np.asarray(delay_s, dtype=np.float64), (max(p - 1, 0),))

@@ -1,8 +1,8 @@
 """How replicas agree: the layers they share, rings across domains, tied embeddings, parameters sharded over the WAN.
 
-Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links queue, so
-their times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains on which
-every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer, sharded
+Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links
+queue, so their times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains
+on which every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer, sharded
 gradients) send as much. Local SGD agrees every H steps: bytes and latencies are divided by H.
 """
 

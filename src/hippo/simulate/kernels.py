@@ -6,7 +6,7 @@ link depends on time: those requests go through a heap and are served in order o
 
 Rules, the same in ``reference``:
 
-* A message waits for its port (its rank's share of the sending nodes' caps), then for its first link; FIFO in both.
+* A message of nodes with a cap waits for its port (one per rank and link), then for its first link; FIFO in both.
 * A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of both.
 * Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
   leave before the last byte has arrived there.
@@ -25,6 +25,9 @@ from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+_RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks
 
 
 class Network(NamedTuple):
@@ -47,13 +50,13 @@ class Record(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes while playing."""
+    """What changes while playing. Kernels count no references to it (``_nrt=False``): that took 20 times as long."""
 
-    duration: Floats  # (3, S) with the wait for gathered parameters
+    duration: Floats  # (3 S,) with the wait for gathered parameters
     arrived: Floats  # (2 * S * waves,) when the input of an operation is there, -1: not yet
     next_op: Ints  # (G,)
     free: Floats  # (G,) when the rank is free
-    blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none
+    blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none, -2: done
     ready: Ints  # stack of ranks to play on
     sizes: Ints  # (2,) height of the stack, size of the heap
     link_free: Floats  # (E,)
@@ -69,33 +72,21 @@ class State(NamedTuple):
 @njit(cache=True, error_model="numpy")
 def play(tables, network, record):  # type: ignore[no-untyped-def]
     """Seconds of the step; NaN when the order deadlocks."""
-    state = new_state(tables, network)
-    ranks = len(tables.sync_s)
-    for rank in range(ranks - 1, -1, -1):
-        wake(state, rank)
-    run_ready(tables, network, record, state)
-    while state.sizes[1] > 0:
-        time, key = heap_pop(state)
-        serve(tables, network, record, state, time, key)
-        run_ready(tables, network, record, state)
-    step = 0.0
-    for rank in range(ranks):
-        step = max(step, finish(tables, network, record, state, rank))
-    return step
+    return run(tables, network, record, new_state(tables, network))
 
 
 @njit(cache=True, error_model="numpy")
 def new_state(tables, network):  # type: ignore[no-untyped-def]
     """Everything idle; the first stages have all their inputs."""
-    ops, slots, ranks, waves = len(tables.order), len(tables.first), len(tables.sync_s), tables.waves
+    ops, slots, ranks, waves = len(tables.order), tables.slots, len(tables.sync_s), tables.waves
     arrived = np.full(2 * slots * waves, -1.0)
     for slot in range(slots):
         if tables.first[slot] == 1:
             arrived[slot * waves : (slot + 1) * waves] = 0.0
-    requests = 2 * ops + len(tables.group_link) if tables.queued else len(tables.group_link)
+    requests = len(tables.group_link) + 1 + (2 * ops if tables.queued else 0)
     groups = len(tables.group_size)
     return State(
-        stretched(tables, network),
+        stretched(tables, network) if len(tables.gather_link) > 0 else tables.duration,
         arrived,
         tables.order_start[:-1].copy(),
         np.zeros(ranks),
@@ -105,8 +96,8 @@ def new_state(tables, network):  # type: ignore[no-untyped-def]
         np.zeros(len(network.bandwidth)),
         np.zeros(2 * ranks),
         np.empty(ops if tables.queued else 0),
-        np.empty(requests + 1),
-        np.empty(requests + 1, np.int64),
+        np.empty(requests),
+        np.empty(requests, np.int64),
         tables.group_size.copy(),
         np.zeros(groups),
         np.zeros(groups),
@@ -115,22 +106,36 @@ def new_state(tables, network):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def stretched(tables, network):  # type: ignore[no-untyped-def]
-    """Durations (3, S): no pass ends before its parameters have come over the WAN."""
-    if len(tables.gather_link) == 0:
-        return tables.duration
+    """Durations (3 S,): no pass ends before its parameters have come over the WAN."""
     duration = tables.duration.copy()
     seconds_per_byte, latency = 0.0, 0.0
     for link in tables.gather_link:
         seconds_per_byte = max(seconds_per_byte, 1.0 / network.bandwidth[link])
         latency = max(latency, network.latency[link])
-    for kind in range(2):
-        for slot in range(duration.shape[1]):
-            gather = tables.gather_bytes[kind, slot]
-            if gather > 0.0:
-                duration[kind, slot] = max(
-                    duration[kind, slot], gather * seconds_per_byte + tables.gather_rounds * latency
-                )
+    for place in range(2 * tables.slots):
+        gather = tables.gather_bytes[place]
+        if gather > 0.0:
+            wait = gather * seconds_per_byte + tables.gather_rounds * latency
+            duration[place] = max(duration[place], wait)
     return duration
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def run(tables, network, record, state):  # type: ignore[no-untyped-def]
+    """Play everything; requests of shared links in the order of the heap."""
+    ranks = len(tables.sync_s)
+    for rank in range(ranks - 1, -1, -1):
+        wake(state, rank)
+    run_ready(tables, network, record, state)
+    while state.sizes[1] > 0:
+        serve(tables, network, record, state)
+        run_ready(tables, network, record, state)
+    step = 0.0
+    for rank in range(ranks):
+        if state.next_op[rank] < tables.order_start[rank + 1]:
+            return np.nan
+        step = max(step, finish(tables, network, record, state, rank))
+    return step
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
@@ -145,122 +150,114 @@ def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Play every rank that can go on until each misses an input or is done."""
     while state.sizes[0] > 0:
         state.sizes[0] -= 1
-        advance(tables, network, record, state, state.ready[state.sizes[0]])
+        rank = state.ready[state.sizes[0]]
+        advance(tables, network, record, state, rank)
+        if state.next_op[rank] == tables.order_start[rank + 1] and state.blocked[rank] != -2:
+            state.blocked[rank] = -2
+            join_groups(tables, state, rank)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
-    waves, slots, noisy = tables.waves, len(tables.first), len(network.op_factor) > 0
-    recorded = len(record.op_start) > 0
-    op, end, now = state.next_op[rank], tables.order_start[rank + 1], state.free[rank]
+    waves, slots, order, arrived = tables.waves, tables.slots, tables.order, state.arrived
+    noisy, recorded = len(network.op_factor) > 0, len(record.op_start) > 0
+    op, end, now, first_place = state.next_op[rank], tables.order_start[rank + 1], state.free[rank], rank * tables.chunks
     while op < end:
-        kind, slot = tables.order[op, 0], rank * tables.chunks + tables.order[op, 1]
+        kind, micro_batch = order[op, 0], order[op, 2]
+        place = kind * slots + first_place + order[op, 1]
         start = now
         if kind != WEIGHT:
-            index = (kind * slots + slot) * waves + tables.order[op, 2]
-            arrival = state.arrived[index]
+            arrival = arrived[place * waves + micro_batch]
             if arrival < 0.0:
-                state.blocked[rank] = index
+                state.blocked[rank] = place * waves + micro_batch
                 break
             start = max(now, arrival)
-        duration = state.duration[kind, slot]
-        now = start + (duration * network.op_factor[op] if noisy else duration)
+        now = start + (state.duration[place] * network.op_factor[op] if noisy else state.duration[place])
         if recorded:
             record.op_start[op], record.op_end[op] = start, now
-        if kind != WEIGHT:
-            send(tables, network, record, state, op, kind, slot, now)
+        if kind != WEIGHT and tables.dest[place] >= 0:
+            send(tables, network, record, state, rank, op, place, micro_batch, now)
         op += 1
     state.next_op[rank], state.free[rank] = op, now
-    if op == end and state.blocked[rank] != -2:
-        state.blocked[rank] = -2
-        join_groups(tables, state, rank, now + tables.sync_s[rank])
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
-def send(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+def send(tables, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
-    dest, micro_batch = tables.dest[kind, slot], tables.order[op, 2]
-    if dest < 0:
-        if kind == FORWARD:  # the end of the model: the backward may start
-            state.arrived[(BACKWARD * len(tables.first) + slot) * tables.waves + micro_batch] = now
-        return
-    if tables.link[kind, slot, 0] < 0:
-        delay = tables.delay[kind, slot]
-        deliver(
-            tables,
-            state,
-            op,
-            kind,
-            slot,
-            now + (delay * network.message_factor[op] if len(network.message_factor) > 0 else delay),
-        )
+    if tables.link[place] < 0:
+        delay = tables.delay[place]
+        if len(network.message_factor) > 0:
+            delay *= network.message_factor[op]
+        deliver(tables, state, place, micro_batch, now + delay)
     elif tables.queued:
-        heap_push(state, now, 2 * op)
+        heap_push(state, now, (rank << _RANK_SHIFT) | (op << 1))
     else:
-        start = max(now, state.port_free[tables.port[kind, slot]])
-        deliver(tables, state, op, kind, slot, cross(tables, network, record, state, op, kind, slot, start))
+        port = tables.port[place]
+        start = now if port < 0 else max(now, state.port_free[port])
+        deliver(tables, state, place, micro_batch, cross(tables, network, record, state, op, place, start))
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
-def deliver(tables, state, op, kind, slot, arrival):  # type: ignore[no-untyped-def]
-    """The message of an operation has arrived: note it, and wake the receiver if it waits for it."""
-    dest = tables.dest[kind, slot]
-    index = (kind * len(tables.first) + dest) * tables.waves + tables.order[op, 2]
+def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
+    """A result has arrived: note it, and wake the receiver if it waits for it."""
+    dest = tables.dest[place]
+    index = dest * tables.waves + micro_batch
     state.arrived[index] = arrival
-    rank = dest // tables.chunks
-    if state.blocked[rank] == index:
-        state.blocked[rank] = -1
-        wake(state, rank)
+    receiver = (dest if dest < tables.slots else dest - tables.slots) // tables.chunks
+    if state.blocked[receiver] == index:
+        state.blocked[receiver] = -1
+        wake(state, receiver)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
-def cross(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+def cross(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
-    link, port = tables.link[kind, slot, 0], tables.port[kind, slot]
-    num_bytes = tables.num_bytes[kind, slot]
+    link, port, num_bytes = tables.link[place], tables.port[place], tables.num_bytes[place]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
-    on_link, on_port = (
-        num_bytes / network.bandwidth[link],
-        num_bytes / (tables.nic[kind, slot] * network.nic_scale[link]),
-    )
+    on_link = num_bytes / network.bandwidth[link]
     start = max(now, state.link_free[link])
-    state.link_free[link], state.port_free[port] = start + on_link, start + on_port
-    arrival = start + max(on_link, on_port) + network.latency[link]
+    last = start + on_link
+    state.link_free[link] = last
+    if port >= 0:
+        state.port_free[port] = start + num_bytes / (tables.nic[place] * network.nic_scale[link])
+        last = max(last, state.port_free[port])
+    arrival = last + network.latency[link]
     if len(record.message_start) > 0:
         record.message_start[2 * op], record.message_end[2 * op] = start, arrival
-    if tables.link[kind, slot, 1] >= 0:
-        state.first_hop[op] = arrival
-        heap_push(state, start + network.latency[link], 2 * op + 1)
     return arrival
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def serve(tables, network, record, state, now, key):  # type: ignore[no-untyped-def]
+def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Serve the request of a link that comes first."""
-    if key >= 2 * len(tables.order):
-        serve_group(tables, network, record, state, now, key - 2 * len(tables.order))
+    now, key = heap_pop(state)
+    rank, op = key >> _RANK_SHIFT, (key & ((1 << _RANK_SHIFT) - 1)) >> 1
+    if rank == len(tables.sync_s):
+        serve_group(tables, network, record, state, now, op)
         return
-    op = key >> 1
-    kind, rank = tables.order[op, 0], np.searchsorted(tables.order_start, op, side="right") - 1
-    slot = rank * tables.chunks + tables.order[op, 1]
+    place, micro_batch = tables.order[op, 0] * tables.slots + rank * tables.chunks + tables.order[op, 1], tables.order[op, 2]
     if key & 1:
-        deliver(tables, state, op, kind, slot, second_hop(tables, network, record, state, op, kind, slot, now))
+        deliver(tables, state, place, micro_batch, second_hop(tables, network, record, state, op, place, now))
         return
-    free = state.port_free[tables.port[kind, slot]]
-    if free > now:
-        heap_push(state, free, key)
+    port, link = tables.port[place], tables.link[place]
+    if port >= 0 and state.port_free[port] > now:
+        heap_push(state, state.port_free[port], key)
         return
-    arrival = cross(tables, network, record, state, op, kind, slot, now)
-    if tables.link[kind, slot, 1] < 0:
-        deliver(tables, state, op, kind, slot, arrival)
+    first_byte = max(now, state.link_free[link]) + network.latency[link]
+    arrival = cross(tables, network, record, state, op, place, now)
+    if tables.second_link[place] < 0:
+        deliver(tables, state, place, micro_batch, arrival)
+    else:
+        state.first_hop[op] = arrival
+        heap_push(state, first_byte, key | 1)
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def second_hop(tables, network, record, state, op, kind, slot, now):  # type: ignore[no-untyped-def]
+def second_hop(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the second link of a relay, whose first byte is there at ``now``; when the last byte has arrived."""
-    link, num_bytes = tables.link[kind, slot, 1], tables.num_bytes[kind, slot]
+    link, num_bytes = tables.second_link[place], tables.num_bytes[place]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
     start = max(now, state.link_free[link])
@@ -272,8 +269,9 @@ def second_hop(tables, network, record, state, op, kind, slot, now):  # type: ig
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def join_groups(tables, state, rank, now):  # type: ignore[no-untyped-def]
+def join_groups(tables, state, rank):  # type: ignore[no-untyped-def]
     """A rank is ready to agree; a group with all its members asks for its links."""
+    now = state.free[rank] + tables.sync_s[rank]
     for entry in range(tables.rank_group_start[rank], tables.rank_group_start[rank + 1]):
         group = tables.rank_group[entry]
         state.group_ready[group] = max(state.group_ready[group], now)
@@ -281,8 +279,8 @@ def join_groups(tables, state, rank, now):  # type: ignore[no-untyped-def]
         if state.group_left[group] == 0:
             start = state.group_ready[group] + tables.group_local[group]
             state.group_last[group] = start
-            for link in range(tables.group_link_start[group], tables.group_link_start[group + 1]):
-                heap_push(state, start, 2 * len(tables.order) + link)
+            for index in range(tables.group_link_start[group], tables.group_link_start[group + 1]):
+                heap_push(state, start, (len(tables.sync_s) << _RANK_SHIFT) | (index << 1))
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
@@ -302,9 +300,7 @@ def serve_group(tables, network, record, state, now, index):  # type: ignore[no-
 
 @njit(cache=True, error_model="numpy", _nrt=False)
 def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
-    """When the rank has agreed and updated its parameters; NaN when it never got its inputs."""
-    if state.next_op[rank] < tables.order_start[rank + 1]:
-        return np.nan
+    """When the rank has agreed and updated its parameters."""
     agreed = state.free[rank] + tables.sync_s[rank]
     for entry in range(tables.rank_group_start[rank], tables.rank_group_start[rank + 1]):
         group = tables.rank_group[entry]

@@ -123,7 +123,7 @@ def _message(plan: Plan, sender: Stage, receiver: Stage, num_bytes: float, cost:
 
 
 def _inside(sender: Stage, receiver: Stage, num_bytes: float, cost: CostModel) -> float:
-    """Seconds inside a domain: each lane over NVLink where both stages share its node, else over the nodes' networks."""
+    """Seconds inside a domain: lanes over NVLink where both stages share the node, else over the nodes' networks."""
     if sender.devices == receiver.devices:
         return 0.0
     if sender.dp == receiver.dp and lanes_face(sender.devices, receiver.devices, sender.dp):

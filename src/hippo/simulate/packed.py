@@ -1,6 +1,7 @@
 """A program as flat tables for the numba kernels, made once per program and kept as long as it lives.
 
-Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. Kind 0 messages go down (activations), 1 up.
+Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. A *place* is ``kind * S + slot``: what forwards of a
+slot send goes down (activations), what backwards send goes up.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ Floats = NDArray[np.float64]
 class Tables(NamedTuple):
     """What a kernel reads; no field changes while it plays."""
 
+    slots: int
     chunks: int
     waves: int  # the most waves of any pipeline
     queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
     order: Ints  # (N, 3)
     order_start: Ints  # (G + 1,)
-    duration: Floats  # (3, S) F, B, W
+    duration: Floats  # (3 S,) of each place: F, B, W
     first: Ints  # (S,) 1 for the first virtual stage of a pipeline
-    dest: Ints  # (2, S) slot that receives the message, -1: none
-    num_bytes: Floats  # (2, S)
-    link: Ints  # (2, S, 2) links crossed, -1: none
-    delay: Floats  # (2, S) seconds inside a domain
-    nic: Floats  # (2, S) bytes/s
-    port: Ints  # (2, S) sending port: one per (rank, first link)
+    dest: Ints  # (2 S,) place that waits for the result, -1: none; the end of the model hands over to its own backward
+    num_bytes: Floats  # (2 S,)
+    link: Ints  # (2 S,) first link crossed, -1: none
+    second_link: Ints  # (2 S,) second link of a relay, -1: none
+    delay: Floats  # (2 S,) seconds inside a domain
+    nic: Floats  # (2 S,) bytes/s, inf: no cap
+    port: Ints  # (2 S,) sending port, one per (rank, first link); -1: no cap per node
     sync_s: Floats  # (G,)
     finish_s: Floats  # (G,)
     rank_group: Ints  # groups of each rank, one rank after the other
@@ -48,7 +51,7 @@ class Tables(NamedTuple):
     group_route_start: Ints  # (Q + 1,) slice of the next
     group_route: Ints  # (routes, 2) links of a pair of the ring, -1: none
     gather_link: Ints
-    gather_bytes: Floats  # (2, S) per forward, per backward
+    gather_bytes: Floats  # (2 S,) per forward, per backward
     gather_rounds: float
 
 
@@ -85,27 +88,31 @@ def _pack(program: Program) -> Tables:
     ranks, chunks = program.forward_s.shape
     slots = ranks * chunks
     dest = destinations(program)
-    link = np.stack([program.down_route.reshape(slots, 2), program.up_route.reshape(slots, 2)])
     num_bytes = np.stack([program.down_bytes.ravel(), program.up_bytes.ravel()])
-    link = np.where((dest < 0)[:, :, None] | (num_bytes <= 0)[:, :, None], -1, link)
-    rank = np.repeat(np.arange(ranks), chunks)
-    # Down and up share a port where they share a link: two stages that face each other through a loop.
-    first_link = link[:, :, 0].reshape(2, ranks, chunks).max(axis=2)
-    same = np.repeat(first_link[FORWARD] == first_link[BACKWARD], chunks)
+    link = np.stack([program.down_route.reshape(slots, 2), program.up_route.reshape(slots, 2)])
+    link = np.where(((dest < 0) | (num_bytes <= 0))[:, :, None], -1, link)
+    nic = np.stack([program.down_nic_bytes_per_s.ravel(), program.up_nic_bytes_per_s.ravel()])
+    delay = np.stack([program.down_delay_s.ravel(), program.up_delay_s.ravel()])
+    end_of_model = dest[FORWARD] < 0
+    receiver = np.stack([dest[FORWARD], np.where(dest[BACKWARD] < 0, -1, dest[BACKWARD] + slots)])
+    receiver[FORWARD, end_of_model] = np.flatnonzero(end_of_model) + slots
+    delay[FORWARD, end_of_model] = 0.0
     return Tables(
+        slots=slots,
         chunks=chunks,
         waves=int(program.num_waves.max()),
-        queued=_needs_queue(link, rank, program.groups),
+        queued=_needs_queue(link, chunks, program.groups),
         order=np.ascontiguousarray(program.order),
         order_start=np.ascontiguousarray(program.order_start),
-        duration=durations(program).reshape(3, slots),
+        duration=durations(program).ravel(),
         first=(dest[BACKWARD] < 0).astype(np.int64),
-        dest=dest,
-        num_bytes=num_bytes,
-        link=np.ascontiguousarray(link),
-        delay=np.stack([program.down_delay_s.ravel(), program.up_delay_s.ravel()]),
-        nic=np.stack([program.down_nic_bytes_per_s.ravel(), program.up_nic_bytes_per_s.ravel()]),
-        port=np.stack([2 * rank, np.where(same, 2 * rank, 2 * rank + 1)]),
+        dest=receiver.ravel(),
+        num_bytes=num_bytes.ravel(),
+        link=np.ascontiguousarray(link[:, :, 0]).ravel(),
+        second_link=np.ascontiguousarray(link[:, :, 1]).ravel(),
+        delay=delay.ravel(),
+        nic=nic.ravel(),
+        port=np.where(np.isinf(nic), -1, _ports(link, chunks)).ravel(),
         sync_s=program.sync_s,
         finish_s=program.finish_s,
         **_group_tables(program.groups, ranks),
@@ -113,16 +120,23 @@ def _pack(program: Program) -> Tables:
     )
 
 
-def _needs_queue(link: Ints, rank: Ints, groups: tuple[SyncGroup, ...]) -> bool:
-    """Whether some link is used by two senders, or by a relay or a group beside a sender."""
+def _ports(link: Ints, chunks: int) -> Ints:
+    """Sending port of each place, (2, S). Down and up of a rank share one where they face each other through a loop."""
+    slots = link.shape[1]
+    rank = np.arange(slots) // chunks
+    first_link = link[:, :, 0].reshape(2, slots // chunks, chunks).max(axis=2)
+    same = np.repeat(first_link[FORWARD] == first_link[BACKWARD], chunks)
+    return np.stack([2 * rank, np.where(same, 2 * rank, 2 * rank + 1)])
+
+
+def _needs_queue(link: Ints, chunks: int, groups: tuple[SyncGroup, ...]) -> bool:
+    """Whether some link is used by two senders, by a relay, or by a group beside a sender."""
     if bool((link[:, :, 1] >= 0).any()):
         return True
-    used = link[:, :, 0] >= 0
-    pairs = {
-        (int(e), int(g)) for e, g in zip(link[:, :, 0][used], np.broadcast_to(rank, used.shape)[used], strict=True)
-    }
-    links = [e for e, _ in pairs]
-    grouped = {e for group in groups for e in group.links}
+    kind, slot = np.nonzero(link[:, :, 0] >= 0)
+    users = set(zip(link[kind, slot, 0].tolist(), (slot // chunks).tolist(), strict=True))
+    links = [user[0] for user in users]
+    grouped = {each for group in groups for each in group.links}
     return len(set(links)) < len(links) or not grouped.isdisjoint(links)
 
 
@@ -151,8 +165,8 @@ def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Any]:
 def _gather_tables(program: Program, slots: int) -> dict[str, Any]:
     gather = program.gather
     if gather is None:
-        return {"gather_link": _ints([]), "gather_bytes": np.zeros((2, slots)), "gather_rounds": 0.0}
-    both = np.stack([gather.forward_bytes.ravel(), gather.backward_bytes.ravel()])
+        return {"gather_link": _ints([]), "gather_bytes": np.zeros(2 * slots), "gather_rounds": 0.0}
+    both = np.concatenate([gather.forward_bytes.ravel(), gather.backward_bytes.ravel()])
     return {"gather_link": _ints(gather.links), "gather_bytes": both, "gather_rounds": float(gather.rounds)}
 
 

@@ -1,7 +1,7 @@
-"""The clear engine (SimPy): one process per rank, per message and per group. It judges ``fast``; it is not meant to be quick.
+"""The clear engine (SimPy): one process per rank, per message and per group. It judges ``fast`` and is not quick.
 
-The rules of waiting stand in ``hippo.simulate.kernels``; both engines keep them to the letter, ties included, so that their
-times agree to rounding.
+The rules of waiting stand in ``hippo.simulate.kernels``; both engines keep them to the letter, ties included, so that
+their times agree to rounding.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import simpy
 from numpy.typing import NDArray
-from simpy.events import AllOf, Event
+from simpy.events import AllOf, Event, EventPriority
 
 from hippo.simulate.packed import destinations, durations
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup
 from hippo.simulate.timeline import Timeline, timeline
 
-_END_OF_INSTANT = 2  # SimPy's own priorities are 0 (urgent) and 1 (normal)
+_END_OF_INSTANT = EventPriority(2)  # SimPy's own priorities are 0 (urgent) and 1 (normal)
 
 Steps = Generator[Event, Any, None]
 
@@ -92,6 +92,7 @@ class _World:
         self.seconds = self._durations()
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
         self.ports: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))
+        self.no_port = simpy.Resource(self.env, capacity=np.inf)  # nodes without a cap of their own
         self.ready = [self.env.event() for _ in program.rank_stage]
         self.agreed = [self.env.event() for _ in program.groups]
         total, ranks = len(program.order), len(program.rank_stage)
@@ -161,7 +162,7 @@ class _World:
             arrived.succeed()
             return
         nic = (program.down_nic_bytes_per_s, program.up_nic_bytes_per_s)[kind][at]
-        link, port = self.links[route[0]], self.ports[at[0], int(route[0])]
+        link, port = self.links[route[0]], self.no_port if np.isinf(nic) else self.ports[at[0], int(route[0])]
         with port.request() as free:
             yield free
             yield link.request(2 * op)

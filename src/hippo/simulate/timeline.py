@@ -46,9 +46,9 @@ def timeline(
 ) -> Timeline:
     """The times an engine recorded, as a timeline.
 
-    ``operations``: start and end, (N + 2 G,), the operations of ``program.order`` and then synchronisation and optimizer
-    of each rank. ``messages``: start and end, (2 N + group links,), at 2 * operation + hop, then the links of the groups;
-    NaN: no message.
+    ``operations``: start and end, (N + 2 G,), the operations of ``program.order`` and then synchronisation and
+    optimizer of each rank. ``messages``: start and end, (2 N + group links,), at 2 * operation + hop, then the links of
+    the groups; NaN: no message.
     """
     rank, order = np.repeat(np.arange(len(program.rank_stage)), np.diff(program.order_start)), program.order
     ranks = np.arange(len(program.rank_stage)).repeat(2)
