@@ -36,11 +36,14 @@ from hippo.decide.reasons import (
 EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
         Binding("bandwidth", 0.6, 0.1, 0.2, 0.05, 0.05, 0.1),
-        "Bandwidth between domains binds: the busiest stage computes 60 % of the step; fill, drain and "
-        "imbalance take 10 %, "
-        "bandwidth between domains 20 %, latency 5.0 %, agreeing on gradients and the optimizer 5.0 %; "
-        "10 % of the fullest "
-        "GPU's memory is free.",
+        "Bandwidth between domains binds: the busiest stage computes 60 % of the step, fill, drain and imbalance 10 %, "
+        "waiting for bandwidth between domains 20 %, waiting for latency between domains 5.0 %, agreeing on gradients "
+        "and the optimizer 5.0 %; 10 % of the fullest GPU's memory is free.",
+    ),
+    (
+        Binding("compute", 0.99, 0.0, 0.0, 0.0, 0.01, 0.1),
+        "Compute binds: the busiest stage computes 99 % of the step, agreeing on gradients and the optimizer 1.0 %; "
+        "10 % of the fullest GPU's memory is free.",
     ),
     (
         Bottleneck("the link a -> b", 0.08, 0.07, 0.9),
@@ -81,12 +84,17 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "The fullest GPU, in stage 1 in a, needs 70.0 GB of 76.0 GB usable: 6.00 GB free; the emptiest "
         "stage needs 60.0 GB.",
     ),
-    (Gap("exact", 0.0, 3.0, ()), "Exact closed its search: none of the plans it knows is better."),
     (
-        Gap("exact", 0.012, 3.0, ("time limit",)),
-        "Exact proves the plan within 1.2 % of the optimum: no plan it knows takes less than 3.00 s (time limit).",
+        Capacity("the link a -> b", 0.5e9, 31_250, 25_000, 100_000, in_use=False),
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s: as much as 1.25 times the GPUs of the plan compute "
+        "(25,000).",
     ),
-    (Gap("even", None, None, ()), "Even proves nothing about the optimum."),
+    (Gap("exact", 0.0, 3.0, ()), "Gap 0: exact closed its search, none of the plans it knows is better."),
+    (
+        Gap("exact", 0.012, 3.0, ("The time limit stopped it.",)),
+        "Gap at most 1.2 %: no plan that exact knows takes less than 3.00 s a step. The time limit stopped it.",
+    ),
+    (Gap("even", None, None, ()), "Gap unknown: even proves nothing about the optimum."),
     (
         RewardParts("the plan of even", 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.55, 10.0, 2.0),
         "Against the plan of even (10.0 s a step) the plan takes 40 % less time (R_eff), keeps its "
@@ -114,13 +122,13 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     ),
     (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),
-        "B (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
+        "Domain b (64 GPUs) stays idle: the best plan with it takes 12.0 s a step (20 % longer); a -> b "
         "carries 31,200 tokens/s, "
         "the GPUs in use compute 62,000 without it.",
     ),
     (
         IdleDomain("b", 1, None, 0.0, 9.0, None, 10.0),
-        "B (1 GPU) stays idle: no pair of links joins it to the domains in use.",
+        "Domain b (1 GPU) stays idle: no pair of links joins it to the domains in use.",
     ),
     (
         LocalSgd("a | b", 500, 5.0, 0.5, "Its price is known."),
@@ -128,12 +136,12 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     ),
     (
         Better("exact", "one domain, a", 8.0, 10.0, 0.25),
-        "Exact finds a better plan: 8.00 s a step (one domain, a); this one takes 10.0 s, 25 % worse.",
+        "exact finds a better plan: 8.00 s a step (one domain, a); this one takes 10.0 s, 25 % worse.",
     ),
-    (Better("exact", "x", 8.0, 8.0, 0.0), "Exact finds nothing better: its best takes 8.00 s a step (x)."),
+    (Better("exact", "x", 8.0, 8.0, 0.0), "exact finds nothing better: its best takes 8.00 s a step (x)."),
     (Rejected("exact", (("memory", 1200), ("devices", 3))), "Turned down by exact, by cause: memory 1,200, devices 3."),
     (Dropped("zero", "it does not fit"), "The plan of zero was dropped: it does not fit."),
-    (Note("sailor", "it cuts evenly"), "Sailor: it cuts evenly"),
+    (Note("sailor", "it cuts evenly"), "sailor: it cuts evenly"),
     (Violated("stage 1", "layers overlap"), "Stage 1: layers overlap."),
     (
         MissingMemory("llama-3-405b", 76e9, 90.5e9),

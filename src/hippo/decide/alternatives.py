@@ -80,7 +80,7 @@ class IdleDomain(Reason):
     step_time_s: float
 
     def _said(self) -> str:
-        head = f"{capital(self.subject)} ({count(self.gpus, 'GPU')}) stays idle"
+        head = f"Domain {self.subject} ({count(self.gpus, 'GPU')}) stays idle"
         if self.best_link is None:
             return f"{head}: no pair of links joins it to the domains in use."
         carries = f"{self.best_link} carries {number(self.best_link_tokens_per_s)} tokens/s"
@@ -125,11 +125,9 @@ class Better(Reason):
     def _said(self) -> str:
         best = f"{seconds(self.best_step_time_s)} a step ({self.best})"
         if self.worse_share <= 0.0005:
-            return f"{capital(self.subject)} finds nothing better: its best takes {best}."
+            return f"{self.subject} finds nothing better: its best takes {best}."
         worse = f"{percent(self.worse_share)} worse"
-        return (
-            f"{capital(self.subject)} finds a better plan: {best}; this one takes {seconds(self.step_time_s)}, {worse}."
-        )
+        return f"{self.subject} finds a better plan: {best}; this one takes {seconds(self.step_time_s)}, {worse}."
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class Note(Reason):
     text: str
 
     def _said(self) -> str:
-        return f"{capital(self.subject)}: {self.text}"
+        return f"{self.subject}: {self.text}"
 
 
 @dataclass(frozen=True)

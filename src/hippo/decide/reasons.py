@@ -61,14 +61,16 @@ class Binding(Reason):
     free_memory_share: float  # of the usable memory, on the fullest GPU
 
     def _said(self) -> str:
-        shares = (
-            f"the busiest stage computes {percent(self.compute_share)} of the step; "
-            f"fill, drain and imbalance take {percent(self.bubble_share)}, "
-            f"bandwidth between domains {percent(self.bandwidth_share)}, latency {percent(self.latency_share)}, "
-            f"agreeing on gradients and the optimizer {percent(self.synchronisation_share)}"
+        losses = (
+            (self.bubble_share, "fill, drain and imbalance"),
+            (self.bandwidth_share, "waiting for bandwidth between domains"),
+            (self.latency_share, "waiting for latency between domains"),
+            (self.synchronisation_share, "agreeing on gradients and the optimizer"),
         )
+        shares = [f"the busiest stage computes {percent(self.compute_share)} of the step"]
+        shares += [f"{words} {percent(share)}" for share, words in losses if share >= 0.0005]
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        return f"{_BINDING[self.subject]} binds: {shares}; {memory}."
+        return f"{_BINDING[self.subject]} binds: {', '.join(shares)}; {memory}."
 
 
 _BINDING = {
@@ -141,7 +143,8 @@ class Capacity(Reason):
             return f"{head}; the GPUs of the plan compute {used}: {verdict}."
         if less:
             return f"{head}, less than the {used} that the plan's GPUs compute without it: more domains only wait."
-        return f"{head}; the plan's GPUs compute {used}, all GPUs would {number(self.all_tokens_per_s)}."
+        times = number(self.link_tokens_per_s / self.used_tokens_per_s)
+        return f"{head}: as much as {times} times the GPUs of the plan compute ({used})."
 
 
 @dataclass(frozen=True)
@@ -191,13 +194,14 @@ class Gap(Reason):
     notes: tuple[str, ...]
 
     def _said(self) -> str:
-        tail = f" ({'; '.join(self.notes)})" if self.notes else ""
         if self.gap is None:
-            return f"{capital(self.subject)} proves nothing about the optimum{tail}."
-        if self.gap <= 0:
-            return f"{capital(self.subject)} closed its search: none of the plans it knows is better{tail}."
-        bound = f": no plan it knows takes less than {seconds(self.lower_bound_s)}" if self.lower_bound_s else ""
-        return f"{capital(self.subject)} proves the plan within {percent(self.gap)} of the optimum{bound}{tail}."
+            proof = f"Gap unknown: {self.subject} proves nothing about the optimum."
+        elif self.gap <= 0:
+            proof = f"Gap 0: {self.subject} closed its search, none of the plans it knows is better."
+        else:
+            bound = f"no plan that {self.subject} knows takes less than {seconds(self.lower_bound_s or 0.0)} a step"
+            proof = f"Gap at most {percent(self.gap)}: {bound}."
+        return " ".join((proof, *self.notes))
 
 
 @dataclass(frozen=True)
@@ -217,8 +221,8 @@ class RewardParts(Reason):
 
     def _said(self) -> str:
         faster = f"takes {percent(abs(self.r_eff))} {'less' if self.r_eff >= 0 else 'more'} time"
-        egress = f"pays {number(self.r_cost)} times its egress"
-        if self.baseline_egress_usd_per_step <= 0:
+        egress = f"pays {number(self.r_cost)} times its egress" if self.r_cost else "pays no egress"
+        if self.r_cost and self.baseline_egress_usd_per_step <= 0:
             egress = f"pays {number(self.r_cost)} times its whole price for egress, as it has none itself"
         pairs = ((self.w_eff, self.r_eff), (self.w_util, self.r_util), (self.w_cost, self.r_cost))
         eff, util, cost = (f"{number(weight)} x {part:.3f}" for weight, part in pairs)

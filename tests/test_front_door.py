@@ -1,0 +1,152 @@
+"""``import hippo``: its names, listed; one sentence from a question to an answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from inspect import getdoc, isfunction, signature
+
+import pytest
+
+import hippo
+
+NAMES = [
+    "Decision",
+    "Estimate",
+    "Front",
+    "HippoError",
+    "InfeasibleError",
+    "InputError",
+    "Plan",
+    "Problem",
+    "Score",
+    "Status",
+    "Stop",
+    "compare",
+    "estimate",
+    "explain",
+    "load_plan",
+    "pareto",
+    "plan",
+    "problem",
+    "save_plan",
+    "simulate",
+]
+
+
+def run(program: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_public_names_are_these():
+    assert hippo.__all__ == NAMES == sorted(hippo.__all__)
+    assert set(NAMES) <= set(dir(hippo))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_there_and_says_what_it_is(name):
+    value = getattr(hippo, name)
+    assert getdoc(value)
+    if isfunction(value):
+        assert "self" not in signature(value).parameters
+
+
+def test_what_is_not_there_lists_what_is():
+    with pytest.raises(AttributeError, match=r"no attribute 'plans'.*compare, estimate"):
+        _ = hippo.plans
+
+
+def test_packages_inside_do_not_hide_the_functions():
+    program = (
+        "import hippo.plan.plan, hippo.problem.problem, hippo.simulate.program\n"
+        "from hippo.plan.plan import Plan\n"
+        "print(callable(hippo.plan), callable(hippo.problem), callable(hippo.simulate), hippo.Plan is Plan)"
+    )
+    assert run(program) == "True True True True"
+
+
+def test_importing_loads_nothing_of_its_own():
+    program = "import hippo, sys\nprint([name for name in sys.modules if name.startswith('hippo.')])"
+    assert run(program) == "[]"
+
+
+def test_a_stop_needs_no_simulator():
+    program = "import hippo, sys\nhippo.Stop(time_limit_s=1)\nprint('numba' in sys.modules)"
+    assert run(program) == "False"
+
+
+@pytest.fixture(scope="module")
+def toy() -> hippo.Problem:
+    return hippo.problem(model="gpt2", cluster="toy", global_batch=64, seq=512)
+
+
+@pytest.fixture(scope="module")
+def decision(toy) -> hippo.Decision:
+    return hippo.plan(toy, hippo.Stop(time_limit_s=5), seed=0)
+
+
+def test_one_sentence(toy, decision):
+    assert decision.status in (hippo.Status.OPTIMAL, hippo.Status.FEASIBLE)
+    assert decision.problem == toy
+    assert decision.summary().startswith(decision.headline())
+    assert decision.baseline is not None
+
+
+def test_the_same_question_gets_the_same_answer(toy, decision):
+    again = hippo.plan(toy, hippo.Stop(time_limit_s=5), seed=0)
+    assert (again.plan, again.score, again.reasons) == (decision.plan, decision.score, decision.reasons)
+
+
+def test_a_notebook_shows_the_decision(decision):
+    html = decision._repr_html_()
+    assert "<" in html
+    assert "gpt2" in html
+
+
+def test_planners_side_by_side(toy, decision):
+    compared = hippo.compare(toy, hippo.Stop(time_limit_s=2), planner="exact,even,single_domain")
+    assert [row.planner for row in compared.rows] == ["exact", "even", "single_domain"]
+    assert compared.score.step_time_s == pytest.approx(decision.score.step_time_s, rel=1e-6)
+
+
+def test_a_plan_goes_to_a_file_and_back_and_is_explained(toy, decision, tmp_path):
+    hippo.save_plan(tmp_path / "plan.json", toy, decision.plan)
+    problem, plan = hippo.load_plan(tmp_path / "plan.json")
+    assert (problem, plan) == (toy, decision.plan)
+    explained = hippo.explain(problem, plan, hippo.Stop(time_limit_s=2))
+    kinds = {reason.kind for reason in explained.reasons}
+    assert {"binding_constraint", "bottleneck", "memory", "better"} <= kinds
+    assert explained.score == decision.score
+
+
+def test_a_plan_is_played(toy, decision):
+    played = hippo.simulate(toy, decision.plan)
+    judged = hippo.simulate(toy, decision.plan, engine="reference")
+    assert played.step_time_s == pytest.approx(decision.score.step_time_s)
+    assert judged.step_time_s == pytest.approx(played.step_time_s)
+    with pytest.raises(hippo.InputError, match="no timeline"):
+        hippo.simulate(toy, decision.plan, engine="analytic")
+
+
+def test_one_layout_by_hand():
+    found = hippo.estimate(model="gpt3-175b", gpu="A100-SXM-80GB", tp=8, pp=8, dp=2, global_batch=128, seq=2048)
+    assert found.plan.gpus == 128
+    assert found.score.step_time_s > 0
+    assert len(found.memory) == 8
+    assert found.fits == all(stage.peak_bytes <= 80e9 for stage in found.memory)
+
+
+def test_the_front_of_plans_that_none_beats(toy):
+    front = hippo.pareto(toy, hippo.Stop(time_limit_s=2))
+    figures = [(s.step_time_s, -s.utilization, s.egress_usd_per_step) for _, s in front.points]
+    assert figures == sorted(figures)
+    assert front.hypervolume >= 0
+
+
+def test_wrong_names_are_refused_with_those_that_exist(toy):
+    with pytest.raises(hippo.InputError, match="exact"):
+        hippo.plan(toy, planner="exakt")
+    with pytest.raises(hippo.InputError, match="four-hubs"):
+        hippo.problem(model="gpt2", cluster="four-hub")
