@@ -324,7 +324,8 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             head, _, tail = key.partition(".")
             value = getattr(getattr(plan, head), tail) if tail else getattr(plan, head)
             beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
-            yield Violation("runtime", key, f"{name} cannot express {head.replace('_', ' ')} {value!r}{beside}")
+            label = "live limit" if tail == "live_limit" else head.replace("_", " ")
+            yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}")
     if plan.compression and not rules.compression:
         yield Violation("runtime", "compression", f"{name} cannot compress activations")
     yield from _runtime_shapes(problem, plan)

@@ -2,7 +2,8 @@
 
 A move carries weights and optimizer state, ``state_bytes_per_parameter`` of the problem's workload (16: bf16 weights,
 fp32 master, two moments). A domain that needs a layer receives it once, however many replicas it holds, and deals it
-out inside; a layer that a domain already holds costs nothing here, even where its devices change.
+out inside; a layer that a domain already holds costs nothing here, even where its devices change. A tied head brings
+the embedding's matrix along where the domain does not hold the embedding itself.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def diff(problem: Problem, before: Plan, after: Plan) -> PlanDiff:
                 source = _nearest(problem.cluster, old, destination, routes)
                 legs.setdefault((source, destination), []).append(layer)
     moves = sorted(
-        (move for pair, layers in legs.items() for move in _moves(problem, pair, layers, routes[pair][1])),
+        (move for pair, layers in legs.items() for move in _moves(problem, pair, layers, routes[pair][1], needed[0])),
         key=lambda move: (move.layers, problem.cluster.domain_index[move.destination]),
     )
     link_bytes: dict[Pair, float] = {}
@@ -136,13 +137,17 @@ def _rate(cluster: Cluster, pair: Pair) -> float:
     return 0.0 if link is None else link.rate_bytes_per_s(cluster.domain(pair[0]).nodes)
 
 
-def _moves(problem: Problem, pair: Pair, layers: Sequence[int], links: tuple[Pair, ...]) -> list[Move]:
-    """Runs of consecutive layers of one pair as moves."""
-    state = problem.workload.state_bytes_per_parameter
+def _moves(
+    problem: Problem, pair: Pair, layers: Sequence[int], links: tuple[Pair, ...], embedded: Sequence[str]
+) -> list[Move]:
+    """Runs of consecutive layers of one pair as moves; ``embedded`` are the domains that will hold the embedding."""
+    model, state = problem.model, problem.workload.state_bytes_per_parameter
     moves = []
     for _, run in groupby(enumerate(layers), key=lambda item: item[1] - item[0]):
         indices = [layer for _, layer in run]
-        parameters = sum(problem.model.layers[layer].parameters for layer in indices)
+        parameters = sum(model.layers[layer].parameters for layer in indices)
+        if indices[-1] == model.num_layers - 1 and model.tied and pair[1] not in embedded:
+            parameters += model.vocab * model.hidden
         moves.append(Move((indices[0], indices[-1] + 1), *pair, links, parameters * state))
     return moves
 
