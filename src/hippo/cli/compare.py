@@ -11,9 +11,9 @@ from hippo.cli.question import Question
 @takes(Question)
 def compare(question: Question) -> None:
     """All planners side by side (or those that --planner names, with commas); each may take --time-limit."""
-    from hippo.decide import choose
+    from hippo.front_door import compare as side_by_side
 
-    decision = question.answer(choose.compare, "comparing")
+    decision = question.answer(side_by_side, "comparing")
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     if question.json:

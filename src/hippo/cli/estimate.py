@@ -89,11 +89,14 @@ def estimate(choice: Choice) -> None:
     plan = one_layout(problem, degrees)
     refuse(check(problem, plan), source="the options")
     figures = _figures(problem, plan)
+    reasons = _shortfall(choice, degrees, figures)
     if choice.json:
-        print_document(figures.document(problem))
+        print_document({**figures.document(problem), "reasons": reasons})
     else:
         _show(problem, plan, figures)
-    finish(feasible=figures.missing_bytes <= 0)
+        for reason in reasons:
+            say(reason)
+    finish(feasible=figures.fit)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ class Figures:
     usable_bytes: float
 
     @property
+    def fit(self) -> bool:
+        """Whether every stage fits."""
+        return self.missing_bytes <= 0
+
+    @property
     def missing_bytes(self) -> float:
         """Bytes that the fullest GPU lacks."""
         return max(memory.peak_bytes for memory in self.memories) - self.usable_bytes
@@ -113,12 +121,12 @@ class Figures:
     def document(self, problem: Problem) -> dict[str, object]:
         """The ``estimate --json`` document."""
         return {
-            "status": "feasible" if self.missing_bytes <= 0 else "infeasible",
+            "status": "feasible" if self.fit else "infeasible",
             "model": problem.model.name,
             "gpu": problem.cluster.gpu.name,
             "gpus": problem.cluster.gpus,
             "score": asdict(self.score),
-            "fits": self.missing_bytes <= 0,
+            "fits": self.fit,
             "usable_bytes": self.usable_bytes,
             "missing_bytes": max(self.missing_bytes, 0.0),
             "stages": [asdict(cost) for cost in self.costs],
@@ -138,12 +146,38 @@ def _figures(problem: Problem, plan: Plan) -> Figures:
 
 def _show(problem: Problem, plan: Plan, figures: Figures) -> None:
     from hippo.report.terminal import figures_view, memory_view, question_view, stages_view
-    from hippo.units import gb_from_bytes
 
     print_view(question_view(problem))
     print_view(figures_view(problem, plan, figures.score))
     print_view(stages_view(plan, figures.costs))
     print_view(memory_view(plan, figures.memories, gpu_bytes=figures.usable_bytes))
-    if figures.missing_bytes > 0:
-        usable, missing = gb_from_bytes(figures.usable_bytes), gb_from_bytes(figures.missing_bytes)
-        say(f"infeasible: the fullest GPU needs {missing:.1f} GB more than the {usable:.1f} GB that a plan may use.")
+
+
+def _shortfall(choice: Choice, degrees: Degrees, figures: Figures) -> list[str]:
+    """What is missing and the nearest change that fits, in sentences; nothing where the layout fits."""
+    from hippo.planners.by_hand import as_options, nearest_change
+    from hippo.units import gb_from_bytes
+
+    if figures.fit:
+        return []
+    usable, missing = gb_from_bytes(figures.usable_bytes), gb_from_bytes(figures.missing_bytes)
+    sentences = [
+        f"infeasible: the fullest GPU needs {missing:.1f} GB more than the {usable:.1f} GB that a plan may use."
+    ]
+    nearest = nearest_change(degrees, lambda other: _fits(choice, other))
+    if nearest is None:
+        return [*sentences, "No layout on up to 64 times the GPUs fits."]
+    return [*sentences, f"Nearest that fits, on {nearest.gpus} GPUs: {as_options(nearest, degrees)}."]
+
+
+def _fits(choice: Choice, degrees: Degrees) -> bool:
+    from hippo.plan.check import check
+    from hippo.planners.by_hand import one_layout
+    from hippo.score.evaluate import fits
+
+    problem = choice.problem(degrees.gpus)
+    try:
+        plan = one_layout(problem, degrees)
+    except InputError:  # the batch or the blocks are not dealt evenly so
+        return False
+    return not check(problem, plan) and fits(problem, plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.cli.options import Json, Planner, Seed, TimeLimit, stop_after, takes
+from hippo.cli.options import Json, Seed, TimeLimit, stop_after, takes
 from hippo.cli.output import finish, print_document, print_view
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
@@ -15,8 +15,7 @@ class Choice:
     """Which plan, and how long to look for a better one."""
 
     plan: PlanFile
-    planner: Planner = "auto"
-    time_limit: TimeLimit = 10.0
+    time_limit: TimeLimit = 5.0
     seed: Seed = 0
     json: Json = False
 
@@ -26,13 +25,11 @@ def explain(choice: Choice) -> None:
     """What sets the pace of a plan, and what would have to change for another answer."""
     stop = stop_after(choice.time_limit)
     problem, plan = read_plan(choice.plan)
-    from hippo.decide.explain_plan import explain_plan
-    from hippo.front_door import panel
+    from hippo.front_door import explain as reasons_for
     from hippo.planners.base import Status
 
-    asked = panel(choice.planner)
-    with Watch("explaining") as watch:
-        decision = explain_plan(problem, plan, asked, stop, seed=choice.seed, progress=watch)
+    with Watch("explaining"):
+        decision = reasons_for(problem, plan, stop, seed=choice.seed)
     if choice.json:
         print_document(decision.document())
     else:

@@ -66,8 +66,11 @@ def _top(
 
 def main() -> None:
     """Entry point of the ``hippo`` command."""
-    sys.excepthook = _own_fault
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    finally:
+        sys.excepthook = _own_fault  # typer has put its own there
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -84,7 +87,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Exit as ending:
         return ending.exit_code
     except typer.TyperException as error:
-        return _refuse(_usage(error))
+        return _refuse(_usage(error, arguments))
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted")
         return INTERRUPTED
@@ -97,12 +100,24 @@ def _refuse(message: str) -> int:
     return WRONG_INPUT
 
 
-def _usage(error: typer.TyperException) -> str:
-    """Typer's complaint as one message with a remedy."""
-    context = getattr(error, "ctx", None)
+def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
+    """Typer's complaint as one message with the value and a remedy."""
+    context, names = getattr(error, "ctx", None), getattr(getattr(error, "param", None), "opts", ())
     path = context.command_path if context is not None else "hippo"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{message.rstrip('.')}. To fix: see '{path} --help'."
+    value = next((_after(name, arguments) for name in names if _after(name, arguments) is not None), None)
+    got = "" if value is None else f" (got {value!r})"
+    return f"{message.rstrip('.')}{got}. To fix: see '{path} --help'."
+
+
+def _after(option: str, arguments: Sequence[str]) -> str | None:
+    """The value that the command line gives to an option."""
+    for index, argument in enumerate(arguments):
+        if argument == option:
+            return arguments[index + 1] if index + 1 < len(arguments) else None
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return None
 
 
 def _broken_stream(error: OSError) -> int:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @takes(Question)
 def plan(question: Question) -> None:
     """The best plan, how far from the optimum it can be, and why."""
-    from hippo.decide.choose import decide
+    from hippo.front_door import plan as best_plan
 
-    decision = question.answer(decide, "planning")
+    decision = question.answer(best_plan, "planning")
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     if question.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -25,8 +25,9 @@ from hippo.cli.output import check_folder
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
-    from hippo.decide.decision import Decision
     from hippo.problem.problem import Problem
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,10 @@ class Question:
             bandwidth_floor_gbps=self.bandwidth_floor,
         )
 
-    def answer(self, verb: Callable[..., Decision], title: str) -> Decision:
-        """What ``decide.choose.decide`` or ``compare`` says, with progress under ``title`` on stderr."""
-        from hippo.front_door import panel
-
+    def answer(self, verb: Callable[..., Answer], title: str) -> Answer:
+        """What a verb of the front door (``plan``, ``compare``) says, with progress under ``title`` on stderr."""
         if self.out is not None:
             check_folder(self.out)
-        problem, stop, asked = self.problem(), stop_after(self.time_limit), panel(self.planner)
+        problem, stop = self.problem(), stop_after(self.time_limit)
         with Watch(title) as watch:
-            return verb(problem, asked, stop, seed=self.seed, progress=watch)
+            return verb(problem, stop, planner=self.planner, seed=self.seed, progress=watch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import product
 
 from hippo.errors import InputError
 from hippo.plan.plan import RECOMPUTE, SHARDING, Plan, ScheduleChoice
@@ -48,7 +50,7 @@ class Degrees:
 
 
 def site(gpu: str, gpus: int, *, gpus_per_node: int = 8, inter_node_gbps: float | None = None) -> Cluster:
-    """One data centre of just enough nodes; the fabric is the GPU type's usual one unless ``inter_node_gbps`` is given."""
+    """One data centre of just enough nodes; the fabric: the GPU type's usual one unless ``inter_node_gbps`` is given."""
     per_node = min(gpus_per_node, gpus)
     domain: dict[str, object] = {"name": DOMAIN, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
     if inter_node_gbps is not None:
@@ -58,7 +60,7 @@ def site(gpu: str, gpus: int, *, gpus_per_node: int = 8, inter_node_gbps: float 
 
 
 def one_layout(problem: Problem, degrees: Degrees) -> Plan:
-    """The plan with these degrees over the first domain, blocks dealt evenly; ``InputError`` names the degree that is wrong."""
+    """The plan with these degrees over the first domain, blocks dealt evenly; ``InputError`` names a wrong degree."""
     chunks = degrees.pp * degrees.interleave
     blocks = problem.model.num_blocks
     if chunks > max(blocks, 1):
@@ -87,6 +89,45 @@ def one_layout(problem: Problem, degrees: Degrees) -> Plan:
         context_parallel=degrees.cp,
         expert_parallel=degrees.ep,
     )
+
+
+def nearest_change(degrees: Degrees, fits: Callable[[Degrees], bool]) -> Degrees | None:
+    """The nearest layout that ``fits``; None when there is none within 64 times the GPUs.
+
+    Nearest: on as few more GPUs as possible; there with the fewest options changed, recomputation before sharding.
+    """
+    for times in (1, 2, 4, 8, 16, 32, 64):
+        for wider in _wider(degrees, times):
+            for changed in _thriftier(wider):
+                if changed != degrees and fits(changed):
+                    return changed
+    return None
+
+
+def as_options(degrees: Degrees, before: Degrees) -> str:
+    """Options that turn ``before`` into ``degrees``, as one types them."""
+    changed = [field.name for field in fields(Degrees) if getattr(degrees, field.name) != getattr(before, field.name)]
+    return " ".join(f"--{name.replace('_', '-')} {getattr(degrees, name)}" for name in changed)
+
+
+def _wider(degrees: Degrees, times: int) -> Iterator[Degrees]:
+    """Layouts on ``times`` the GPUs: wider tensor parallelism first, then more stages, then more lanes."""
+    for tp in (times, 1) if times > 1 else (1,):
+        if degrees.tp * tp <= 8:
+            yield replace(degrees, tp=degrees.tp * tp, pp=degrees.pp * times // tp)
+    if times > 1:
+        yield replace(degrees, dp=degrees.dp * times)
+
+
+def _thriftier(degrees: Degrees) -> Iterator[Degrees]:
+    """The layout as it is, then with more recomputation, with more of the state sharded, with both."""
+    recompute = RECOMPUTE[RECOMPUTE.index(degrees.recompute) :]
+    lanes = degrees.dp * degrees.cp > 1
+    sharding = [degrees.sharding, *(("optimizer", "full") if lanes and degrees.sharding == "none" else ())]
+    for state, again in product(sharding, recompute):
+        yield replace(degrees, recompute=again, sharding=state)
+    if degrees.micro_batch > 1:
+        yield replace(degrees, micro_batch=1, recompute=recompute[-1], sharding=sharding[-1])
 
 
 def _waves(problem: Problem, degrees: Degrees) -> int:

@@ -1,0 +1,36 @@
+"""``hippo pareto``: the plans that none beats in step time, utilisation and egress cost together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from hippo.cli.options import takes
+from hippo.cli.output import finish, print_document, print_view, say, write_files
+from hippo.cli.question import Question
+
+
+@takes(Question)
+def pareto(question: Question) -> None:
+    """The plans that none beats in step time, utilisation and egress cost together; --out writes pareto.json."""
+    from hippo.files import json_text
+    from hippo.front_door import pareto as best_front
+    from hippo.plan.codec import plan_to_document
+
+    front = question.answer(best_front, "looking for the front")
+    document = {
+        "points": [
+            {"plan": plan_to_document(front.problem, plan), "score": asdict(score)} for plan, score in front.points
+        ],
+        "hypervolume": front.hypervolume,
+    }
+    if question.out is not None and front.points:
+        write_files(question.out, {"pareto.json": json_text(document)})
+        say(f"wrote {question.out / 'pareto.json'}")
+    if question.json:
+        print_document(document)
+    else:
+        from hippo.report.terminal import front_view, question_view
+
+        print_view(question_view(front.problem))
+        print_view(front_view(front.points, hypervolume=front.hypervolume))
+    finish(feasible=bool(front.points))

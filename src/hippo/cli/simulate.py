@@ -1,0 +1,95 @@
+"""``hippo simulate``: a plan played once, under noise, or along a network trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hippo.cli.options import Json, Seed, takes
+from hippo.cli.output import print_document, print_view
+from hippo.cli.plan_file import PlanFile, read_plan
+from hippo.cli.progress import Watch
+from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from hippo.plan.plan import Plan
+    from hippo.problem.problem import Problem
+
+DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
+MOST_SAMPLES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which plan, which engine, and what moves."""
+
+    plan: PlanFile
+    engine: Annotated[str, typer.Option(metavar="fast|reference|analytic", help="What plays the plan.")] = "fast"
+    fluctuation: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Standard deviation of every operation and message, share of its length."),
+    ] = None
+    samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
+    trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
+    seed: Seed = 0
+    json: Json = False
+
+
+@takes(Choice)
+def simulate(choice: Choice) -> None:
+    """A plan played once, and under noise (--fluctuation, --samples) or along a network trace (--trace)."""
+    _check(choice)
+    problem, plan = read_plan(choice.plan)
+    with Watch("simulating"):
+        document = {"engine": choice.engine, **_base(problem, plan, choice.engine)}
+        if choice.samples or choice.fluctuation is not None:
+            document |= _under_noise(problem, plan, choice)
+        if choice.trace is not None:
+            document |= _along(problem, plan, choice.trace)
+    if choice.json:
+        print_document(document)
+    else:
+        from hippo.report.terminal import simulation_view
+
+        print_view(simulation_view(document))
+
+
+def _check(choice: Choice) -> None:
+    """``InputError`` for numbers out of range and for combinations that say nothing."""
+    from hippo.registry import engine
+
+    engine(choice.engine)
+    moves = choice.fluctuation is not None or choice.samples is not None or choice.trace is not None
+    if moves and choice.engine != "fast":
+        remedy = "use --engine fast, or leave out --fluctuation, --samples and --trace"
+        raise InputError("plays one step as it is", source="--engine", value=choice.engine, remedy=remedy)
+    if choice.trace is not None and (choice.fluctuation is not None or choice.samples is not None):
+        remedy = "leave out --trace, or --fluctuation and --samples"
+        raise InputError("goes without noise", source="--trace", value=str(choice.trace), remedy=remedy)
+    if choice.fluctuation is not None and not 0 <= choice.fluctuation < 1:
+        remedy = "give a share of the length, for instance 0.2"
+        raise InputError("must be from 0 to below 1", source="--fluctuation", value=choice.fluctuation, remedy=remedy)
+    if choice.samples is not None and not 1 <= choice.samples <= MOST_SAMPLES:
+        remedy = "give a number of plays, for instance 1000"
+        raise InputError(f"must be from 1 to {MOST_SAMPLES}", source="--samples", value=choice.samples, remedy=remedy)
+
+
+def _base(problem: Problem, plan: Plan, name: str) -> dict[str, object]:
+    """Step time in the base state; per domain and per link what the plan makes of them."""
+    from hippo.registry import engine
+    from hippo.score.evaluate import domain_utilization
+    from hippo.simulate.lower import lower
+    from hippo.simulate.timeline import busy_s, link_bytes
+    from hippo.units import gb_from_bytes
+
+    program = lower(problem, plan)
+    step_time_s = engine(name)(problem, plan) if name == "analytic" else engine(name)(program).step_time_s
+    sent = zip(problem.cluster.links, link_bytes(program), strict=True)
+    return {
+        "step_time_s": step_time_s,
+        "utilization": domain_utilization(problem, plan, busy_s(program), step_time_s),
+        "gb_per_step": {f"{link.source}->{link.destination}": gb_from_bytes(float(size)) for link, size in sent},
+    }
