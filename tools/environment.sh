@@ -21,7 +21,7 @@ command -v "$python" >/dev/null || fail "no '$python' here. To fix: install Pyth
 pip=("$folder/bin/python" -m pip)
 
 install_with_uv() {
-    "${pip[@]}" install --quiet uv || return
+    "${pip[@]}" install -qq uv || return
     local wheels
     wheels=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-$("${pip[@]}" config get global.find-links 2>/dev/null || true)}}
     if [ -n "$wheels" ]; then
@@ -34,5 +34,5 @@ install_with_uv() {
 printf 'hippo: making the environment in %s (once; a minute or so)\n' "$folder" >&2
 install_with_uv || {
     printf 'hippo: uv did not manage; trying plain pip (some minutes)\n' >&2
-    "${pip[@]}" install --quiet -e "$wanted" || fail "the packages could not be installed; see the message above."
+    "${pip[@]}" install -qq -e "$wanted" || fail "the packages could not be installed; see the message above."
 }
