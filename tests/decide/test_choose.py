@@ -82,6 +82,28 @@ def test_the_objective_decides(problem, across, alone):
     assert decide(money, [Says("across", across), Says("alone", alone)], STOP).planner == "alone"
 
 
+def test_rewards_pick_among_all_plans_of_a_planner(problem, across, alone):
+    weighted = replace(problem, objective=Objective("weighted", 0.0, 0.0, 1.0))  # egress alone counts
+    exact = Says("exact", across, gap=0.0, status=Status.OPTIMAL, runners_up=((alone, evaluate(problem, alone)),))
+    decision = decide(weighted, [exact], STOP, baseline=[Says("even", across)])
+    assert decision.plan == alone
+    assert decision.score.reward == pytest.approx(0.0)
+    assert (decision.status, decision.gap) == (Status.FEASIBLE, None)  # its bound was on the step time
+
+
+def test_balance_is_a_constraint(problem, across, alone):
+    lopsided = replace(across, pipelines=(replace(across.pipelines[0], stages=_cut(across, 1)),))
+    strict = replace(problem, objective=Objective(balance_delta=0.5))
+    decision = decide(strict, [Says("lopsided", lopsided), Says("alone", alone)], STOP)
+    assert decision.planner == "alone"
+    assert "further apart" in decision.rows[0].dropped
+
+
+def _cut(plan, layer):
+    first, second = plan.pipelines[0].stages
+    return replace(first, layers=(0, layer)), replace(second, layers=(layer, 6))
+
+
 def test_nobody_is_asked_after_a_proof(problem, across, alone):
     last = Says("last", alone)
     decision = decide(problem, [Says("exact", across, gap=0.0, status=Status.OPTIMAL), last], STOP)

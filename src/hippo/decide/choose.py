@@ -21,6 +21,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.problem.problem import Problem
+from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
 from hippo.score.score import Score
 
@@ -173,9 +174,21 @@ def judged(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
         return replace(row, status=Status.INFEASIBLE, plan=None, gap=None, dropped=flaw)
     score = evaluate(problem, proposal.plan, baseline=baseline)
     if proposal.score is not None and abs(proposal.score.step_time_s / score.step_time_s - 1) > DISAGREES:
-        said = f"it expected {proposal.score.step_time_s:.4g} s a step, the judge plays {score.step_time_s:.4g} s"
+        said = f"It expected {proposal.score.step_time_s:.4g} s a step, the judge plays {score.step_time_s:.4g} s."
         row = replace(row, notes=(*row.notes, said))
-    return replace(row, score=score)
+    row = replace(row, score=score)
+    return row if problem.objective.name != "weighted" else _by_reward(problem, row, proposal, baseline)
+
+
+def _by_reward(problem: Problem, row: Row, proposal: Proposal, baseline: Score | None) -> Row:
+    """The row with the best reward of all plans that the planner hands over; bounds on the step time prove nothing."""
+    row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE)
+    for plan, _ in proposal.runners_up:
+        if _flaw(problem, plan) is None:
+            score = evaluate(problem, plan, baseline=baseline)
+            if row.score is None or score.reward > row.score.reward:
+                row = replace(row, plan=plan, score=score)
+    return row
 
 
 def _flaw(problem: Problem, plan: Plan) -> str | None:
@@ -183,7 +196,12 @@ def _flaw(problem: Problem, plan: Plan) -> str | None:
     violations = check(problem, plan)
     if violations:
         return "; ".join(str(violation) for violation in violations[:3])
-    return None if fits(problem, plan) else "a GPU would need more memory than it has"
+    if not fits(problem, plan):
+        return "a GPU would need more memory than it has"
+    delta = problem.objective.balance_delta
+    if delta is not None and imbalance(problem, plan) > delta:
+        return f"its domains' compute times are further apart than the {delta:g} allowed"
+    return None
 
 
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
