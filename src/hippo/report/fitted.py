@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-PADDING = 2
-"""Blank cells that a column needs beside its text."""
+PADDING = 3
+"""Blank cells between two columns."""
 
 Justify = str
 
@@ -47,16 +47,24 @@ class FittedTable:
     highlight: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table at the width at hand, and a line that names the columns left out."""
+        """A blank line, the table at the width at hand, and a line that names the columns left out."""
         kept = fit(self.columns, options.max_width)
         dropped = [item.header for item in self.columns if item not in kept]
+        yield Text()
         yield self._table(kept)
         if dropped:
             yield Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
 
     def _table(self, kept: Sequence[Column]) -> Table:
         title = Text(self.title, style="bold") if self.title else None
-        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, header_style="dim")
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            title=title,
+            title_justify="left",
+            show_edge=False,
+            pad_edge=False,
+            header_style="dim",
+        )
         for item in kept:
             table.add_column(Text(item.header), justify="right" if item.right else "left", overflow="fold")
         for index, row in enumerate(zip(*(item.cells for item in kept), strict=True)):
@@ -67,6 +75,6 @@ class FittedTable:
 def fit(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
     """The columns that stay at ``width`` cells: those of rank 0, and of the others as many as there is room for."""
     kept = list(columns)
-    while sum(item.width + PADDING for item in kept) > width and any(item.rank for item in kept):
+    while sum(item.width + PADDING for item in kept) - PADDING > width and any(item.rank for item in kept):
         kept.remove(max(reversed(kept), key=lambda item: item.rank))
     return tuple(kept)

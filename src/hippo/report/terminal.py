@@ -1,25 +1,28 @@
 """What the terminal shows, as rich renderables; printing is the command line's. Nothing a user wrote is read as markup.
 
-Colour only underlines what words already say: green best or proven, red infeasible, dim remarks.
+Tables, reasons and the plan begin with a blank line, so that views printed one after the other stand apart. Colour only underlines what words already say: green best or proven, red infeasible, dim remarks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from hippo.cost.stage import StageCost, StageMemory
 from hippo.decide.decision import Decision, Row
+from hippo.decide.reasons import Reason
 from hippo.decide.wording import count, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
 from hippo.report.fitted import FittedTable, column
+from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
     cpu_seconds,
@@ -33,6 +36,9 @@ from hippo.report.text import (
     versus,
 )
 from hippo.score.score import Score
+
+ROOM_FOR_LABELS = 80
+"""Narrower terminals show reasons as a plain list."""
 
 _STATUS_STYLE = {Status.OPTIMAL: "green", Status.FEASIBLE: "", Status.INFEASIBLE: "red"}
 
@@ -49,7 +55,6 @@ def plan_view(decision: Decision) -> RenderableType:
         figures_view(decision.problem, decision.plan, decision.score),
         Text(gap_sentence(decision.gap, decision.lower_bound_s), style="green" if decision.gap == 0 else ""),
         Text(found, style="dim"),
-        Text(),
         layout_view(decision.plan),
     )
 
@@ -75,7 +80,7 @@ def layout_view(plan: Plan) -> RenderableType:
     """The plan in one line per pipeline, and its settings."""
     lines = [Padding(Text(line), (0, 0, 0, 2)) for line in pipeline_lines(plan)]
     told = ", ".join(f"{name} {value}" for name, value in settings(plan))
-    return Group(Text("Plan", style="bold"), *lines, Padding(Text(told, style="dim"), (0, 0, 0, 2)))
+    return Group(Text(), Text("Plan", style="bold"), *lines, Padding(Text(told, style="dim"), (0, 0, 0, 2)))
 
 
 def rejected_view(rejected: Mapping[str, int]) -> RenderableType:
@@ -97,7 +102,29 @@ def reasons_view(sentences: Sequence[str], *, title: str = "Why") -> RenderableT
     grid.add_column()
     for sentence in sentences:
         grid.add_row(Text("-", style="dim"), Text(sentence))
-    return Group(Text(title, style="bold"), grid)
+    return Group(Text(), Text(title, style="bold"), grid)
+
+
+def why_view(reasons: Sequence[Reason]) -> RenderableType:
+    """Reasons under what they are about: labels on the left where there is room, else a plain list."""
+    return _Why(tuple(reason_groups(reasons)))
+
+
+@dataclass(frozen=True)
+class _Why:
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < ROOM_FOR_LABELS:
+            yield reasons_view([sentence for _, sentences in self.groups for sentence in sentences])
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column()
+        for label, sentences in self.groups:
+            for index, sentence in enumerate(sentences):
+                grid.add_row(Text(label if index == 0 else ""), Text(sentence))
+        yield from (Text(), Text("Why", style="bold"), grid)
 
 
 # ------------------------------------------------------------------------------------------------------ comparison

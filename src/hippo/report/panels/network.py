@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from math import cos, hypot, pi, sin
 
 from hippo.decide.wording import number
+from hippo.problem.cluster import Domain
 from hippo.report.panels.traffic import Flow, Traffic
 from hippo.report.story import Story
 
-WIDTH, HEIGHT = 560.0, 400.0
-RADIUS_X, RADIUS_Y = 190.0, 138.0
+WIDTH = 560.0
+HALF_WIDTH, HALF_HEIGHT = 150.0, 120.0  # of the box that the dots fill
+MARGIN = 62.0  # above and below it, for names
 LEAST_DOT, MOST_DOT = 9.0, 20.0
-MOST_LABELLED_DOMAINS = 5
+MOST_LABELLED_DOMAINS = 4
 """Up to here every link's bandwidth and latency are written; beyond, only those of links in use."""
 
 
@@ -53,8 +55,8 @@ class Map:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]  # plain lines first, so that arrows lie on top
+    height: float
     width: float = WIDTH
-    height: float = HEIGHT
 
 
 def network(story: Story, traffic: Traffic) -> Map:
@@ -75,7 +77,7 @@ def network(story: Story, traffic: Traffic) -> Map:
             plain[pair] = _line(flow, *ends, count=len(nodes), labelled=label_all and pair not in used, both=True)
         else:
             plain[pair] = _line(flow, *ends, count=len(nodes), labelled=label_all and pair not in used, both=False)
-    return Map(nodes, (*plain.values(), *arrows))
+    return Map(nodes, (*plain.values(), *arrows), max(node.y for node in nodes) + MARGIN)
 
 
 def _nodes(story: Story) -> tuple[Node, ...]:
@@ -84,33 +86,38 @@ def _nodes(story: Story) -> tuple[Node, ...]:
     for stage in story.stages:
         used[stage.domain] += len(stage.devices)
     most = max(domain.gpus for domain in domains)
-    nodes = []
-    for index, domain in enumerate(domains):
-        angle = _angle(index, len(domains))
-        x, y = WIDTH / 2 + RADIUS_X * cos(angle), HEIGHT / 2 + RADIUS_Y * sin(angle)
-        radius = max(LEAST_DOT, MOST_DOT * (domain.gpus / most) ** 0.5)
-        side = 0 if abs(cos(angle)) < 0.3 else (1 if cos(angle) > 0 else -1)
-        label_x = x + side * (radius + 8)
-        label_y = y - 2 if side else y + (radius + 18 if sin(angle) > 0 else -radius - 22)
-        anchor = {0: "middle", 1: "start", -1: "end"}[side]
-        nodes.append(Node(domain.name, index, domain.gpus, used[domain.name], x, y, radius, label_x, label_y, anchor))
-    return tuple(nodes)
+    return tuple(
+        _node(index, domain, used[domain.name], place, most)
+        for index, (domain, place) in enumerate(zip(domains, _places(len(domains)), strict=True))
+    )
 
 
-def _angle(index: int, count: int) -> float:
-    """Clockwise from the left for two, else from the top left."""
-    if count == 2:
-        return pi if index == 0 else 0.0
-    return -pi / 2 - pi / count + 2 * pi * index / count
+def _places(count: int) -> list[tuple[float, float]]:
+    """Clockwise on a circle from the top left (two: side by side), stretched so that they fill [-1, 1] either way."""
+    turn = -pi / 2 - pi / count
+    circle = [(cos(turn + 2 * pi * index / count), sin(turn + 2 * pi * index / count)) for index in range(count)]
+    wide, high = (max(abs(place[axis]) for place in circle) for axis in (0, 1))
+    return [(x / wide if wide > 1e-9 else 0.0, y / high if high > 1e-9 else -1.0) for x, y in circle]
+
+
+def _node(index: int, domain: Domain, used: int, place: tuple[float, float], most: int) -> Node:
+    x, y = WIDTH / 2 + HALF_WIDTH * place[0], MARGIN + HALF_HEIGHT * (place[1] + 1)
+    radius = max(LEAST_DOT, MOST_DOT * (domain.gpus / most) ** 0.5)
+    side = 0 if abs(place[0]) < 0.3 else (1 if place[0] > 0 else -1)
+    label_x = x + side * (radius + 8)
+    label_y = y - 2 if side else y + (radius + 18 if place[1] > 0 else -radius - 22)
+    anchor = {0: "middle", 1: "start", -1: "end"}[side]
+    return Node(domain.name, index, domain.gpus, used, x, y, radius, label_x, label_y, anchor)
 
 
 def _line(flow: Flow, a: Node, b: Node, *, count: int, labelled: bool, both: bool) -> Edge:
     path = f"M{a.x:.1f} {a.y:.1f}L{b.x:.1f} {b.y:.1f}"
     label = _label(flow) if labelled else ""
-    # Lines across the circle cross in its middle: their labels stand nearer to one end.
-    neighbours = (a.index - b.index) % count in (1, count - 1)
-    along = 0.5 if neighbours else 0.33
-    x, y = a.x + (b.x - a.x) * along, a.y + (b.y - a.y) * along
+    # Lines across the circle cross in its middle: their labels stand nearer to one end, by turns.
+    first, last = sorted((a, b), key=lambda node: node.index)
+    neighbours = last.index - first.index in (1, count - 1)
+    along = 0.5 if neighbours else (0.27 if first.index % 2 == 0 else 0.73)
+    x, y = first.x + (last.x - first.x) * along, first.y + (last.y - first.y) * along
     return Edge(flow, False, both, path, 1.0, label, x, y - 4)
 
 

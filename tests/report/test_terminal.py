@@ -1,0 +1,186 @@
+"""What the terminal shows, as golden text (made by printing it at the width named, then read)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from hippo.cost.stage import StageCost
+from hippo.decide.decision import Decision, Row
+from hippo.planners.base import Status
+from hippo.report import terminal
+from hippo.report.story import Story
+
+
+def printed(view: RenderableType, width: int = 100) -> str:
+    """Plain text, no trailing blanks."""
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(view)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def decision_of(story: Story) -> Decision:
+    found = (story.planner, story.plan, story.score, story.gap, story.lower_bound_s, story.planning_s)
+    return Decision(story.problem, Status.OPTIMAL, *found, story.reasons, {}, story.rows)
+
+
+PLAN = """\
+toy-4b on hand-made
+48 A100-SXM-80GB GPUs in 3 domains, 8 sequences of 2,048 tokens a step, bf16
+
+step time         11.0 s  16.4 k tokens a step
+tokens/s           1,490  on 4 of 48 GPUs
+MFU                 31 %  of the GPUs' peak
+domains busy        60 %  40 % over all domains
+peak memory      55.0 GB  of 80.0 GB on the fullest GPU
+cost a step        $0.20  $0.02 egress
+between domains  1.00 GB  sent each step
+Proven optimal: no plan in the search space is faster by the cost model.
+Found by exact; planning took 0.40 s of CPU.
+
+Plan
+  beijing [0-12) tp2 dp1 -> guizhou [12-24) tp2 dp1, 2 micro-batches
+  micro-batch 1 sequence, schedule 1f1b, recompute none, sharding none, precision bf16, replicas
+  agree every step (all-reduce)
+"""
+
+
+def test_plan(small_story: Story) -> None:
+    assert printed(terminal.plan_view(decision_of(small_story))) == PLAN
+
+
+def test_no_plan(small_story: Story) -> None:
+    nothing = Decision(small_story.problem, Status.INFEASIBLE, "exact", rejected={"memory": 1200, "devices": 3})
+    told = printed(terminal.plan_view(nothing))
+    assert "No plan fits." in told
+    assert told.index("memory") < told.index("devices")
+    assert "1,200" in told
+
+
+COMPARISON = """\
+planner         status       step time   vs best   busy    MFU   GPUs   egress/step    memory   gap   planning
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+exact           optimal         11.0 s      best   60 %   31 %      4         $0.02   55.0 GB   0 %     0.40 s
+single_domain   feasible        14.5 s     +32 %   90 %   31 %      2            $0   55.0 GB     –     0.01 s
+zero            infeasible           –         –      –      –      –             –         –     –     0.00 s
+
+Without a plan
+- zero: beijing holds no shard of it.
+"""
+
+NARROW = """\
+planner         step time   vs best
+───────────────────────────────────
+exact              11.0 s      best
+single_domain      14.5 s     +32 %
+zero                    –         –
+"""
+
+
+def test_comparison(small_story: Story) -> None:
+    assert printed(terminal.comparison_view(small_story.rows, best="exact"), 110) == COMPARISON
+
+
+def test_comparison_on_a_narrow_terminal(small_story: Story) -> None:
+    told = printed(terminal.comparison_view(small_story.rows, best="exact"), 36)
+    assert told.startswith(NARROW)
+    assert "left out for want of width: status, busy," in told.replace("\n", " ")
+
+
+def test_a_dropped_plan_says_why(small_story: Story) -> None:
+    rows = (*small_story.rows[:2], Row("even", Status.FEASIBLE, dropped="stage 3 has no devices"))
+    told = printed(terminal.comparison_view(rows))
+    assert "dropped" in told
+    assert "- even: stage 3 has no devices" in told
+
+
+def test_no_colour_where_there_is_no_terminal(small_story: Story) -> None:
+    told = printed(terminal.plan_view(decision_of(small_story)))
+    assert "\x1b" not in told
+
+
+def test_names_are_never_markup(story_of_domains: Callable[..., Story]) -> None:
+    story = story_of_domains(("[red]north[/red]", "[link=http://x]east", "south"), model="[blink]toy")
+    told = printed(terminal.plan_view(decision_of(story)))
+    assert "[blink]toy on hand-made" in told
+    assert "[red]north[/red] [0-12) tp2 dp1 -> [link=http://x]east [12-24)" in told
+    reasons = printed(terminal.reasons_view([reason.sentence() for reason in story.reasons]), 200)
+    assert "[red]north[/red]" in reasons
+
+
+def test_reasons_hang_under_their_dash() -> None:
+    told = printed(terminal.reasons_view(["one two three four five"]), 12)
+    assert told == "Why\n- one two\n  three four\n  five\n"
+
+
+def test_front_is_quickest_first(small_story: Story) -> None:
+    told = printed(terminal.front_view(small_story.front[::-1], hypervolume=0.5), 120)
+    assert told.index("11.0 s") < told.index("14.5 s")
+    assert "2 plans on the front, hypervolume 0.500" in told
+    assert "beijing [0-24) tp2 dp1, 2 micro-batches" in told
+
+
+def test_simulation() -> None:
+    document = {
+        "step_time_s": 12.0,
+        "p95_s": 13.5,
+        "utilization": {"beijing": 0.5},
+        "gb_per_step": {"beijing -> guizhou": 4.25},
+    }
+    told = printed(terminal.simulation_view(document))
+    assert "step time        12.0 s" in told
+    assert "95th percentile  13.5 s" in told
+    assert "50 %" in told
+    assert "4.25" in told
+
+
+def test_stages_and_memory(small_story: Story) -> None:
+    cost = StageCost(0.01, 0.02, 0.01, 1e6, 0.1, 0.05, 1e9, 1e9, 1e12, tp_s=0.003)
+    told = printed(terminal.stages_view(small_story.plan, [cost, cost]), 110)
+    assert "10.0 ms" in told
+    assert "3.00 ms" in told
+    memory = printed(terminal.memory_view(small_story.plan, small_story.memory, gpu_bytes=42e9), 120)
+    rows = [line.split() for line in memory.splitlines() if line[:5].strip().isdigit()]
+    assert [row[-3] for row in rows] == ["43.0", "41.0"]
+    assert rows[0][-2:] == ["102", "%"]
+
+
+VALIDATION = """\
+Step time against published rows
+family       rows   refused    MAPE   median     bias   pairs right
+───────────────────────────────────────────────────────────────────
+megatron       23         0   6.1 %    4.2 %   -1.2 %             –
+bigscience     59         2   7.5 %    6.0 %   +0.5 %          81 %
+overall        82         2   7.1 %    5.5 %   +0.0 %          81 %
+"""
+
+
+def test_validation() -> None:
+    def figures(n: int, refused: int, *values: float | None) -> dict[str, float | None]:
+        return {"n": n, "refused": refused, **dict(zip(("mape", "median", "bias", "pairs_right"), values, strict=True))}
+
+    document = {
+        "overall": figures(82, 2, 0.071, 0.055, 0.0, 0.81),
+        "families": {
+            "megatron": figures(23, 0, 0.061, 0.042, -0.012, None),
+            "bigscience": figures(59, 2, 0.075, 0.060, 0.005, 0.81),
+        },
+    }
+    assert printed(terminal.validation_view(document)) == VALIDATION
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_every_view_prints_at_any_width(small_story: Story, width: int) -> None:
+    decision = replace(decision_of(small_story), rejected={"memory": 3})
+    views = [
+        terminal.plan_view(decision),
+        terminal.comparison_view(decision.rows),
+        terminal.front_view(small_story.front),
+        terminal.memory_view(small_story.plan, small_story.memory, gpu_bytes=80e9),
+    ]
+    for view in views:
+        assert all(len(line) <= width for line in printed(view, width).splitlines())

@@ -1,0 +1,94 @@
+"""Golden pieces of text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
+from hippo.report import text
+
+
+def stage(domain: str, start: int, stop: int, tp: int = 8, dp: int = 4) -> Stage:
+    return Stage(domain, (start, stop), tp, dp, ())
+
+
+TWO_DOMAINS = Pipeline((stage("beijing", 0, 24), stage("guizhou", 24, 53), stage("guizhou", 53, 82)), 64)
+
+
+def test_stages_in_a_row_of_one_kind_are_told_together() -> None:
+    assert text.pipeline_line(TWO_DOMAINS) == "beijing [0-24) tp8 dp4 -> guizhou [24-82) pp2 tp8 dp4"
+
+
+def test_a_change_of_degrees_is_told() -> None:
+    pipeline = Pipeline((stage("a", 0, 2, tp=4), stage("a", 2, 4, tp=2), stage("b", 4, 6), stage("a", 6, 8, tp=2)), 1)
+    assert text.pipeline_line(pipeline) == "a [0-2) tp4 dp4 -> a [2-4) tp2 dp4 -> b [4-6) tp8 dp4 -> a [6-8) tp2 dp4"
+
+
+def test_pipelines_alike_share_a_line() -> None:
+    other = Pipeline((stage("wuhu", 0, 82),), 1)
+    assert text.pipeline_lines(Plan((TWO_DOMAINS, other, TWO_DOMAINS), 1)) == (
+        "2 x  beijing [0-24) tp8 dp4 -> guizhou [24-82) pp2 tp8 dp4, 64 micro-batches",
+        "wuhu [0-82) tp8 dp4, 1 micro-batch",
+    )
+
+
+def test_settings_leave_out_what_does_not_apply() -> None:
+    assert dict(text.settings(Plan((TWO_DOMAINS,), 2))) == {
+        "micro-batch": "2 sequences",
+        "schedule": "1f1b",
+        "recompute": "none",
+        "sharding": "none",
+        "precision": "bf16",
+        "replicas agree": "every step (all-reduce)",
+    }
+
+
+def test_settings_tell_what_is_special() -> None:
+    plan = replace(
+        Plan((TWO_DOMAINS,), 1),
+        schedule=ScheduleChoice("interleaved", 12),
+        interleave=2,
+        context_parallel=4,
+        expert_parallel=8,
+        relays=(Relay("a", "b", "c"),),
+        compression=(Compression("a", "b", "fp8"),),
+        sync=Sync("local_sgd", 64),
+    )
+    told = dict(text.settings(plan))
+    assert told["schedule"] == "interleaved, at most 12 micro-batches live, 2 chunks a stage"
+    assert told["context parallel"] == "4"
+    assert told["expert parallel"] == "8"
+    assert told["relay"] == "a -> b through c"
+    assert told["compression"] == "a -> b as fp8"
+    assert told["replicas agree"] == "local SGD, every 64 steps"
+
+
+@pytest.mark.parametrize(
+    ("gap", "bound", "said"),
+    [
+        (None, None, "Nothing is proven about the distance to the optimum."),
+        (0.0, 11.0, "Proven optimal: no plan in the search space is faster by the cost model."),
+        (0.004, 10.96, "Proven within 0.4 % of the optimum (no plan can take less than 11.0 s)."),
+    ],
+)
+def test_gap(gap: float | None, bound: float | None, said: str) -> None:
+    assert text.gap_sentence(gap, bound) == said
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [(0, "$0"), (0.0032, "$0.0032"), (0.02, "$0.02"), (0.5, "$0.50"), (13.1, "$13.10"), (1234.4, "$1,234")],
+)
+def test_usd(amount: float, said: str) -> None:
+    assert text.usd(amount) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(11.0, "best"), (11.005, "best"), (13.2, "+20 %"), (37.4, "x 3.40")])
+def test_versus(value: float, said: str) -> None:
+    assert text.versus(value, 11.0) == said
+
+
+def test_short_count() -> None:
+    assert [text.short_count(n) for n in (12, 4_194_304, 70.6e9, 1.2e12)] == ["12.0", "4.19 M", "70.6 B", "1.20 T"]
