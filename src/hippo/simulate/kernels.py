@@ -21,7 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT
+from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NIC, PORT, RECEIVER, SECOND_LINK
+from hippo.simulate.program import WEIGHT
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,7 +73,12 @@ class State(NamedTuple):
 @njit(cache=True, error_model="numpy")
 def play(tables, network, record):  # type: ignore[no-untyped-def]
     """Seconds of the step; NaN when the order deadlocks."""
-    return run(tables, network, record, new_state(tables, network))
+    state = new_state(tables, network)
+    if tables.known[0] == len(tables.order) and not tables.queued:
+        replay(tables, network, record, state)
+    else:
+        tables.known[0] = 0
+    return run(tables, network, record, state)
 
 
 @njit(cache=True, error_model="numpy")
@@ -81,7 +87,7 @@ def new_state(tables, network):  # type: ignore[no-untyped-def]
     ops, slots, ranks, waves = len(tables.order), tables.slots, len(tables.sync_s), tables.waves
     arrived = np.full(2 * slots * waves, -1.0)
     for slot in range(slots):
-        if tables.first[slot] == 1:
+        if tables.route[slots + slot, DEST] < 0:
             arrived[slot * waves : (slot + 1) * waves] = 0.0
     requests = len(tables.group_link) + 1 + (2 * ops if tables.queued else 0)
     groups = len(tables.group_size)
@@ -138,6 +144,27 @@ def run(tables, network, record, state):  # type: ignore[no-untyped-def]
     return step
 
 
+@njit(cache=True, error_model="numpy", _nrt=False)
+def replay(tables, network, record, state):  # type: ignore[no-untyped-def]
+    """Play all operations in the sequence of an earlier play: no search for what can go on."""
+    waves, sequence, arrived, free = tables.waves, tables.sequence, state.arrived, state.free
+    noisy, recorded, backwards = len(network.op_factor) > 0, len(record.op_start) > 0, 2 * tables.slots
+    for row in range(len(sequence)):
+        op, rank, place, micro_batch = sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3]
+        start = free[rank]
+        if place < backwards:
+            start = max(start, arrived[place * waves + micro_batch])
+        now = start + (state.duration[place] * network.op_factor[op] if noisy else state.duration[place])
+        free[rank] = now
+        if recorded:
+            record.op_start[op], record.op_end[op] = start, now
+        if place < backwards and tables.route[place, DEST] >= 0:
+            index = tables.route[place, DEST] * waves + micro_batch
+            arrived[index] = arrival_of(tables, network, record, state, op, place, now)
+    for rank in range(len(tables.sync_s)):
+        state.next_op[rank] = tables.order_start[rank + 1]
+
+
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def wake(state, rank):  # type: ignore[no-untyped-def]
     """Put a rank on the stack of those that can go on."""
@@ -160,7 +187,7 @@ def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
-    waves, slots, order, arrived = tables.waves, tables.slots, tables.order, state.arrived
+    waves, slots, order, arrived, sequence = tables.waves, tables.slots, tables.order, state.arrived, tables.sequence
     noisy, recorded = len(network.op_factor) > 0, len(record.op_start) > 0
     op, end, now, first_place = state.next_op[rank], tables.order_start[rank + 1], state.free[rank], rank * tables.chunks
     while op < end:
@@ -176,7 +203,11 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
         now = start + (state.duration[place] * network.op_factor[op] if noisy else state.duration[place])
         if recorded:
             record.op_start[op], record.op_end[op] = start, now
-        if kind != WEIGHT and tables.dest[place] >= 0:
+        if not tables.queued:
+            row = tables.known[0]
+            sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3] = op, rank, place, micro_batch
+            tables.known[0] = row + 1
+        if kind != WEIGHT and tables.route[place, DEST] >= 0:
             send(tables, network, record, state, rank, op, place, micro_batch, now)
         op += 1
     state.next_op[rank], state.free[rank] = op, now
@@ -185,26 +216,32 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def send(tables, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
-    if tables.link[place] < 0:
-        delay = tables.delay[place]
-        if len(network.message_factor) > 0:
-            delay *= network.message_factor[op]
-        deliver(tables, state, place, micro_batch, now + delay)
-    elif tables.queued:
+    if tables.queued and tables.route[place, LINK] >= 0:
         heap_push(state, now, (rank << _RANK_SHIFT) | (op << 1))
     else:
-        port = tables.port[place]
+        deliver(tables, state, place, micro_batch, arrival_of(tables, network, record, state, op, place, now))
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+def arrival_of(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
+    """When a result of ``now`` arrives that stays in its domain or has its link to itself."""
+    if tables.route[place, LINK] >= 0:
+        port = tables.route[place, PORT]
         start = now if port < 0 else max(now, state.port_free[port])
-        deliver(tables, state, place, micro_batch, cross(tables, network, record, state, op, place, start))
+        return cross(tables, network, record, state, op, place, start)
+    delay = tables.transfer[place, DELAY]
+    if len(network.message_factor) > 0:
+        delay *= network.message_factor[op]
+    return now + delay
 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
     """A result has arrived: note it, and wake the receiver if it waits for it."""
-    dest = tables.dest[place]
+    dest = tables.route[place, DEST]
     index = dest * tables.waves + micro_batch
     state.arrived[index] = arrival
-    receiver = (dest if dest < tables.slots else dest - tables.slots) // tables.chunks
+    receiver = tables.route[place, RECEIVER]
     if state.blocked[receiver] == index:
         state.blocked[receiver] = -1
         wake(state, receiver)
@@ -213,7 +250,7 @@ def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-unty
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def cross(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
-    link, port, num_bytes = tables.link[place], tables.port[place], tables.num_bytes[place]
+    link, port, num_bytes = tables.route[place, LINK], tables.route[place, PORT], tables.transfer[place, BYTES]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
     on_link = num_bytes / network.bandwidth[link]
@@ -221,7 +258,7 @@ def cross(tables, network, record, state, op, place, now):  # type: ignore[no-un
     last = start + on_link
     state.link_free[link] = last
     if port >= 0:
-        state.port_free[port] = start + num_bytes / (tables.nic[place] * network.nic_scale[link])
+        state.port_free[port] = start + num_bytes / (tables.transfer[place, NIC] * network.nic_scale[link])
         last = max(last, state.port_free[port])
     arrival = last + network.latency[link]
     if len(record.message_start) > 0:
@@ -241,13 +278,13 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
     if key & 1:
         deliver(tables, state, place, micro_batch, second_hop(tables, network, record, state, op, place, now))
         return
-    port, link = tables.port[place], tables.link[place]
+    port, link = tables.route[place, PORT], tables.route[place, LINK]
     if port >= 0 and state.port_free[port] > now:
         heap_push(state, state.port_free[port], key)
         return
     first_byte = max(now, state.link_free[link]) + network.latency[link]
     arrival = cross(tables, network, record, state, op, place, now)
-    if tables.second_link[place] < 0:
+    if tables.route[place, SECOND_LINK] < 0:
         deliver(tables, state, place, micro_batch, arrival)
     else:
         state.first_hop[op] = arrival
@@ -257,7 +294,7 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", _nrt=False)
 def second_hop(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the second link of a relay, whose first byte is there at ``now``; when the last byte has arrived."""
-    link, num_bytes = tables.second_link[place], tables.num_bytes[place]
+    link, num_bytes = tables.route[place, SECOND_LINK], tables.transfer[place, BYTES]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
     start = max(now, state.link_free[link])

@@ -18,8 +18,15 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+# Columns of ``Tables.route``: the place that waits for the result (-1: none; the end of the model hands over to its own
+# backward), its rank, the links crossed (-1: none), the sending port (one per rank and first link; -1: nodes without a cap).
+DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
+# Columns of ``Tables.transfer``: seconds inside a domain, bytes, bytes/s of the sending nodes (inf: no cap).
+DELAY, BYTES, NIC = range(3)
+
+
 class Tables(NamedTuple):
-    """What a kernel reads; no field changes while it plays."""
+    """What a kernel reads. Only ``sequence`` and ``known`` change, and only once: they spare later plays the search."""
 
     slots: int
     chunks: int
@@ -27,15 +34,11 @@ class Tables(NamedTuple):
     queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
     order: Ints  # (N, 3)
     order_start: Ints  # (G + 1,)
+    sequence: Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played; written by the first play
+    known: Ints  # (1,) rows of it that are written
     duration: Floats  # (3 S,) of each place: F, B, W
-    first: Ints  # (S,) 1 for the first virtual stage of a pipeline
-    dest: Ints  # (2 S,) place that waits for the result, -1: none; the end of the model hands over to its own backward
-    num_bytes: Floats  # (2 S,)
-    link: Ints  # (2 S,) first link crossed, -1: none
-    second_link: Ints  # (2 S,) second link of a relay, -1: none
-    delay: Floats  # (2 S,) seconds inside a domain
-    nic: Floats  # (2 S,) bytes/s, inf: no cap
-    port: Ints  # (2 S,) sending port, one per (rank, first link); -1: no cap per node
+    route: Ints  # (2 S, 5) columns DEST, RECEIVER, LINK, SECOND_LINK, PORT
+    transfer: Floats  # (2 S, 3) columns DELAY, BYTES, NIC
     sync_s: Floats  # (G,)
     finish_s: Floats  # (G,)
     rank_group: Ints  # groups of each rank, one rank after the other
@@ -94,9 +97,10 @@ def _pack(program: Program) -> Tables:
     nic = np.stack([program.down_nic_bytes_per_s.ravel(), program.up_nic_bytes_per_s.ravel()])
     delay = np.stack([program.down_delay_s.ravel(), program.up_delay_s.ravel()])
     end_of_model = dest[FORWARD] < 0
-    receiver = np.stack([dest[FORWARD], np.where(dest[BACKWARD] < 0, -1, dest[BACKWARD] + slots)])
-    receiver[FORWARD, end_of_model] = np.flatnonzero(end_of_model) + slots
+    place = np.stack([dest[FORWARD], np.where(dest[BACKWARD] < 0, -1, dest[BACKWARD] + slots)])
+    place[FORWARD, end_of_model] = np.flatnonzero(end_of_model) + slots
     delay[FORWARD, end_of_model] = 0.0
+    port = np.where(np.isinf(nic), -1, _ports(link, chunks))
     return Tables(
         slots=slots,
         chunks=chunks,
@@ -104,15 +108,11 @@ def _pack(program: Program) -> Tables:
         queued=_needs_queue(link, chunks, program.groups),
         order=np.ascontiguousarray(program.order),
         order_start=np.ascontiguousarray(program.order_start),
+        sequence=np.empty((len(program.order), 4), dtype=np.int64),
+        known=np.zeros(1, dtype=np.int64),
         duration=durations(program).ravel(),
-        first=(dest[BACKWARD] < 0).astype(np.int64),
-        dest=receiver.ravel(),
-        num_bytes=num_bytes.ravel(),
-        link=np.ascontiguousarray(link[:, :, 0]).ravel(),
-        second_link=np.ascontiguousarray(link[:, :, 1]).ravel(),
-        delay=delay.ravel(),
-        nic=nic.ravel(),
-        port=np.where(np.isinf(nic), -1, _ports(link, chunks)).ravel(),
+        route=np.stack([place, place % slots // chunks, link[:, :, 0], link[:, :, 1], port], axis=2).reshape(-1, 5),
+        transfer=np.stack([delay, num_bytes, nic], axis=2).reshape(-1, 3),
         sync_s=program.sync_s,
         finish_s=program.finish_s,
         **_group_tables(program.groups, ranks),
