@@ -25,6 +25,7 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "gpipe": "hippo.pipeline.gpipe:rank_order",
         "1f1b": "hippo.pipeline.one_f_one_b:rank_order",
         "interleaved": "hippo.pipeline.interleaved:rank_order",
+        "cross-domain": "hippo.pipeline.cross_domain:rank_order",
     }
 )
 """Name of a schedule to ``module:attribute`` of its ``RankOrder``; loaded when asked for."""
@@ -120,7 +121,7 @@ def _check(name: str, shape: Shape) -> None:
     if shape.live_limit is not None and shape.live_limit < 1:
         remedy = "leave it out or give a positive integer"
         raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)
-    if name in ("gpipe", "1f1b") and shape.chunks != 1:
+    if name in ("gpipe", "1f1b", "cross-domain") and shape.chunks != 1:
         remedy = "use the schedule 'interleaved', or interleave 1"
         raise InputError(
             f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy

@@ -1,0 +1,28 @@
+"""1F1B with a warm-up that leaves the same slack at every hop, for pipelines whose hops are slow links.
+
+Rank i of 1F1B runs one forward more ahead than rank i + 1. Then a border with a round trip of ``r`` seconds between
+ranks that need ``t`` seconds per micro-batch costs ``t + r / 2`` per micro-batch instead of ``t``, however many
+micro-batches fit in memory: a forward leaves only when the backward of the one before it has come home. Here rank i runs
+``ceil(live_limit (p - i) / p)`` forwards ahead, so that ``live_limit / p`` micro-batches are on their way at each hop;
+``1 + r / t`` of them hide the border. ``live_limit = m p`` is GPipe, ``live_limit <= p`` is 1F1B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.pipeline.schedule import Shape, merge
+
+
+def warm_up(shape: Shape, rank: int) -> int:
+    """Forwards before the first backward: ``min(m, max(p - i, ceil(live_limit (p - i) / p)))``."""
+    p, behind = shape.stages, shape.stages - rank
+    return min(shape.micro_batches, max(behind, -(-(shape.live_limit or p) * behind // p)))
+
+
+def rank_order(shape: Shape, rank: int) -> NDArray[np.int64]:
+    """Operations of one rank, (2 m, 3)."""
+    micro_batch = np.arange(shape.micro_batches)
+    column = np.stack([np.zeros_like(micro_batch), micro_batch], axis=1)
+    return merge(column, column, warm_up(shape, rank))
