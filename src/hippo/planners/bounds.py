@@ -40,16 +40,21 @@ def room_for(table, usable: float, a: int, b: int) -> int:  # type: ignore[no-un
 
 
 @njit(cache=True)
+def once_per_step(table, a: int, b: int) -> float:  # type: ignore[no-untyped-def]
+    """Synchronisation and optimizer of the first stage at least: its own where [a, b) is the first, else of its first layer."""
+    return table[6, 0] + (table[5, b] if a == 0 else table[5, 1])
+
+
+@njit(cache=True)
 def stage_fits(table, a, b, head, rest, waves, least_live, usable, limit) -> bool:  # type: ignore[no-untyped-def]
-    """Whether a stage with layers [a, b) fits its memory and can be done within ``limit`` seconds."""
+    """Whether a stage with layers [a, b) fits its memory and the first stage can be done within ``limit`` seconds."""
     t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
     if head + waves * t > limit:
         return False
     live = room_for(table, usable, a, b)
     if live < min(waves, least_live):
         return False
-    once = table[5, b] - table[5, a] + table[6, 0]
-    return stage_need(head, t, f, rest, waves, live) + once <= limit
+    return stage_need(head, t, f, rest, waves, live) + once_per_step(table, a, b) <= limit
 
 
 @njit(cache=True)
@@ -66,15 +71,15 @@ def greedy_cuts(table, delays, waves, usable, limit, cuts) -> bool:  # type: ign
     for i in range(p):
         before += delays[i]
         after -= delays[i]
-        head = table[1, a] + before
+        head, least = table[1, a] + before, p - i
         low, high = a + 1, n - (p - 1 - i)
         if i == p - 1:
             low = n
-        if low > high or not stage_fits(table, a, low, head, total - table[1, low] + after, waves, p - i, usable, limit):
+        if low > high or not stage_fits(table, a, low, head, total - table[1, low] + after, waves, least, usable, limit):
             return False
         while low < high:
             b = (low + high + 1) // 2
-            if stage_fits(table, a, b, head, total - table[1, b] + after, waves, p - i, usable, limit):
+            if stage_fits(table, a, b, head, total - table[1, b] + after, waves, least, usable, limit):
                 low = b
             else:
                 high = b - 1
@@ -84,18 +89,19 @@ def greedy_cuts(table, delays, waves, usable, limit, cuts) -> bool:  # type: ign
 
 
 @njit(cache=True)
-def uniform_bound(table, delays, waves, slowest, usable, ceiling, cuts) -> float:  # type: ignore[no-untyped-def]
+def uniform_bound(table, delays, waves, slowest, tail, usable, ceiling, cuts) -> float:  # type: ignore[no-untyped-def]
     """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
 
-    ``slowest``: seconds one wave occupies the slowest link. ``cuts`` (p + 1,) gets the cuts that reach the bound.
+    ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done. ``cuts``
+    (p + 1,) gets the cuts that reach the bound.
     """
-    n = table.shape[1] - 1
-    low = table[1, n] + delays.sum() + (waves - 1) * slowest + table[6, 0]
+    n, ceiling = table.shape[1] - 1, ceiling - tail
+    low = table[1, n] + delays.sum() + (waves - 1) * slowest + once_per_step(table, 0, 1)
     low = max(low, waves * table[1, n] / len(delays))
     if low > ceiling:
         return np.inf
     if greedy_cuts(table, delays, waves, usable, low, cuts):
-        return low
+        return low + tail
     if not greedy_cuts(table, delays, waves, usable, ceiling, cuts):
         return np.inf
     high = ceiling
@@ -108,7 +114,7 @@ def uniform_bound(table, delays, waves, slowest, usable, ceiling, cuts) -> float
         else:
             low = middle
     greedy_cuts(table, delays, waves, usable, high, cuts)
-    return low
+    return low + tail
 
 
 @njit(cache=True)
@@ -117,8 +123,8 @@ def chain_fits(tables, option_kind, option_stages, hops, kinds, delays, rest, wa
 
     Dynamic program over (domains used, layers placed): the least round trip of one wave so far. Both the stage bounds
     and later round trips only grow with it, so the least is the best (docs/exact.md, section 3.3).
-    ``delays`` (n,): round trip of the border before each domain; ``rest`` (N + 1,): least round trip of the layers behind
-    a cut. ``back`` (n, options, stages, N + 1) gets the start of each stage's layers for ``chain_cuts``; a length of 0
+    ``delays`` (n,): round trip of the border before each domain; ``rest`` (N + 1,): least round trip of the layers
+    behind a cut. ``back`` (n, options, stages, N + 1) gets the start of each stage's layers for ``chain_cuts``; a length of 0
     in its first axis: not wanted.
     """
     n = tables.shape[2] - 1
