@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hippo.decide.decision import Decision
+    from hippo.decide.front import Front
     from hippo.errors import HippoError, InfeasibleError, InputError
-    from hippo.front_door import Estimate, Front, compare, estimate, explain, pareto, plan, simulate
+    from hippo.front_door import Estimate, compare, estimate, explain, pareto, plan, simulate
     from hippo.plan.codec import load_plan, save_plan
     from hippo.plan.plan import Plan
     from hippo.planners.base import Status, Stop
@@ -53,7 +54,7 @@ __all__ = [
 _DEFINED: Mapping[str, str] = {
     "Decision": "hippo.decide.decision:Decision",
     "Estimate": "hippo.front_door:Estimate",
-    "Front": "hippo.front_door:Front",
+    "Front": "hippo.decide.front:Front",
     "HippoError": "hippo.errors:HippoError",
     "InfeasibleError": "hippo.errors:InfeasibleError",
     "InputError": "hippo.errors:InputError",

@@ -12,6 +12,7 @@ from typing import Any
 from hippo.cost.stage import StageMemory
 from hippo.decide import choose, explain_plan
 from hippo.decide.decision import Decision
+from hippo.decide.front import Front, pareto_front
 from hippo.errors import InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -95,6 +96,18 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
     """
     found = explain_plan.explain_plan(problem, plan, _named("exact"), stop, baseline=planners(USUAL), seed=seed)
     return _shown(found)
+
+
+def pareto(
+    problem: Problem,
+    stop: Stop = DEFAULT_STOP,
+    *,
+    planner: str = "auto",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Front:
+    """The plans that none beats in step time, utilisation and egress cost together (``points``, quickest first)."""
+    return pareto_front(problem, _named(planner), stop, baseline=planners(USUAL), seed=seed, progress=progress)
 
 
 def simulate(problem: Problem, plan: Plan, *, engine: str = "fast") -> Timeline:

@@ -141,7 +141,7 @@ class _Asking:
         """The first sound plan of ``planners`` as the baseline, scored against itself."""
         for planner in planners:
             proposal = self.ask(planner, self.left_s())
-            if proposal.plan is not None and _flaw(self.problem, proposal.plan) is None:
+            if proposal.plan is not None and flaw(self.problem, proposal.plan) is None:
                 alone = evaluate(self.problem, proposal.plan)
                 return Baseline(planner.name, proposal.plan, evaluate(self.problem, proposal.plan, baseline=alone))
         return None
@@ -169,9 +169,9 @@ def judged(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
     )
     if proposal.plan is None:
         return row
-    flaw = _flaw(problem, proposal.plan)
-    if flaw is not None:
-        return replace(row, status=Status.INFEASIBLE, plan=None, gap=None, dropped=flaw)
+    broken = flaw(problem, proposal.plan)
+    if broken is not None:
+        return replace(row, status=Status.INFEASIBLE, plan=None, gap=None, dropped=broken)
     score = evaluate(problem, proposal.plan, baseline=baseline)
     if proposal.score is not None and abs(proposal.score.step_time_s / score.step_time_s - 1) > DISAGREES:
         said = f"It expected {proposal.score.step_time_s:.4g} s a step, the judge plays {score.step_time_s:.4g} s."
@@ -184,15 +184,15 @@ def _by_reward(problem: Problem, row: Row, proposal: Proposal, baseline: Score |
     """The row with the best reward of all plans that the planner hands over; bounds on the step time prove nothing."""
     row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE)
     for plan, _ in proposal.runners_up:
-        if _flaw(problem, plan) is None:
+        if flaw(problem, plan) is None:
             score = evaluate(problem, plan, baseline=baseline)
             if row.score is None or score.reward > row.score.reward:
                 row = replace(row, plan=plan, score=score)
     return row
 
 
-def _flaw(problem: Problem, plan: Plan) -> str | None:
-    """Why the plan does not count, or None."""
+def flaw(problem: Problem, plan: Plan) -> str | None:
+    """Why the plan does not count (it breaks a rule, does not fit, is out of balance), or None."""
     violations = check(problem, plan)
     if violations:
         return "; ".join(str(violation) for violation in violations[:3])
@@ -248,7 +248,7 @@ def _runners_up(
     best: dict[tuple[str, frozenset[str]], tuple[Plan, Score]] = {}
     for plan in dict.fromkeys(plans):
         key = (joining(plan), frozenset(plan.domains))
-        if key == (joining(chosen.plan), frozenset(chosen.plan.domains)) or _flaw(problem, plan) is not None:
+        if key == (joining(chosen.plan), frozenset(chosen.plan.domains)) or flaw(problem, plan) is not None:
             continue
         score = evaluate(problem, plan, baseline=baseline)
         known = best.get(key)
@@ -264,6 +264,6 @@ def _if_allowed(problem: Problem, planner: Planner | None, seed: int) -> Proposa
         return None
     allowed = replace(problem, allow_local_sgd=True)
     proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=seed)
-    if proposal.plan is None or _flaw(allowed, proposal.plan) is not None:
+    if proposal.plan is None or flaw(allowed, proposal.plan) is not None:
         return None
     return replace(proposal, score=evaluate(allowed, proposal.plan))

@@ -1,0 +1,102 @@
+"""The plans that no other beats in step time, utilisation and egress cost together.
+
+Egress and utilisation come in few kinds, one for every way to join domains; within each, the quickest plan is what
+matters. So planners are asked for time and for cost, the best plan of each way to join domains comes with their
+answers (``Proposal.runners_up``), and what another plan beats in all three is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.decide.choose import Panel, choose, flaw
+from hippo.decide.decision import Baseline
+from hippo.decide.wording import count, described, number, percent, seconds
+from hippo.plan.plan import Plan
+from hippo.planners.base import Planner, Progress, Stop
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
+from hippo.score.pareto import hypervolume, non_dominated
+from hippo.score.score import Score
+
+Floats = NDArray[np.float64]
+ASKED = (("time", 1.0, 0.0, 0.0), ("cost", 0.0, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Front:
+    """Plans that none beats in everything, the quickest first.
+
+    ``hypervolume`` is the share of the box between nothing (no time, no egress, all domains in use always busy) and the
+    baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them.
+    """
+
+    problem: Problem
+    points: tuple[tuple[Plan, Score], ...]
+    hypervolume: float
+    baseline: Baseline | None = None
+
+    def summary(self) -> str:
+        """A line per plan."""
+        head = f"{count(len(self.points), 'plan')} that none beats in time, utilisation and egress together:"
+        return "\n".join([head, *(_line(plan, score) for plan, score in self.points)])
+
+
+def _line(plan: Plan, score: Score) -> str:
+    figures = f"{seconds(score.step_time_s)}, busy {percent(score.utilization)}"
+    return f"{figures}, {number(score.egress_usd_per_step)} USD egress a step: {described(plan)}"
+
+
+def pareto_front(
+    problem: Problem,
+    planners: Sequence[Planner],
+    stop: Stop,
+    *,
+    baseline: Sequence[Planner] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Front:
+    """The front of all plans that the planners find, asked under every objective with its share of the time limit."""
+    plans: dict[Plan, None] = {}
+    against = None
+    each = replace(stop, time_limit_s=stop.time_limit_s / len(ASKED))
+    for name, w_eff, w_util, w_cost in ASKED:
+        objective = replace(problem.objective, name=name, w_eff=w_eff, w_util=w_util, w_cost=w_cost)
+        asked = replace(problem, objective=objective)
+        decision = choose(asked, Panel(tuple(planners), tuple(baseline)), each, seed=seed, progress=progress)
+        against = against or decision.baseline
+        plans |= dict.fromkeys(row.plan for row in decision.rows if row.plan is not None)
+        plans |= dict.fromkeys(plan for plan, _ in decision.runners_up)
+    base = None if against is None else against.score
+    scored = [(plan, evaluate(problem, plan, baseline=base)) for plan in plans if flaw(problem, plan) is None]
+    return front_of(problem, scored, against)
+
+
+def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: Baseline | None) -> Front:
+    """The plans among ``scored`` that none beats, quickest first (ties: less egress, then busier), and their volume."""
+    if not scored:
+        return Front(problem, (), 0.0, baseline)
+    ordered = sorted(scored, key=lambda item: tuple(_figures([item[1]])[0]))
+    values = _figures([score for _, score in ordered])
+    kept = np.flatnonzero(non_dominated(values))
+    scale = _box(values[kept], baseline)
+    volume = hypervolume(values[kept] / scale, np.ones(3))
+    return Front(problem, tuple(ordered[index] for index in kept), volume, baseline)
+
+
+def _figures(scores: Sequence[Score]) -> Floats:
+    """What is minimised, (P, 3): step time, egress, idle share."""
+    return np.array([[s.step_time_s, s.egress_usd_per_step, 1 - s.utilization] for s in scores])
+
+
+def _box(values: Floats, baseline: Baseline | None) -> Floats:
+    """The corner of the box, (3,): the baseline's time, its egress (its whole price where it has none), always idle."""
+    worst = values.max(axis=0)
+    if baseline is None:
+        return np.array([worst[0] or 1.0, worst[1] or 1.0, 1.0])
+    score = baseline.score
+    return np.array([score.step_time_s, score.egress_usd_per_step or score.usd_per_step, 1.0])
