@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +59,18 @@ def refused(hippo: Hippo) -> Callable[..., str]:
         return answer.err
 
     return command
+
+
+@pytest.fixture(scope="session")
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``hippo plan --out`` writes for Llama-3 8B on the two-domain toy."""
+    folder = tmp_path_factory.mktemp("toy") / "new" / "out"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert run(["plan", "--model", "llama-3-8b", "--cluster", "toy", "--json", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def toy_plan(toy_folder: Path) -> Path:
+    """A plan file."""
+    return toy_folder / "plan.json"

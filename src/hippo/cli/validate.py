@@ -24,10 +24,12 @@ class Choice:
 @takes(Choice)
 def validate(choice: Choice) -> None:
     """Published training runs against predictions: error per row, per family, overall."""
-    from hippo.score.published import validation
+    from hippo.score import published
+    from hippo.score.cases import load_cases
 
+    cases = load_cases(choice.cases)
     with Watch("predicting"):
-        document = validation(choice.cases)
+        document = published.validate(cases).document()
     if choice.json:
         print_document(document)
     else:

@@ -1,0 +1,35 @@
+"""``hippo catalogue``: every name that it lists is one that loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from hippo.problem.load import load_cluster, load_model
+from hippo.registry import planner
+
+LOADERS = {"models": load_model, "clusters": load_cluster, "planners": planner}
+
+
+def test_the_document(hippo):
+    document = hippo("catalogue", "--json").document
+    assert set(document) == {"models", "clusters", "gpus", "planners"}
+    for kind, loader in LOADERS.items():
+        for row in document[kind]:
+            assert loader(row["name"]).name == row["name"]
+
+
+def test_figures_name_their_source(hippo):
+    document = hippo("catalogue", "--json").document
+    sourceless = [row["name"] for kind in ("models", "clusters", "gpus") for row in document[kind] if not row["source"]]
+    assert sourceless == []
+
+
+@pytest.mark.parametrize("kind", ["models", "clusters", "gpus", "planners"])
+def test_one_table(hippo, kind):
+    answer = hippo("catalogue", kind)
+    assert answer.code == 0
+    assert kind in answer.out
+
+
+def test_an_unknown_table(refused):
+    assert "did you mean 'models'" in refused("catalogue", "model")

@@ -1,0 +1,124 @@
+"""``hippo plan``: the document's keys, what goes where, files whole or not at all, infeasible as an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from .test_bad_input import CLUSTER, MODEL, written
+
+TOY = ("plan", "--model", "llama-3-8b", "--cluster", "toy")
+SCORE = {
+    *("step_time_s", "utilization", "cross_domain_gb_per_step", "egress_usd_per_step", "usd_per_step"),
+    *("tokens_per_s", "mfu", "peak_memory_gb", "reward"),
+}
+FILES = {"plan.json", "report.html", "trace.json"}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A model that plans in no time, and two domains."""
+    model, cluster = written(tmp_path, "config.json", MODEL), written(tmp_path, "net.yaml", CLUSTER)
+    return ("plan", "--model", model, "--cluster", cluster, "--global-batch", "32")
+
+
+def test_the_document(hippo):
+    answer = hippo(*TOY, "--json")
+    assert answer.code == 0
+    document = answer.document
+    keys = {"status", "plan", "score", "gap", "planning_s", "planner", "reasons", "rejected"}
+    assert keys <= set(document)
+    assert SCORE <= set(document["score"])
+    assert document["status"] in ("optimal", "feasible")
+    assert isinstance(document["reasons"], list)
+    assert document["plan"]["hippo_plan"] == 1
+
+
+def test_the_same_question_gets_the_same_plan(hippo, small):
+    first, second = hippo(*small, "--json").document, hippo(*small, "--json").document
+    assert first["plan"] == second["plan"]
+    assert first["score"] == second["score"]
+
+
+def test_people_read_the_plan_and_the_reasons(hippo, small):
+    answer = hippo(*small)
+    assert answer.code == 0
+    for words in ("step time", "Plan", "Why", "binds"):
+        assert words in answer.out
+
+
+def test_out_writes_three_files(toy_folder):
+    assert {path.name for path in toy_folder.iterdir()} == FILES
+    assert json.loads((toy_folder / "plan.json").read_text())["pipelines"]
+    assert (toy_folder / "report.html").read_text().startswith("<!")
+    assert json.loads((toy_folder / "trace.json").read_text())
+
+
+def test_out_says_on_stderr_what_it_wrote(hippo, small, tmp_path):
+    answer = hippo(*small, "--json", "--out", tmp_path / "out")
+    assert answer.code == 0
+    assert answer.document["plan"] == json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert "plan.json" in answer.err
+
+
+def test_out_over_an_older_one(hippo, small, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text("old")
+    assert hippo(*small, "--out", tmp_path / "out").code == 0
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["hippo_plan"] == 1
+
+
+@pytest.mark.parametrize("below", [(), ("deeper", "still")])
+def test_out_with_a_file_in_the_way(refused, small, tmp_path, below):
+    (tmp_path / "out").write_text("mine")
+    message = refused(*small, "--out", tmp_path.joinpath("out", *below))
+    assert "--out" in message
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_out_where_a_folder_bears_a_files_name(refused, small, tmp_path):
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    assert "report.html" in refused(*small, "--out", tmp_path / "out")
+    assert not [path for path in (tmp_path / "out").iterdir() if path.suffix == ".part"]
+
+
+def test_out_without_the_right_to_write(refused, small, tmp_path, monkeypatch):
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: real(path, mode) and not mode & os.W_OK)
+    assert "no right to write" in refused(*small, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_leaves_nothing_half_written(refused, small, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert "No space left on device" in refused(*small, "--out", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_too_little_memory_is_an_answer(hippo, tmp_path):
+    arguments = ("plan", "--model", "llama-3-405b", "--cluster", "toy", "--time-limit", "5")
+    answer = hippo(*arguments, "--json", "--out", tmp_path / "out")
+    assert answer.code == 3
+    document = answer.document
+    assert (document["status"], document["plan"], document["score"]) == ("infeasible", None, None)
+    kinds = {reason["kind"]: reason for reason in document["reasons"]}
+    assert kinds["missing_memory"]["needed_bytes"] > kinds["missing_memory"]["usable_bytes"]
+    assert "nearest_change" in kinds
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_little_memory_in_words(hippo):
+    answer = hippo("plan", "--model", "llama-3-405b", "--cluster", "toy", "--time-limit", "5")
+    assert answer.code == 3
+    assert "missing on every GPU" in answer.out
+    assert "It fits" in answer.out
+
+
+@pytest.mark.parametrize("objective", ["cost", "1,0.5,0.5"])
+def test_other_objectives(hippo, small, objective):
+    assert hippo(*small, "--objective", objective, "--json").document["score"]["reward"] is not None

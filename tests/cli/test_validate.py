@@ -1,0 +1,58 @@
+"""``hippo validate``: the document's keys, and rows that are wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def rows(shared_data):
+    return json.loads((shared_data / "training_open.json").read_text())
+
+
+@pytest.fixture
+def few(rows, tmp_path):
+    """The rows of one small family."""
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps([row for row in rows if row["family"] == "korthikanti"]))
+    return path
+
+
+def test_the_document(hippo, few):
+    answer = hippo("validate", few, "--json")
+    assert answer.code == 0
+    document = answer.document
+    errors = {"n", "mape", "median", "bias", "pairs_right"}
+    assert errors <= set(document["overall"])
+    assert errors <= set(document["families"]["korthikanti"])
+    keys = {"id", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused"}
+    assert all(keys <= set(row) for row in document["rows"])
+    assert document["overall"]["mape"] < 0.2
+
+
+def test_people_read_a_table(hippo, few):
+    answer = hippo("validate", few)
+    assert answer.code == 0
+    assert "korthikanti" in answer.out
+    assert "overall" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"gpus": 0}, "gpus"), ({"gpu_type": "A101"}, "A101"), ({"sharding": "zero9"}, "zero9"), ({"tp": -1}, "tp")],
+)
+def test_a_wrong_row(refused, rows, tmp_path, change, said):
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps([rows[0] | change]))
+    message = refused("validate", path)
+    assert str(path) in message
+    assert said in message
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "3"])
+def test_a_file_that_holds_no_rows(refused, tmp_path, text):
+    path = tmp_path / "cases.json"
+    path.write_text(text)
+    assert str(path) in refused("validate", path)
