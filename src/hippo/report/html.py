@@ -37,6 +37,7 @@ from hippo.report.text import (
     pipeline_lines,
     question_line,
     settings,
+    unbroken,
     usd,
 )
 
@@ -79,6 +80,7 @@ def _environment(story: Story) -> Environment:
         "gap": gap_text,
         "cpu_seconds": cpu_seconds,
         "micro_batches": micro_batches,
+        "unbroken": unbroken,
         "capitalised": lambda text: text[:1].upper() + text[1:],
         "domain_colour": lambda name: f"--d{index[name] % DOMAIN_COLOURS}",
     }

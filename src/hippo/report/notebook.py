@@ -13,7 +13,7 @@ from hippo.report.templates import template_text
 from hippo.report.terminal import ranked
 from hippo.report.text import gap_sentence, gap_text, headline_figures, pipeline_lines, question_line, usd, versus
 
-COLOURS = {"--k0": "#2b7bba", "--idle": "#b9bcc2", "--k1": "#e69f00", "--d6": "#b0343c", "--k3": "#c2609a"}
+COLOURS = {"--k0": "#2360c0", "--idle": "#b9bcc2", "--k1": "#e8890c", "--d6": "#b0343c", "--k3": "#ad5f9e"}
 """The report's colours of the step's parts, fixed: a notebook may be light or dark."""
 
 

@@ -1,6 +1,7 @@
 """What the terminal shows, as rich renderables; printing is the command line's. Nothing a user wrote is read as markup.
 
-Tables, reasons and the plan begin with a blank line, so that views printed one after the other stand apart. Colour only underlines what words already say: green best or proven, red infeasible, dim remarks.
+Tables, reasons and the plan begin with a blank line, so that views printed one after the other stand apart. Colour
+only underlines what words already say: green best or proven, red infeasible, dim remarks.
 """
 
 from __future__ import annotations

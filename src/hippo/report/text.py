@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -130,6 +131,14 @@ def usd(amount: float) -> str:
     if abs(amount) < 0.1:
         return f"${number(amount).rstrip('0')}"
     return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
+
+
+def unbroken(text: str) -> str:
+    """The same words with every number and its unit kept on one line (no-break spaces)."""
+    return _NUMBER_AND_UNIT.sub("\u00a0", text)
+
+
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|us|GB|MB|Gbit/s|tokens/s|USD|GPUs?|x)(?![\w/]))")
 
 
 def short_count(quantity: float) -> str:

@@ -1,0 +1,186 @@
+"""Figures of the other panels, on the hand-made story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hippo.decide.play import Played
+from hippo.plan.plan import Pipeline, Relay, Stage
+from hippo.report import leads
+from hippo.report.panels.cuts import strips
+from hippo.report.panels.front import front_chart, ticks
+from hippo.report.panels.memory import memory_chart
+from hippo.report.panels.network import network
+from hippo.report.panels.planners import entries
+from hippo.report.panels.reasons import reason_groups, waterfall
+from hippo.report.panels.timeline import rank_shares
+from hippo.report.panels.traffic import traffic
+from hippo.report.story import Story
+
+
+# ------------------------------------------------------------------------------------------------------------ cuts
+def test_one_cut_between_two_domains(small_story: Story) -> None:
+    (strip,) = strips(small_story)
+    assert [(block.domain, block.start, block.stop) for block in strip.blocks] == [
+        ("beijing", 0, 12),
+        ("guizhou", 12, 24),
+    ]
+    assert strip.bands == (("beijing", 0, 12), ("guizhou", 12, 24))
+    (cut,) = strip.cuts
+    assert (cut.layer, cut.source, cut.destination, cut.crosses) == (12, "beijing", "guizhou", True)
+    assert cut.mb_per_micro_batch == 250.0
+    assert cut.through is None
+
+
+def with_plan(story: Story, **changes: object) -> Story:
+    game = story.game
+    return replace(story, game=Played(game.problem, replace(game.plan, **changes), game.program, game.timeline))
+
+
+def test_relayed_cut_names_the_domain_between(small_story: Story) -> None:
+    relayed = with_plan(small_story, relays=(Relay("beijing", "guizhou", "wuhu"),))
+    assert strips(relayed)[0].cuts[0].through == "wuhu"
+
+
+def test_interleaved_chunks_go_round(small_story: Story) -> None:
+    program = replace(small_story.program, down_bytes=np.ones((2, 2)) * 1e6)
+    game = Played(small_story.problem, replace(small_story.plan, interleave=2), program, small_story.timeline)
+    (strip,) = strips(replace(small_story, game=game))
+    assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(0, 0, 6), (1, 6, 12), (0, 12, 18), (1, 18, 24)]
+    assert [cut.layer for cut in strip.cuts] == [6, 12, 18]
+
+
+def test_pipelines_alike_share_a_strip(small_story: Story) -> None:
+    stage = Stage("wuhu", (0, 24), 2, 1, ("wuhu/0/0", "wuhu/0/1"))
+    pipelines = (small_story.plan.pipelines[0], Pipeline((stage,), 1), Pipeline((stage,), 1))
+    assert [strip.count for strip in strips(with_plan(small_story, pipelines=pipelines))] == [1, 2]
+
+
+# --------------------------------------------------------------------------------------------------------- network
+def test_traffic_by_hand(small_story: Story) -> None:
+    flows = traffic(small_story)
+    assert flows.total_gb == 1.0
+    there = flows.rows[0][1]
+    assert there is not None
+    assert there.gb == 0.5  # two messages of 0.25 GB
+    assert there.share == pytest.approx(0.5 / (0.5 * 11))  # of 0.5 GB/s for 11 s
+    assert there.usd == pytest.approx(0.5 * 0.02)
+    assert flows.busiest is there
+    assert flows.rows[0][0] is None
+
+
+def test_map_draws_arrows_where_something_flows(small_story: Story) -> None:
+    drawn = network(small_story, traffic(small_story))
+    assert [(edge.flow.source, edge.flow.destination) for edge in drawn.edges if edge.used] == [
+        ("beijing", "guizhou"),
+        ("guizhou", "beijing"),
+    ]
+    assert sum(not edge.used for edge in drawn.edges) == 2  # each of the other pairs once
+    assert {node.name: node.used_gpus for node in drawn.nodes} == {"beijing": 2, "guizhou": 2, "wuhu": 0}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 12, 16])
+def test_dots_of_the_map_stay_apart_and_inside(story_of_domains: Callable[..., Story], count: int) -> None:
+    story = story_of_domains(tuple(f"domain-{number}" for number in range(count)))
+    drawn = network(story, traffic(story))
+    for index, node in enumerate(drawn.nodes):
+        assert node.radius < node.x < drawn.width - node.radius
+        assert node.radius < node.y < drawn.height - node.radius
+        for other in drawn.nodes[:index]:
+            assert (node.x - other.x) ** 2 + (node.y - other.y) ** 2 > (node.radius + other.radius) ** 2
+
+
+# ---------------------------------------------------------------------------------------------------------- memory
+def test_memory_by_hand(small_story: Story) -> None:
+    chart = memory_chart(small_story)
+    assert [bar.total_gb for bar in chart.bars] == [43.0, 41.0]
+    assert chart.bars[0].parts_gb == (10.0, 5.0, 20.0, 4.0, 3.0, 1.0)
+    assert (chart.gpu_gb, chart.scale_gb) == (80.0, 80.0)
+
+
+def test_stages_alike_share_a_bar(small_story: Story) -> None:
+    stage, memory = small_story.stages[0], small_story.memory[0]
+    wider = with_plan(small_story, pipelines=(Pipeline((stage, replace(stage, layers=(12, 24))), 2),))
+    (bar,) = memory_chart(replace(wider, memory=(memory, memory))).bars
+    assert bar.count == 2
+    assert bar.name == "beijing, layers 0-11 and 1 more alike"
+
+
+def test_a_stage_too_full_stretches_the_scale(small_story: Story) -> None:
+    full = replace(small_story.memory[0], weights_bytes=90e9)
+    chart = memory_chart(replace(small_story, memory=(full, small_story.memory[1])))
+    assert chart.scale_gb == 123.0
+    assert "43.0 GB too much" in leads.memory(chart)
+
+
+# ---------------------------------------------------------------------------------------------- planners and front
+def test_planners_are_ranked_and_the_chosen_one_marked(small_story: Story) -> None:
+    rows = entries(small_story)
+    assert [entry.row.planner for entry in rows] == ["exact", "single_domain", "zero"]
+    assert [entry.chosen for entry in rows] == [True, False, False]
+    assert [entry.share for entry in rows] == pytest.approx([11 / 14.5, 1.0, 0.0])
+    assert "the next that differs, single_domain, takes 32 % longer. 1 planner found no plan" in leads.planners(rows)
+
+
+def test_a_hopeless_planner_does_not_flatten_the_others(small_story: Story) -> None:
+    slow = replace(small_story.rows[1], planner="zero", score=replace(small_story.score, step_time_s=11_000.0))
+    rows = entries(replace(small_story, rows=(small_story.rows[0], slow)))
+    assert rows[0].share == pytest.approx(1 / 8)
+    assert (rows[1].share, rows[1].clipped) == (1.0, True)
+    assert rows[1].versus == "x 1,000"
+
+
+def test_front_chart(small_story: Story) -> None:
+    chart = front_chart(small_story)
+    assert chart is not None
+    quick, cheap = chart.dots
+    assert quick.chosen
+    assert not cheap.chosen
+    assert quick.x < cheap.x
+    assert quick.y < cheap.y  # upwards is more egress
+    assert (quick.shade, cheap.shade) == (0.0, 1.0)
+    assert all(chart.left <= dot.x <= chart.right and chart.top <= dot.y <= chart.floor for dot in chart.dots)
+
+
+def test_no_front_no_chart(wide_story: Story) -> None:
+    assert front_chart(wide_story) is None
+
+
+def test_a_front_of_one_plan_has_axes(small_story: Story) -> None:
+    chart = front_chart(replace(small_story, front=small_story.front[1:]))
+    assert chart is not None
+    assert len(chart.x_ticks) >= 2
+    assert "nothing to trade" in leads.front(replace(small_story, front=small_story.front[1:]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(0.0, 10.0, [0, 2, 4, 6, 8, 10]), (10.72, 14.78, [11, 12, 13, 14]), (0.0, 0.0216, [0, 0.005, 0.01, 0.015, 0.02])],
+)
+def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(wanted)
+
+
+# --------------------------------------------------------------------------------------------------------- reasons
+def test_reasons_are_grouped_by_kind(small_story: Story) -> None:
+    groups = dict(reason_groups(small_story.reasons))
+    assert list(groups) == ["What binds", "Bottleneck", "What links carry"]
+    assert len(groups["What links carry"]) == 6
+
+
+def test_waterfall_adds_up(small_story: Story) -> None:
+    parts = waterfall(small_story.reasons)
+    assert sum(part.share for part in parts) == pytest.approx(1.0)
+    assert [part.name for part in parts if part.hatched] == ["Fill, drain, imbalance"]
+    assert waterfall(()) == ()
+
+
+def test_lead_of_the_timeline(small_story: Story) -> None:
+    assert leads.timeline(rank_shares(small_story)) == (
+        "Ranks compute 55 % of the step on average; 9.1 % goes into agreeing on gradients and the optimizer, 36 % is "
+        "bubble or waiting for a message."
+    )

@@ -1,0 +1,87 @@
+"""The report opens in a real browser: marks are drawn, no script fails, nothing outside is asked, nothing injected.
+
+Needs a Chromium (any of the names below on the PATH); without one these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hippo.report.html import report
+from hippo.report.story import Story
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--virtual-time-budget=4000",
+)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
+
+
+def opened(page: Path, *options: str) -> str:
+    """What the browser writes on stdout when it opens the page with a profile of its own."""
+    assert CHROMIUM is not None
+    profile = page.parent / "profile"
+    command = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", *options, page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+
+
+def drawn(story: Story, folder: Path) -> dict[str, str]:
+    """Attributes that the scripts left on the root element and on the timeline."""
+    page = folder / "report.html"
+    page.write_text(report(story), encoding="utf-8")
+    dom = opened(page, "--dump-dom", "--window-size=1280,900")
+    root, timeline = re.search(r"<html[^>]*>", dom), re.search(r'<div class="card tl"[^>]*>', dom)
+    assert root
+    assert timeline
+    return dict(re.findall(r'data-([a-z]+)="([^"]*)"', root[0] + timeline[0]))
+
+
+def test_the_small_report_draws_every_mark(small_story: Story, tmp_path: Path) -> None:
+    found = drawn(small_story, tmp_path)
+    assert found.get("fault") is None
+    assert found["ready"] == "yes"
+    assert int(found["marks"]) == 12 + 4  # operations and messages
+
+
+def test_a_large_schedule_draws_every_mark(wide_story: Story, tmp_path: Path) -> None:
+    found = drawn(wide_story, tmp_path)
+    assert found.get("fault") is None
+    assert int(found["marks"]) == 64 * 513 + 3 * 256
+
+
+def test_evil_names_run_nothing(story_of_domains: Callable[..., Story], tmp_path: Path) -> None:
+    evil = (
+        '<script>document.documentElement.dataset.fault="xss"</script>',
+        '"><img src=x onerror=alert(1)>',
+        "'};alert(1)//",
+    )
+    found = drawn(story_of_domains(evil, model="</script><script>alert(1)</script>"), tmp_path)
+    assert found.get("fault") is None
+    assert found["ready"] == "yes"
+
+
+def test_a_picture_of_it_can_be_taken(small_story: Story, tmp_path: Path) -> None:
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    page.write_text(report(small_story), encoding="utf-8")
+    opened(page, f"--screenshot={picture}", "--window-size=800,1200")
+    content = picture.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", content[16:24]) == (800, 1200)
+    assert len(content) > 30_000  # an empty page is far smaller

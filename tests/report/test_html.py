@@ -1,0 +1,126 @@
+"""The report as text: whole, offline, and nothing a user wrote becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from hippo.report.html import inline_json, report
+from hippo.report.story import Story
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+EVIL = (
+    '<script>document.documentElement.dataset.fault="xss"</script>',
+    '"><img src=x onerror=alert(1)>',
+    "'};alert(1)//",
+)
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and the inline data; checks that every tag is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def small_page(small_story: Story) -> str:
+    return report(small_story)
+
+
+def test_every_section_is_there(small_page: str) -> None:
+    page = Page(small_page)
+    ids = {attrs.get("id") for _, attrs in page.tags}
+    assert {"why", "step", "layers", "network", "memory", "planners", "front", "inputs"} <= ids
+    anchors = {(attrs["href"] or "")[1:] for tag, attrs in page.tags if tag == "a" and attrs.get("href")}
+    assert anchors <= ids
+
+
+def test_headline_figures(small_page: str) -> None:
+    text = " ".join("".join(Page(small_page).text).split())
+    for said in (
+        "toy-4b on hand-made",
+        "11.0 s",
+        "beijing [0-12) tp2 dp1 -> guizhou [12-24) tp2 dp1",
+        "Proven optimal",
+    ):
+        assert said in text
+
+
+def test_nothing_outside_is_named(small_page: str) -> None:
+    assert not re.search(r"https?://|//[a-z]+\.[a-z]|@import|url\((?!#)", small_page)
+    for tag, attrs in Page(small_page).tags:
+        assert tag not in {"link", "iframe", "object", "embed", "img"}
+        assert "src" not in attrs
+        assert not any(name.startswith("on") for name in attrs)
+
+
+def test_only_its_own_scripts_may_run(small_page: str) -> None:
+    policy = next(attrs["content"] for tag, attrs in Page(small_page).tags if tag == "meta" and "http-equiv" in attrs)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "script-src 'sha256-" in policy
+    assert "unsafe-inline" not in policy.split("script-src")[1]
+
+
+def test_evil_names_stay_text(story_of_domains: Callable[..., Story]) -> None:
+    text = report(story_of_domains(EVIL, model="</title><script>alert(1)</script>"))
+    page = Page(text)
+    assert [tag for tag, _ in page.tags].count("script") == 3  # two of ours, one of data
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert EVIL[1] in {attrs.get("data-tip", "").split("\n")[0] for _, attrs in page.tags if attrs.get("data-tip")}
+
+
+def test_braces_of_users_are_not_templates(story_of_domains: Callable[..., Story]) -> None:
+    text = report(story_of_domains(("{{ 7 * 7 }}", "{% raw %}", "wuhu")))
+    assert "{{ 7 * 7 }}" in text
+    assert "{% raw %}" in text
+
+
+def test_inline_json_survives_html() -> None:
+    document = {"name": "</script><!-- & \u2028"}
+    text = str(inline_json(document))
+    assert not set(text) & set("<>&")
+    assert json.loads(text) == document
+
+
+def test_a_large_schedule_stays_light(wide_story: Story) -> None:
+    text = report(wide_story)
+    assert len(wide_story.timeline.op_rank) > 32_000
+    assert len(text) < 1_500_000
+    assert 'id="planners"' not in text  # one planner: nothing to compare
+    assert 'id="front"' not in text
+
+
+def test_reports_repeat_exactly(small_story: Story, small_page: str) -> None:
+    assert report(small_story) == small_page
+
+
+def test_styles_name_only_known_colours(small_page: str) -> None:
+    used = set(re.findall(r"var\((--[a-z0-9-]+)", small_page))
+    defined = set(re.findall(r"(--[a-z0-9-]+):", small_page))
+    assert used <= defined

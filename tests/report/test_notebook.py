@@ -1,0 +1,40 @@
+"""The view of a decision in a notebook cell: compact, inert, escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hippo.decide.decision import Decision
+from hippo.planners.base import Status
+from hippo.report.notebook import decision_html
+from hippo.report.story import Story
+
+
+def decision_of(story: Story) -> Decision:
+    found = (story.planner, story.plan, story.score, story.gap, story.lower_bound_s, story.planning_s)
+    return Decision(story.problem, Status.OPTIMAL, *found, story.reasons, {}, story.rows)
+
+
+def test_says_what_matters_and_stays_small(small_story: Story) -> None:
+    text = decision_html(decision_of(small_story))
+    for said in ("toy-4b", "11.0 s", "beijing [0-12) tp2 dp1", "Proven optimal", "bubble", "single_domain", "+32 %"):
+        assert said in text
+    assert len(text) < 12_000
+    assert "<script" not in text
+    assert "http" not in text
+
+
+def test_an_answer_without_a_plan_is_shown_too(small_story: Story) -> None:
+    nothing = Decision(small_story.problem, Status.INFEASIBLE, "exact", reasons=small_story.reasons)
+    text = decision_html(nothing)
+    assert "No plan fits." in text
+    assert "bubble" in text
+
+
+def test_names_are_escaped(story_of_domains: Callable[..., Story]) -> None:
+    text = decision_html(
+        decision_of(story_of_domains(("<b>x</b>", "guizhou", "wuhu"), model="<script>alert(1)</script>"))
+    )
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
