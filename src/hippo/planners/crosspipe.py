@@ -1,0 +1,264 @@
+"""CrossPipe (Chen et al., ATC'25, arXiv 2507.00217): a pipeline across data centres, scheduled around slow links.
+
+Every domain holds consecutive stages, data parallelism stays inside (figure 3, cross-DC PP). A link has a latency and a
+bandwidth and carries one message at a time (sections 2.2 and 4.2.3). Forwards run ahead as far as memory allows, which
+hides the delays (section 4.2.2; section 6.2: rich memory buys more in-flight F blocks). Plans are ranked by a closed
+form of that model and played by the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.cost_model import CostModel
+from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.plan.runtimes import runtime_rules
+from hippo.planners.base import Progress, Proposal, Stop
+from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
+from hippo.planners.inside_domain import Reject
+from hippo.planners.paths import best_chains
+from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
+from hippo.planners.shortlist import Clock, ShortList
+from hippo.problem.cluster import Domain
+from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
+
+TRIED = 16  # plans that the judge plays
+PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link
+SHARDINGS = ("none", "optimizer", "gradients")
+NOTES = (
+    "Pipeline across domains, data parallelism inside; domains in the order whose slowest link is fastest; schedules: "
+    "GPipe, 1F1B, and 1F1B with as many forwards ahead at every hop as hide its delays and fit.",
+    "Left out: split weight gradients, waves and the solver's free order of blocks (section 4); the schedules at hand "
+    "fuse both gradients. Beyond the paper: layouts and cuts are searched (it takes them as given).",
+)
+
+
+@dataclass(frozen=True)
+class CrossPipe:
+    """The best pipeline over two or more domains with forwards that run ahead."""
+
+    name: str = "crosspipe"
+
+    def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
+        """The best played plan of the closed form's favourites; see ``planners.base``."""
+        shortlist = ShortList(problem, Clock.of(stop))
+        search = Search(cost_model(problem), shortlist.reject_memory)
+        favourites = islice(search.candidates(), TRIED)
+        shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
+        nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
+        return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One pipeline over a chain of domains."""
+
+    domains: tuple[str, ...]  # of every stage
+    tp: int
+    dp: int
+    recipe: Recipe
+    waves: int
+    seconds: float  # lower bound; closed form once the cuts are chosen
+    cuts: Cuts = ()
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.domains)
+
+    def plan(self, problem: Problem) -> Plan:
+        """The candidate on named devices."""
+        stages = tuple(
+            StageSketch(domain, (self.cuts[stage], self.cuts[stage + 1]), self.tp, self.dp)
+            for stage, domain in enumerate(self.domains)
+        )
+        return self.recipe.plan(problem, place(problem.cluster, [PipelineSketch(stages, self.waves)]))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Chains of domains x layouts x recipes, best first by the closed form."""
+
+    costs: CostModel
+    reject: Reject
+    _tables: dict[tuple[str, int, int, str], tuple[Cuts, ...]] = field(default_factory=dict)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Candidates that fit, fastest first; ties: the order in which they were made up."""
+        heap = [(one.seconds, index, False, one) for index, one in enumerate(self._sketched())]
+        heapify(heap)
+        while heap:
+            _, index, finished, candidate = heappop(heap)
+            if finished:
+                yield candidate
+                continue
+            worked_out = self._worked_out(candidate)
+            if worked_out is not None:
+                heappush(heap, (worked_out.seconds, index, True, worked_out))
+
+    def _sketched(self) -> Iterator[Candidate]:
+        for chain in self._chains():
+            widths = set.intersection(*(set(tensor_widths(self.costs, domain)) for domain in chain))
+            for tp in sorted(widths):
+                groups = [domain.nodes * (domain.gpus_per_node // tp) for domain in chain]
+                for micro_batch in micro_batches(self.costs, tp, most=self.costs.problem.workload.global_batch):
+                    for recompute in recomputations(self.costs):
+                        yield from self._layouts(chain, tp, groups, Recipe(micro_batch, recompute))
+
+    def _chains(self) -> list[tuple[Domain, ...]]:
+        """Chains by the seconds of one sequence there and back."""
+        cluster = self.costs.problem.cluster
+        names = [domain.name for domain in cluster.domains]
+        seconds = np.array(
+            [[self._there_and_back(a, b, self._lane_bytes) if a != b else 0.0 for b in names] for a in names]
+        )
+        return [tuple(cluster.domains[index] for index in chain) for chain in best_chains(seconds, keep=PATHS)]
+
+    def _layouts(self, chain: tuple[Domain, ...], tp: int, groups: list[int], recipe: Recipe) -> Iterator[Candidate]:
+        """Every data width that deals the batch; each domain holds as many stages as it has room for."""
+        lots, rest = divmod(self.costs.problem.workload.global_batch, recipe.micro_batch)
+        if rest:
+            return
+        total = float(compute_seconds(self.costs, chain[0].name, recipe, tp=tp, dp=1).sum())
+        for dp in (width for width in range(1, min(groups) + 1) if lots % width == 0):
+            depths = [count // dp for count in groups]
+            if sum(depths) > self.costs.problem.model.num_blocks:
+                continue
+            domains = tuple(domain.name for domain, depth in zip(chain, depths, strict=True) for _ in range(depth))
+            slowest = max(self._link_seconds(domains, tp, dp, recipe)[1])
+            bound = (lots // dp - 1) * max(total / len(domains), slowest) + total
+            for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=True):
+                if dp > 1 or sharding == "none":
+                    yield Candidate(domains, tp, dp, replace(recipe, sharding=sharding), lots // dp, bound)
+
+    @cached_property
+    def _lane_bytes(self) -> float:
+        """What one lane sends to the next stage per sequence."""
+        problem = self.costs.problem
+        layout = Recipe(1).layout(problem, tp=1, dp=1)
+        return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+
+    def _there_and_back(self, a: str, b: str, num_bytes: float, nodes: int = 1) -> float:
+        there, back = self.costs.problem.cluster.link(a, b), self.costs.problem.cluster.link(b, a)
+        if there is None or back is None:
+            return float("inf")
+        links = (there, back)
+        return sum(link.latency_s + num_bytes / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links)
+
+    def _link_seconds(
+        self, domains: tuple[str, ...], tp: int, dp: int, recipe: Recipe
+    ) -> tuple[list[float], list[float]]:
+        """Per border of two stages: seconds there and back, and seconds that one wave occupies the busier link."""
+        sent = self._lane_bytes * recipe.micro_batch * dp
+        returns, busy = [], []
+        for a, b in zip(domains, domains[1:], strict=False):
+            if a == b:
+                returns.append(2 * self.costs.p2p_seconds(a, self._lane_bytes * recipe.micro_batch, same_node=False))
+                busy.append(0.0)
+                continue
+            domain = self.costs.problem.cluster.domain(a)
+            nodes = min(domain.nodes, ceil(tp * dp / domain.gpus_per_node))
+            returns.append(self._there_and_back(a, b, sent, nodes))
+            links = (self.costs.problem.cluster.link(a, b), self.costs.problem.cluster.link(b, a))
+            busy.append(max(sent / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links if link is not None))
+        return returns, busy
+
+    def _worked_out(self, candidate: Candidate) -> Candidate | None:
+        """Cuts, the forwards that run ahead, and the closed form; None: it does not fit."""
+        cut = replace(candidate, cuts=self._cuts(candidate))
+        spans = np.array([self._span(cut, stage) for stage in range(cut.stages)])
+        kept, activations = self._memory(cut)
+        usable = self.costs.usable_memory_bytes()
+        depth = np.arange(cut.stages, 0, -1)
+        missing = float((kept + activations * np.minimum(depth, cut.waves)).max() - usable)
+        if missing > 0:
+            self.reject(missing)
+            return None
+        room = np.floor((usable - kept) / np.maximum(activations, 1.0))
+        schedule = self._schedule(cut, spans, np.where(room >= cut.waves, np.inf, room))
+        cut = replace(cut, recipe=replace(cut.recipe, schedule=schedule))
+        return replace(cut, seconds=self._seconds(cut, spans))
+
+    def _cuts(self, candidate: Candidate) -> Cuts:
+        """Balanced by the seconds of each stage's own domain (the paper balances by treating both ends as layers)."""
+        costs, recipe = self.costs, candidate.recipe
+        if costs.problem.uniform_cuts:
+            return even_cuts(costs.problem.model.num_layers, candidate.stages)
+        fabrics = {costs.fabrics[domain] for domain in candidate.domains}
+        if len(fabrics) > 1:
+            rows = {
+                domain: compute_seconds(costs, domain, recipe, tp=candidate.tp, dp=1) for domain in candidate.domains
+            }
+            return mixed_bottleneck_cuts([rows[domain] for domain in candidate.domains])[0]
+        key = candidate.domains[0], candidate.tp, recipe.micro_batch, recipe.recompute
+        if key not in self._tables:
+            seconds = compute_seconds(costs, candidate.domains[0], recipe, tp=candidate.tp, dp=1)
+            self._tables[key] = bottleneck_cuts(seconds, costs.problem.model.num_blocks)
+        return self._tables[key][candidate.stages - 1]
+
+    def _span(self, candidate: Candidate, stage: int) -> float:
+        """Seconds of one micro-batch on a stage."""
+        start, stop = candidate.cuts[stage : stage + 2]
+        seconds = compute_seconds(self.costs, candidate.domains[stage], candidate.recipe, tp=candidate.tp, dp=1)
+        return float(seconds[start:stop].sum())
+
+    def _memory(self, candidate: Candidate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bytes (p,) that each stage keeps, and those of each micro-batch in flight."""
+        layout = candidate.recipe.layout(self.costs.problem, tp=candidate.tp, dp=candidate.dp, stages=candidate.stages)
+        ones = [
+            self.costs.memory(domain, candidate.cuts[stage], candidate.cuts[stage + 1], layout, live=1.0)
+            for stage, domain in enumerate(candidate.domains)
+        ]
+        activations = np.array([one.activation_bytes for one in ones])
+        return np.array([one.peak_bytes for one in ones]) - activations, activations
+
+    def _schedule(self, candidate: Candidate, spans: NDArray[np.float64], room: NDArray[np.float64]) -> ScheduleChoice:
+        """As many forwards ahead per hop as hide the slowest round trip, ``1 + r / t``, or as fit; 1F1B if none are needed.
+
+        ``room`` (p,) is how many micro-batches each stage can keep; stage i keeps ``ceil(live_limit (p - i) / p)``.
+        """
+        stages = candidate.stages
+        if not runtime_rules(self.costs.problem.runtime).live_limit:
+            return ScheduleChoice("1f1b")
+        returns, busy = self._link_seconds(candidate.domains, candidate.tp, candidate.dp, candidate.recipe)
+        pace = max(float(spans.max()), *busy)
+        wanted = ceil(stages * (1 + max(returns) / pace))
+        allowed = (room * stages / np.arange(stages, 0, -1)).min()
+        limit = int(min(wanted, allowed, candidate.waves * stages))
+        return ScheduleChoice("cross-domain", limit) if limit > stages else ScheduleChoice("1f1b")
+
+    def _seconds(self, candidate: Candidate, spans: NDArray[np.float64]) -> float:
+        """(m - 1) * pace + the first wave there and back + the slowest stage's work once per step.
+
+        The pace is set by the slowest stage, the busiest link, or a hop whose round trip r the k forwards in flight
+        there leave open: ``(2 t + r) / (k + 1)``.
+        """
+        returns, busy = self._link_seconds(candidate.domains, candidate.tp, candidate.dp, candidate.recipe)
+        slowest = float(spans.max())
+        ahead = max(1.0, (candidate.recipe.schedule.live_limit or 0) / candidate.stages)
+        pace = max(slowest, *busy, (2 * slowest + max(returns)) / (ahead + 1))
+        layout = candidate.recipe.layout(self.costs.problem, tp=candidate.tp, dp=candidate.dp, stages=candidate.stages)
+        stages = [
+            self.costs.stage(domain, candidate.cuts[stage], candidate.cuts[stage + 1], layout)
+            for stage, domain in enumerate(candidate.domains)
+        ]
+        once = max(stage.sync_s + stage.optimizer_s + stage.fixed_s for stage in stages)
+        return float((candidate.waves - 1) * pace + spans.sum() + sum(returns) + once)
+
+
+def _plans(problem: Problem, candidate: Candidate) -> Iterator[Plan]:
+    """The candidate with forwards ahead, and as GPipe (all forwards first) where the runtime has it."""
+    yield candidate.plan(problem)
+    schedules = runtime_rules(problem.runtime).schedules
+    if schedules is None or "gpipe" in schedules:
+        yield replace(candidate, recipe=replace(candidate.recipe, schedule=ScheduleChoice("gpipe"))).plan(problem)
