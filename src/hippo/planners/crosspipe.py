@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import islice, permutations
 from math import ceil
 
 import numpy as np
@@ -116,12 +116,12 @@ class Search:
                         yield from self._layouts(chain, tp, groups, Recipe(micro_batch, recompute))
 
     def _chains(self) -> list[tuple[Domain, ...]]:
-        """Chains by the seconds of one sequence there and back."""
+        """Chains by the seconds there and back of a wave of one sequence per node."""
         cluster = self.costs.problem.cluster
-        names = [domain.name for domain in cluster.domains]
-        seconds = np.array(
-            [[self._there_and_back(a, b, self._lane_bytes) if a != b else 0.0 for b in names] for a in names]
-        )
+        names, sent = [domain.name for domain in cluster.domains], self._lane_bytes * cluster.domains[0].nodes
+        seconds = np.zeros((len(names), len(names)))
+        for (i, a), (j, b) in permutations(enumerate(names), 2):
+            seconds[i, j] = self._there_and_back(a, b, sent)
         return [tuple(cluster.domains[index] for index in chain) for chain in best_chains(seconds, keep=PATHS)]
 
     def _layouts(self, chain: tuple[Domain, ...], tp: int, groups: list[int], recipe: Recipe) -> Iterator[Candidate]:
@@ -223,7 +223,7 @@ class Search:
         return np.array([one.peak_bytes for one in ones]) - activations, activations
 
     def _schedule(self, candidate: Candidate, spans: NDArray[np.float64], room: NDArray[np.float64]) -> ScheduleChoice:
-        """As many forwards ahead per hop as hide the slowest round trip, ``1 + r / t``, or as fit; 1F1B if none are needed.
+        """As many forwards ahead per hop as hide the slowest round trip, ``1 + r / t``, or as fit; 1F1B if none.
 
         ``room`` (p,) is how many micro-batches each stage can keep; stage i keeps ``ceil(live_limit (p - i) / p)``.
         """
