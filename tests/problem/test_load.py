@@ -1,0 +1,172 @@
+"""Names and files to problems, with the defaults of the contract."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.problem.catalogue.clusters import CLUSTERS, cluster
+from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.catalogue.models import model
+from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
+from hippo.problem.objective import Objective
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "intermediate_size": 128,
+    "max_position_embeddings": 512,
+}
+
+
+def test_the_contract_s_defaults() -> None:
+    found = load_problem(model="llama-3-8b", cluster="toy")
+    work = found.workload
+    assert (work.global_batch, work.seq, work.precision, work.state_bytes_per_parameter) == (1024, 4096, "bf16", 16.0)
+    assert (found.runtime, found.uniform_cuts, found.allow_local_sgd, found.profile) == ("any", False, False, None)
+    assert found.objective == Objective()
+    assert load_problem(model="gpt2", cluster="toy").workload.seq == 1024
+
+
+def test_a_config_json_or_its_folder_is_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "My-Llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    by_folder, by_file = load_model(str(folder)), load_model(str(folder / "config.json"))
+    assert by_folder == by_file
+    assert (by_file.name, by_file.num_blocks) == ("My-Llama", 2)
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
+    assert load_model(str(tmp_path / "tiny.json")).name == "tiny"
+    assert load_problem(model=str(folder), cluster="toy").workload.seq == 512
+
+
+def test_clusters_by_name_and_file(tmp_path: Path) -> None:
+    assert load_cluster("Four-Hubs") is cluster("four-hubs")
+    path = tmp_path / "mine.yaml"
+    path.write_text("gpu: H100\ndomains: [{name: a, nodes: 1, gpus_per_node: 8}]\n")
+    assert load_cluster(str(path)).name == "mine"
+    (tmp_path / "mine.json").write_text('{"gpu": "H100", "domains": [{"name": "a", "nodes": 1, "gpus_per_node": 8}]}')
+    assert replace(load_cluster(str(tmp_path / "mine.json")), source="") == replace(load_cluster(str(path)), source="")
+
+
+def test_values_may_be_given_instead_of_names() -> None:
+    found = load_problem(model=model("gpt2"), cluster=cluster("toy"))
+    assert (found.model, found.cluster) == (model("gpt2"), cluster("toy"))
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        ("time", Objective()),
+        ("COST", Objective("cost", 0.0, 0.0, 1.0)),
+        ("0.5, 0.3,0.2", Objective("weighted", 0.5, 0.3, 0.2)),
+    ],
+)
+def test_objectives(objective: str, expected: Objective) -> None:
+    assert load_problem(model="gpt2", cluster="toy", objective=objective).objective == expected
+
+
+def test_constraints_of_the_objective() -> None:
+    found = load_problem(model="gpt2", cluster="toy", balance_delta=0.3, bandwidth_floor_gbps=2).objective
+    assert (found.balance_delta, found.bandwidth_floor_bytes_per_s) == (0.3, 2.5e8)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": "lama-3-8b"}, "--model: unknown model 'lama-3-8b'. To fix: did you mean 'llama-3-8b'"),
+        ({"model": "missing/config.json"}, "missing/config.json: model file does not exist."),
+        ({"cluster": "mars"}, "--cluster: unknown cluster 'mars'."),
+        ({"cluster": "mars.yaml"}, "mars.yaml: cluster file does not exist."),
+        ({"runtime": "jax"}, "--runtime: unknown runtime 'jax'. To fix: use one of any, deepspeed, megatron, torch."),
+        ({"objective": "speed"}, "--objective: is not an objective (got 'speed')."),
+        ({"objective": "1,2"}, "--objective: is not an objective (got '1,2')."),
+        ({"objective": "0,0,0"}, "--objective: weights must be finite, not negative, not all 0"),
+        ({"objective": "1,nan,0"}, "--objective: weights must be finite"),
+        ({"global_batch": 0}, "--global-batch: must be a positive whole number (got 0)."),
+        ({"global_batch": 10**9}, "--global-batch: must be a positive whole number (got 1000000000)."),
+        ({"seq": -1}, "--seq: must be a positive whole number (got -1)."),
+        ({"seq": 2048}, "--seq: exceeds the 1024 learned positions of gpt2 (got 2048)."),
+        ({"precision": "fp8"}, "--precision: unknown precision of A100-SXM-80GB 'fp8'. To fix:"),
+        ({"balance_delta": -1.0}, "balance_delta: must be a finite number, not negative (got -1.0)."),
+        ({"profile": "missing.json"}, "missing.json: profile does not exist."),
+        ({"model": "a" * 5000}, "--model: unknown model 'aaaa"),
+        ({"model": "a\0/b"}, "cannot read the model file"),
+    ],
+)
+def test_refusals(given: dict[str, object], words: str) -> None:
+    arguments = {"model": "gpt2", "cluster": "toy", **given}
+    with pytest.raises(InputError) as caught:
+        load_problem(**arguments)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+
+
+def test_longer_sequences_than_trained_are_fine_without_learned_positions() -> None:
+    assert load_problem(model="llama-3-8b", cluster="toy", seq=32768).workload.seq == 32768
+
+
+def write_profile(path: Path, precision: str) -> str:
+    rows = [
+        {"layer_kind": kind, "gpu": "A100", "tp": 1, "micro_batch": 1, "forward_s": 0.1, "backward_s": 0.2}
+        | {"parameter_bytes": 1, "activation_bytes": 1, "output_bytes": 1}
+        for kind in ("embedding", "block", "head")
+    ]
+    path.write_text(json.dumps({"precision": precision, "state_bytes_per_parameter": 18, "rows": rows}))
+    return str(path)
+
+
+def test_a_profile_sets_precision_and_state(tmp_path: Path) -> None:
+    path = write_profile(tmp_path / "p.json", "fp16")
+    work = load_problem(model="gpt2", cluster="toy", profile=path).workload
+    assert (work.precision, work.state_bytes_per_parameter) == ("fp16", 18.0)
+    assert load_profile(path).source == path
+    with pytest.raises(InputError, match=r"--precision: the profile is measured in fp16 \(got 'bf16'\)"):
+        load_problem(model="gpt2", cluster="toy", profile=path, precision="bf16")
+
+
+def test_traces_come_from_files(tmp_path: Path) -> None:
+    path = tmp_path / "net.csv"
+    path.write_text("time_s,src,dst,bandwidth_gbps,latency_ms\n0,east,west,4,30\n")
+    assert load_trace(path, cluster("toy")).source == str(path)
+
+
+def test_the_catalogue_names_sources_and_one_gpu_type() -> None:
+    assert set(CLUSTERS) == {"four-hubs", "three-aws-regions", "twelve-cloud-regions", "toy"}
+    assert all(each.source for each in CLUSTERS.values())
+    assert [(each.name, domain.gpus) for each in [cluster("four-hubs")] for domain in each.domains][0][1] == 64
+    assert cluster("four-hubs").gpu == gpu("A100-SXM-80GB")
+    with pytest.raises(UnknownNameError):
+        cluster("five-hubs")
+
+
+def test_the_cloud_regions_are_the_measured_ones(shared_data: Path) -> None:
+    measured = json.loads((shared_data / "wan_regions.json").read_text())
+    names = [region.replace(":", "-").removesuffix("-a") for region in measured["regions"]]
+    found = cluster("twelve-cloud-regions")
+    assert [domain.name for domain in found.domains] == names
+    assert len(found.links) == 12 * 11
+    for link in found.links:
+        i, j = names.index(link.source), names.index(link.destination)
+        assert link.per_node_bytes_per_s == pytest.approx(measured["bandwidth_gbps"][i][j] * 1e9 / 8)
+        assert link.latency_s == pytest.approx(measured["rtt_ms"][i][j] / 2e3)
+        assert link.price_usd_per_gb == measured["egress_usd_per_gb"][i][j]
+        assert link.bandwidth_bytes_per_s is None
+
+
+def test_the_hubs_lie_in_the_range_of_the_national_network() -> None:
+    found = cluster("four-hubs")
+    assert len(found.links) == 12
+    for link in found.links:
+        assert link.bandwidth_bytes_per_s is not None
+        assert 1.0 <= link.bandwidth_bytes_per_s * 8 / 1e9 <= 5.0
+        assert 0.018 <= link.latency_s <= 0.028
+        back = found.link(link.destination, link.source)
+        assert back is not None
+        assert back.latency_s == link.latency_s
