@@ -12,7 +12,7 @@ from hippo.decide.pace import (
     link_busy_share,
     link_rate_bytes_per_s,
     link_thresholds,
-    sensitivities,
+    sensitivity,
 )
 
 
@@ -100,8 +100,15 @@ def test_a_link_with_room_tells_how_far_it_may_fall(worlds):
 
 
 def test_sensitivity_has_the_right_signs(worlds):
-    for reason in sensitivities(worlds.across(send_s=10.0)):
-        assert reason.slower_share == pytest.approx(0.207, abs=0.001)
-        assert reason.faster_share > 0.05
-    for reason in sensitivities(worlds.across(send_s=1e-6)):
-        assert "without moving the step time" in reason.sentence()
+    (slow,) = sensitivity(worlds.across(send_s=10.0))
+    assert set(slow.links) == {"the link a -> b", "the link b -> a"}
+    assert slow.slower_share == pytest.approx((0.207, 0.207), abs=0.001)  # three messages of the longest way round
+    assert slow.faster_share == pytest.approx((0.074, 0.074), abs=0.001)
+    (quick,) = sensitivity(worlds.across(send_s=1e-6))
+    assert "without moving the step time" in quick.sentence()
+    assert sensitivity(worlds.alone()) == ()
+
+
+def test_of_a_pair_of_links_the_tighter_way_is_told(worlds):
+    assert len(capacities(worlds.across(send_s=10.0))) == 1
+    assert len([item for item in link_thresholds(worlds.across(send_s=10.0)) if item.quantity == "bandwidth"]) == 1

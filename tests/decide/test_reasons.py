@@ -76,8 +76,13 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "it: more domains only wait.",
     ),
     (
-        Sensitivity("the link a -> b", 0.3, 0.2, 0.05),
-        "With 30 % less bandwidth on the link a -> b the step takes 20 % longer, with 30 % more 5.0 % less.",
+        Sensitivity("links", 0.3, ("the link a -> b", "the link b -> a"), (0.2, 0.05), (0.1, 0.0)),
+        "30 % less bandwidth on one link makes the step longer by 20 % on the link a -> b, 5.0 % on the link b -> a; "
+        "30 % more on the link a -> b takes 10 % off.",
+    ),
+    (
+        Sensitivity("links", 0.3, ("the link a -> b",), (0.0,), (0.0,)),
+        "Every link may lose 30 % of its bandwidth without moving the step time.",
     ),
     (
         MemoryHeadroom("stage 1 in a", (70e9, 60e9), 76e9),
@@ -172,4 +177,4 @@ def test_every_kind_has_an_example_and_a_name_of_its_own():
 
 
 def test_unlimited_figures_become_null():
-    assert Sensitivity("x", 0.3, inf, 0.1).figures["slower_share"] is None
+    assert Sensitivity("x", 0.3, ("a",), (inf,), (0.1,)).figures["slower_share"] == [None]

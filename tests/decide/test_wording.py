@@ -16,6 +16,7 @@ from hippo.plan.plan import Pipeline, Plan, Relay, Stage, Sync
         (0.0013149, "0.00131"),
         (0, "0"),
         (999.6, "1,000"),
+        (0.99999, "1.00"),
         (float("inf"), "unlimited"),
     ],
 )

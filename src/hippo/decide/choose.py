@@ -18,8 +18,9 @@ from hippo.decide.measure import objective_value
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import joining
 from hippo.plan.check import check
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Plan, Sync
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.diloco import NOTES, PERIOD
 from hippo.problem.problem import Problem
 from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
@@ -112,7 +113,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         rejected=decision.rejected,
         runners_up=decision.runners_up,
         baseline=decision.baseline,
-        local_sgd=_if_allowed(problem, panel.local_sgd, seed),
+        local_sgd=_if_allowed(decision, panel.local_sgd, seed),
     )
     return replace(decision, reasons=explain(problem, decision.plan, decision.score, context) + dropped)
 
@@ -258,12 +259,23 @@ def _runners_up(
     return tuple(ordered[:MOST_RUNNERS_UP])
 
 
-def _if_allowed(problem: Problem, planner: Planner | None, seed: int) -> Proposal | None:
-    """What the local-SGD planner proposes for the problem with local SGD allowed, scored by the judge."""
-    if planner is None or problem.allow_local_sgd:
+def _if_allowed(decision: Decision, planner: Planner | None, seed: int) -> Proposal | None:
+    """What local SGD would give where it is not allowed, scored by the judge.
+
+    A runner-up that is data parallel across domains is taken as it is, its replicas averaging every H steps instead;
+    where there is none, the local-SGD planner is asked.
+    """
+    if planner is None or decision.problem.allow_local_sgd:
         return None
-    allowed = replace(problem, allow_local_sgd=True)
-    proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=seed)
-    if proposal.plan is None or flaw(allowed, proposal.plan) is not None:
+    allowed = replace(decision.problem, allow_local_sgd=True)
+    plans = [plan for plan, _ in decision.runners_up] + ([] if decision.plan is None else [decision.plan])
+    parallel = [replace(plan, sync=Sync("local_sgd", PERIOD)) for plan in plans if len(plan.pipelines) > 1]
+    sound = [plan for plan in parallel if len(plan.domains) > 1 and flaw(allowed, plan) is None]
+    if not sound:
+        proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=seed)
+        sound = [proposal.plan] if proposal.plan is not None and flaw(allowed, proposal.plan) is None else []
+    scored = [(evaluate(allowed, plan), plan) for plan in sound]
+    if not scored:
         return None
-    return replace(proposal, score=evaluate(allowed, proposal.plan))
+    score, plan = min(scored, key=lambda item: item[0].step_time_s)
+    return Proposal(planner.name, Status.FEASIBLE, plan, score, notes=NOTES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hippo.decide.alternatives import LocalSgd, Rejected
 from hippo.decide.decision import Baseline
-from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivities
+from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.play import Played, played
 from hippo.decide.reasons import Gap, MemoryHeadroom, Reason, RewardParts
 from hippo.decide.rivals import idle_domains, runner_up_reasons
@@ -47,7 +47,7 @@ def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tup
     reasons += runner_up_reasons(game, score, context.runners_up, baseline=base_plan)
     reasons += idle_domains(game, context.runners_up)
     reasons.append(headroom)
-    reasons += sensitivities(game)
+    reasons += sensitivity(game)
     reasons += _reward(problem, score, context.baseline)
     reasons += _local_sgd(game, context.local_sgd)
     reasons += _rejected(context)

@@ -6,6 +6,8 @@ for any schedule and any way to join domains. Letters: G ranks, E links.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hippo.decide.play import (
@@ -113,12 +115,18 @@ def link_thresholds(game: Played, most: int = 2) -> tuple[LinkThreshold, ...]:
     return tuple(sorted(costly or found[:1], key=lambda item: -item.lost_share))
 
 
+def _one_way(game: Played, links: Sequence[int]) -> list[int]:
+    """The first link of every pair of domains: the other way is left out."""
+    edges = game.problem.cluster.links
+    first = {frozenset((edges[link].source, edges[link].destination)): link for link in reversed(links)}
+    return [link for link in links if link in first.values()]
+
+
 def _costliest(game: Played, quantity: str) -> list[int]:
-    """Links used, the one whose bandwidth (or latency) costs most of the step first."""
-    used = game.links_used[:6]
-    if quantity == "bandwidth":
-        return sorted(used, key=lambda link: time_with_link(game, link, bandwidth=AT_ITS_BEST))
-    return sorted(used, key=lambda link: time_with_link(game, link, latency=0.0))
+    """Links used, one way of every pair, the one whose bandwidth (or latency) costs most of the step first."""
+    best = {"bandwidth": AT_ITS_BEST, "latency": 0.0}[quantity]
+    times = {link: time_with_link(game, link, **{quantity: best}) for link in game.links_used[:6]}
+    return _one_way(game, sorted(times, key=lambda link: times[link]))
 
 
 def _bandwidth_threshold(game: Played, link: int) -> LinkThreshold:
@@ -153,10 +161,11 @@ def _latency_threshold(game: Played, link: int) -> LinkThreshold:
     return LinkThreshold(name, "latency", actual, actual * factor, lost, factor < 1)
 
 
-def capacities(game: Played, most: int = 4) -> tuple[Capacity, ...]:
-    """Tokens/s of every link used (heaviest first); where none is used, of the widest link that leaves the plan."""
-    used = tuple(_used_capacity(game, link) for link in game.links_used[:most])
-    return used or _widest_exit(game)
+def capacities(game: Played, most: int = 3) -> tuple[Capacity, ...]:
+    """Tokens/s of the links used, one way of every pair, the tightest first; none used: of the widest way out."""
+    used = {link: _used_capacity(game, link) for link in game.links_used[: 2 * most]}
+    tightest = _one_way(game, sorted(used, key=lambda link: used[link].link_tokens_per_s))
+    return tuple(used[link] for link in tightest[:most]) or _widest_exit(game)
 
 
 def gpu_tokens_per_s(game: Played) -> tuple[float, float]:
@@ -193,11 +202,14 @@ def _widest_exit(game: Played) -> tuple[Capacity, ...]:
     return (Capacity(link_name(cluster, link), rate, carried, used, everything, False),)
 
 
-def sensitivities(game: Played, most: int = 6) -> tuple[Sensitivity, ...]:
-    """Change of the step time when each link used (heaviest first) has 30 % less or more bandwidth."""
-    found = []
+def sensitivity(game: Played, most: int = 6) -> tuple[Sensitivity, ...]:
+    """Change of the step time when one of the heaviest links has 30 % less or more bandwidth; none used: nothing."""
+    total, found = game.step_time_s, []
     for link in game.links_used[:most]:
-        slower = time_with_link(game, link, bandwidth=1 - SWING) / game.step_time_s - 1
-        faster = 1 - time_with_link(game, link, bandwidth=1 + SWING) / game.step_time_s
-        found.append(Sensitivity(link_name(game.problem.cluster, link), SWING, slower, faster))
-    return tuple(found)
+        slower, faster = (time_with_link(game, link, bandwidth=1 + swing) / total for swing in (-SWING, SWING))
+        found.append((slower - 1, 1 - faster, link_name(game.problem.cluster, link)))
+    found.sort(key=lambda item: -item[0])
+    if not found:
+        return ()
+    slower_share, faster_share, links = (tuple(column) for column in zip(*found, strict=True))
+    return (Sensitivity("links", SWING, links, slower_share, faster_share),)

@@ -139,7 +139,7 @@ class Capacity(Reason):
         head = f"{capital(self.subject)} carries {link} tokens/s at {gbps(self.bandwidth_bytes_per_s)}"
         less = self.link_tokens_per_s < self.used_tokens_per_s
         if self.in_use:
-            verdict = "the GPUs wait for it" if less else "enough"
+            verdict = "the GPUs wait for it" if less else "it keeps up"
             return f"{head}; the GPUs of the plan compute {used}: {verdict}."
         if less:
             return f"{head}, less than the {used} that the plan's GPUs compute without it: more domains only wait."
@@ -149,21 +149,22 @@ class Capacity(Reason):
 
 @dataclass(frozen=True)
 class Sensitivity(Reason):
-    """Change of the step time when one link's bandwidth moves by ``swing`` either way."""
+    """Change of the step time when the bandwidth of one link moves by ``swing`` either way, link after link."""
 
     kind: ClassVar[str] = "sensitivity"
     swing: float
-    slower_share: float  # how much longer the step gets at bandwidth * (1 - swing)
-    faster_share: float  # how much shorter at bandwidth * (1 + swing)
+    links: tuple[str, ...]  # every link used (the heaviest six), the most telling first
+    slower_share: tuple[float, ...]  # how much longer the step gets at bandwidth * (1 - swing)
+    faster_share: tuple[float, ...]  # how much shorter at bandwidth * (1 + swing)
 
     def _said(self) -> str:
         swing = percent(self.swing)
-        if max(abs(self.slower_share), abs(self.faster_share)) < 0.0005:
-            return f"{capital(self.subject)} may move by +-{swing} without moving the step time."
-        return (
-            f"With {swing} less bandwidth on {self.subject} the step takes {percent(self.slower_share)} longer, "
-            f"with {swing} more {percent(self.faster_share)} less."
-        )
+        told = [index for index, slower in enumerate(self.slower_share) if abs(slower) >= 0.0005][:3]
+        if not told:
+            return f"Every link may lose {swing} of its bandwidth without moving the step time."
+        slower = ", ".join(f"{percent(self.slower_share[index])} on {self.links[index]}" for index in told)
+        most = f"{swing} more on {self.links[0]} takes {percent(self.faster_share[0])} off"
+        return f"{swing} less bandwidth on one link makes the step longer by {slower}; {most}."
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ def number(value: float, digits: int = 3) -> str:
     """Three significant digits with thousands separated: ``31,200``, ``7.42``, ``0.00131``."""
     if value == 0 or isinf(value):
         return "0" if value == 0 else "unlimited"
-    places = digits - 1 - floor(log10(abs(value)))
-    rounded = round(value, places)
+    rounded = round(value, digits - 1 - floor(log10(abs(value))))
+    places = digits - 1 - floor(log10(abs(rounded)))
     return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
 
 
