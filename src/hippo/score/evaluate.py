@@ -54,7 +54,7 @@ def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, 
 
 
 def memory(problem: Problem, plan: Plan) -> tuple[StageMemory, ...]:
-    """Memory of the fullest rank of every stage, pipeline after pipeline, with as many live micro-batches as scheduled."""
+    """Memory of the fullest rank of every stage, pipeline after pipeline, with the micro-batches its schedule keeps."""
     cost, found = cost_model(problem), []
     for pipeline in plan.pipelines:
         schedule = order(

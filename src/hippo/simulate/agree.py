@@ -2,8 +2,8 @@
 
 Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links
 queue, so their times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains
-on which every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer, sharded
-gradients) send as much. Local SGD agrees every H steps: bytes and latencies are divided by H.
+on which every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer,
+sharded gradients) send as much. Local SGD agrees every H steps: bytes and latencies are divided by H.
 """
 
 from __future__ import annotations

@@ -189,7 +189,12 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = tables.waves, tables.slots, tables.order, state.arrived, tables.sequence
     noisy, recorded = len(network.op_factor) > 0, len(record.op_start) > 0
-    op, end, now, first_place = state.next_op[rank], tables.order_start[rank + 1], state.free[rank], rank * tables.chunks
+    op, end, now, first_place = (
+        state.next_op[rank],
+        tables.order_start[rank + 1],
+        state.free[rank],
+        rank * tables.chunks,
+    )
     while op < end:
         kind, micro_batch = order[op, 0], order[op, 2]
         place = kind * slots + first_place + order[op, 1]
@@ -274,7 +279,10 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
     if rank == len(tables.sync_s):
         serve_group(tables, network, record, state, now, op)
         return
-    place, micro_batch = tables.order[op, 0] * tables.slots + rank * tables.chunks + tables.order[op, 1], tables.order[op, 2]
+    place, micro_batch = (
+        tables.order[op, 0] * tables.slots + rank * tables.chunks + tables.order[op, 1],
+        tables.order[op, 2],
+    )
     if key & 1:
         deliver(tables, state, place, micro_batch, second_hop(tables, network, record, state, op, place, now))
         return

@@ -15,13 +15,14 @@ import numpy as np
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
+from hippo.dynamics.links import base_bandwidth, base_latency, per_node_only
 from hippo.pipeline.schedule import order
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
 from hippo.simulate.layouts import chunk_layers, cost_model, lanes_face, layout, nodes
 from hippo.simulate.program import Program
-from hippo.simulate.routes import Routes, base_bandwidth, base_latency, per_node_only
+from hippo.simulate.routes import Routes
 
 
 @dataclass(frozen=True)

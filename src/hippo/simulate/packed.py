@@ -1,7 +1,7 @@
 """A program as flat tables for the numba kernels, made once per program and kept as long as it lives.
 
-Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. A *place* is ``kind * S + slot``: what forwards of a
-slot send goes down (activations), what backwards send goes up.
+Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. A *place* is ``kind * S + slot``: what forwards of
+a slot send goes down (activations), what backwards send goes up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 # Columns of ``Tables.route``: the place that waits for the result (-1: none; the end of the model hands over to its own
-# backward), its rank, the links crossed (-1: none), the sending port (one per rank and first link; -1: nodes without a cap).
+# backward), its rank, the links crossed (-1: none), the sending port (one per rank and first link; -1: no cap).
 DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
 # Columns of ``Tables.transfer``: seconds inside a domain, bytes, bytes/s of the sending nodes (inf: no cap).
 DELAY, BYTES, NIC = range(3)
@@ -34,7 +34,9 @@ class Tables(NamedTuple):
     queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
     order: Ints  # (N, 3)
     order_start: Ints  # (G + 1,)
-    sequence: Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played; written by the first play
+    sequence: (
+        Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played; written by the first play
+    )
     known: Ints  # (1,) rows of it that are written
     duration: Floats  # (3 S,) of each place: F, B, W
     route: Ints  # (2 S, 5) columns DEST, RECEIVER, LINK, SECOND_LINK, PORT

@@ -6,6 +6,7 @@ their times agree to rounding.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Generator
 from heapq import heappop, heappush
@@ -92,7 +93,7 @@ class _World:
         self.seconds = self._durations()
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
         self.ports: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))
-        self.no_port = simpy.Resource(self.env, capacity=np.inf)  # nodes without a cap of their own
+        self.no_port = simpy.Resource(self.env, capacity=sys.maxsize)  # nodes without a cap of their own
         self.ready = [self.env.event() for _ in program.rank_stage]
         self.agreed = [self.env.event() for _ in program.groups]
         total, ranks = len(program.order), len(program.rank_stage)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Plan
@@ -65,26 +64,3 @@ class Routes:
             raise UnknownNameError("compression", kind, COMPRESSED_BITS, key="compression.kind")
         bits = COMPRESSED_BITS[kind]
         return min(1.0, bits / (32.0 if precision == "fp32" else 16.0)) if bits else 1.0
-
-
-def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
-    """Bytes/s of every link, (E,); one with a cap per node only carries what all nodes of its source send together."""
-    return np.array(
-        [
-            link.rate_bytes_per_s(cluster.domain(link.source).nodes)
-            if link.bandwidth_bytes_per_s is None
-            else link.bandwidth_bytes_per_s
-            for link in cluster.links
-        ],
-        dtype=np.float64,
-    )
-
-
-def base_latency(cluster: Cluster) -> NDArray[np.float64]:
-    """One-way seconds of every link, (E,)."""
-    return np.array([link.latency_s for link in cluster.links], dtype=np.float64)
-
-
-def per_node_only(cluster: Cluster) -> NDArray[np.bool_]:
-    """Links that have a cap per node and no bandwidth of their own, (E,)."""
-    return np.array([link.bandwidth_bytes_per_s is None for link in cluster.links], dtype=np.bool_)
