@@ -36,3 +36,8 @@ install_with_uv || {
     printf 'hippo: uv did not manage; trying plain pip (some minutes)\n' >&2
     "${pip[@]}" install -qq -e "$wanted" || fail "the packages could not be installed; see the message above."
 }
+
+# uv compiles nothing, and where PYTHONDONTWRITEBYTECODE is set Python never will: each start would take a second longer.
+# What starts do not load is left out. Files that are no Python are some packages' own business.
+"$folder/bin/python" -m compileall -qq -j 0 -x '/(tests?|testing|models|_inductor|_dynamo)/' "$folder/lib" || true
+"$folder/bin/python" -m compileall -qq src
