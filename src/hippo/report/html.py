@@ -145,7 +145,7 @@ def _panels(story: Story) -> dict[str, object]:
         "traffic": flows,
         "traffic_lead": leads.traffic(flows, story.score),
         "map": networks.network(story, flows),
-        "turned": len(flows.domains) > 4,
+        "turned": len(flows.domains) > 5,
         "dense": len(flows.domains) > 5,
         "memory": memory,
         "memory_lead": leads.memory(memory),

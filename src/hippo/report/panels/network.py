@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, hypot, pi, sin
 
 from hippo.decide.wording import number
-from hippo.problem.cluster import Domain
 from hippo.report.panels.traffic import Flow, Traffic
 from hippo.report.story import Story
 
-WIDTH = 560.0
-HALF_WIDTH, HALF_HEIGHT = 150.0, 120.0  # of the box that the dots fill
-MARGIN = 62.0  # above and below it, for names
-LEAST_DOT, MOST_DOT = 9.0, 20.0
+MARGIN = 62.0  # above and below the box of the dots, for names
+LEAST_DOT, MOST_DOT = 8.0, 20.0
+MANY_DOMAINS = 7
+"""From here on the map is larger, its dots smaller, and lines without traffic are left to the table of links."""
 MOST_LABELLED_DOMAINS = 4
-"""Up to here every link's bandwidth and latency are written; beyond, only those of links in use."""
+"""Up to here bandwidth and latency are written on every line; beyond, only on those in use."""
+MOST_LABELLED_ARROWS = 8
+LONGEST_NAME = 22
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Node:
     label_x: float
     label_y: float
     anchor: str
+
+    @property
+    def label(self) -> str:
+        """The name, cut where it is too long for the map."""
+        return self.name if len(self.name) <= LONGEST_NAME else self.name[: LONGEST_NAME - 1] + "…"
 
 
 @dataclass(frozen=True)
@@ -55,41 +61,78 @@ class Map:
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]  # plain lines first, so that arrows lie on top
+    width: float
     height: float
-    width: float = WIDTH
+
+
+@dataclass(frozen=True)
+class _Paper:
+    """The box that the dots fill, and how large they may be."""
+
+    width: float
+    half_width: float
+    half_height: float
+    most_dot: float
+
+
+FEW, MANY = _Paper(560.0, 150.0, 120.0, MOST_DOT), _Paper(640.0, 150.0, 190.0, 13.0)
 
 
 def network(story: Story, traffic: Traffic) -> Map:
     """Places domains and links; nothing is drawn for a pair without a link."""
-    nodes = _nodes(story)
+    paper = MANY if len(traffic.domains) >= MANY_DOMAINS else FEW
+    nodes = _nodes(story, paper)
     places = {node.name: node for node in nodes}
-    heaviest = max((flow.gb for flow in traffic.flows), default=0.0)
-    label_all = len(nodes) <= MOST_LABELLED_DOMAINS
+    arrows = _arrows([flow for flow in traffic.flows if flow.gb > 0], places)
+    lines = _lines(traffic, places) if paper is FEW else []
+    return Map(nodes, (*lines, *arrows), paper.width, max(node.y for node in nodes) + MARGIN)
+
+
+def _arrows(flows: list[Flow], places: dict[str, Node]) -> list[Edge]:
+    heaviest = max((flow.gb for flow in flows), default=0.0)
+    labelled = len(flows) <= MOST_LABELLED_ARROWS
+    drawn = [_arrow(flow, places[flow.source], places[flow.destination], heaviest) for flow in flows]
+    return drawn if labelled else [replace(edge, label="") for edge in drawn]
+
+
+def _lines(traffic: Traffic, places: dict[str, Node]) -> list[Edge]:
+    """A plain line per pair that nothing crosses in one direction or both."""
     used = {frozenset((flow.source, flow.destination)) for flow in traffic.flows if flow.gb > 0}
-    plain: dict[frozenset[str], Edge] = {}
-    arrows = []
+    lines: dict[frozenset[str], Edge] = {}
     for flow in traffic.flows:
         pair = frozenset((flow.source, flow.destination))
-        ends = places[flow.source], places[flow.destination]
-        if flow.gb > 0:
-            arrows.append(_arrow(flow, *ends, heaviest))
-        elif pair in plain:
-            plain[pair] = _line(flow, *ends, count=len(nodes), labelled=label_all and pair not in used, both=True)
-        else:
-            plain[pair] = _line(flow, *ends, count=len(nodes), labelled=label_all and pair not in used, both=False)
-    return Map(nodes, (*plain.values(), *arrows), max(node.y for node in nodes) + MARGIN)
+        labelled = len(places) <= MOST_LABELLED_DOMAINS and pair not in used
+        if flow.gb == 0:
+            ends = places[flow.source], places[flow.destination]
+            lines[pair] = _line(flow, *ends, count=len(places), labelled=labelled, both=pair in lines)
+    return list(lines.values())
 
 
-def _nodes(story: Story) -> tuple[Node, ...]:
-    domains = story.problem.cluster.domains
-    used = {domain.name: 0 for domain in domains}
+def _nodes(story: Story, paper: _Paper) -> tuple[Node, ...]:
+    """Domains around the circle: those in use in the order the plan visits them, then the idle ones."""
+    cluster = story.problem.cluster
+    used = {domain.name: 0 for domain in cluster.domains}
     for stage in story.stages:
         used[stage.domain] += len(stage.devices)
-    most = max(domain.gpus for domain in domains)
-    return tuple(
-        _node(index, domain, used[domain.name], place, most)
-        for index, (domain, place) in enumerate(zip(domains, _places(len(domains)), strict=True))
-    )
+    visited = [*story.plan.domains, *(name for name, gpus in used.items() if gpus == 0)]
+    most = max(domain.gpus for domain in cluster.domains)
+    nodes = []
+    for index, (name, place) in enumerate(zip(visited, _places(len(visited)), strict=True)):
+        domain = cluster.domain(name)
+        x = paper.width / 2 + paper.half_width * place[0]
+        y = MARGIN + paper.half_height * (place[1] + 1)
+        radius = max(LEAST_DOT, paper.most_dot * (domain.gpus / most) ** 0.5)
+        label = _label_place(x, y, radius, place)
+        nodes.append(Node(name, index, domain.gpus, used[name], x, y, radius, *label))
+    return tuple(nodes)
+
+
+def _label_place(x: float, y: float, radius: float, place: tuple[float, float]) -> tuple[float, float, str]:
+    """Where a name stands and how it is anchored: outwards of its dot."""
+    if abs(place[0]) < 0.15:
+        return x, y + (radius + 18 if place[1] > 0 else -radius - 22), "middle"
+    side = 1 if place[0] > 0 else -1
+    return x + side * (radius + 8), y - 2, "start" if side > 0 else "end"
 
 
 def _places(count: int) -> list[tuple[float, float]]:
@@ -98,16 +141,6 @@ def _places(count: int) -> list[tuple[float, float]]:
     circle = [(cos(turn + 2 * pi * index / count), sin(turn + 2 * pi * index / count)) for index in range(count)]
     wide, high = (max(abs(place[axis]) for place in circle) for axis in (0, 1))
     return [(x / wide if wide > 1e-9 else 0.0, y / high if high > 1e-9 else -1.0) for x, y in circle]
-
-
-def _node(index: int, domain: Domain, used: int, place: tuple[float, float], most: int) -> Node:
-    x, y = WIDTH / 2 + HALF_WIDTH * place[0], MARGIN + HALF_HEIGHT * (place[1] + 1)
-    radius = max(LEAST_DOT, MOST_DOT * (domain.gpus / most) ** 0.5)
-    side = 0 if abs(place[0]) < 0.3 else (1 if place[0] > 0 else -1)
-    label_x = x + side * (radius + 8)
-    label_y = y - 2 if side else y + (radius + 18 if place[1] > 0 else -radius - 22)
-    anchor = {0: "middle", 1: "start", -1: "end"}[side]
-    return Node(domain.name, index, domain.gpus, used, x, y, radius, label_x, label_y, anchor)
 
 
 def _line(flow: Flow, a: Node, b: Node, *, count: int, labelled: bool, both: bool) -> Edge:
