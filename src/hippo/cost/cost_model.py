@@ -78,16 +78,17 @@ class CostModel:
         """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
         layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
-        flash = self.problem.workload.software.attention != "unfused"
-        activation = sum(activation_bytes(layer, layout, seq, flash=flash) for layer in layers)
+        attention = self.problem.workload.software.attention
+        activation = sum(activation_bytes(layer, layout, seq, attention=attention) for layer in layers)
+        calibration, whole = self.calibration, self.problem.cluster.gpu.memory_bytes
         return StageMemory(
             weights_bytes=weights,
             gradients_bytes=gradients,
             optimizer_bytes=optimizer,
-            activation_bytes=activation,
+            activation_bytes=activation * (1 + calibration.fragmentation),
             live_micro_batches=live,
-            workspace_bytes=workspace_bytes(layers, layout, seq) if layers else 0.0,
-            reserved_bytes=self.calibration.reserved_bytes,
+            workspace_bytes=workspace_bytes(layers, layout, seq, attention=attention) if layers else 0.0,
+            reserved_bytes=calibration.context_bytes + calibration.reserved_share * whole,
         )
 
     def p2p_seconds(self, domain: str, num_bytes: float, *, same_node: bool) -> float:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from hippo.cost.calibration import Calibration, Generation
 from hippo.problem.cluster import Gpu
 
-TILES = ((256, 128, 1.0), (128, 128, 0.96), (128, 64, 0.85), (64, 64, 0.7))  # rows, columns, rate against the largest
+TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 64))  # rows and columns of output tiles, largest first
+LARGEST = 256 * 128
 WIDER = {
     "nvfp4": ("fp8", "bf16", "fp16", "fp32"),
     "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
@@ -61,7 +62,7 @@ class Kernels:
         low = precision not in ("fp32", "fp16", "bf16")
         generation, calibration = self.generation, self.calibration
         rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency * (generation.low_precision if low else 1.0)
-        rate *= k / (k + calibration.k_half) * tile_efficiency(m, n, count, generation.multiprocessors)
+        rate *= k / (k + calibration.k_half) * tile_efficiency(m, n, count, generation.multiprocessors, calibration.tile_halving)
         moved = count * (m * k + k * n) * (1.0 if low else 2.0) + count * m * n * 2.0
         return max(2.0 * count * m * n * k / rate, self.memory_s(moved))
 
@@ -89,13 +90,16 @@ class Kernels:
         return products * aligned + self.memory_s(9.0 * heads * rows * columns)
 
 
-def tile_efficiency(m: float, n: float, count: float, multiprocessors: int) -> float:
-    """Share of the full rate that the best tile reaches: tile rate x filled share of tiles x filled share of waves."""
+def tile_efficiency(m: float, n: float, count: float, multiprocessors: int, halving: float) -> float:
+    """Share of the full rate that the best tile reaches: tile rate x filled share of tiles x filled share of waves.
+
+    A tile of half the area reuses less of what it loads: its rate is ``halving`` times that of the larger one.
+    """
     best = 0.0
-    for rows, columns, rate in TILES:
+    for rows, columns in TILES:
         across, down = math.ceil(m / rows), math.ceil(n / columns)
         tiles = across * down * count
         waves = math.ceil(tiles / multiprocessors)
         filled = (m / (across * rows)) * (n / (down * columns)) * tiles / (waves * multiprocessors)
-        best = max(best, rate * filled)
+        best = max(best, halving ** math.log2(LARGEST / (rows * columns)) * filled)
     return best

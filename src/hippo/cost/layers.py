@@ -19,7 +19,7 @@ Product = tuple[float, float, float, float]  # rows m, columns n, inner dimensio
 
 FORWARD_KERNELS = 26  # launches of one block's forward pass in Megatron-LM (attention 14, feed-forward 12)
 BACKWARD_KERNELS = 44  # of its backward pass without recomputation
-COLLECTIVE_KERNELS = 6  # launches that one collective adds (copies, events, the collective itself)
+COLLECTIVE_KERNELS = 2  # launches that one collective adds (copies, events, the collective itself)
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ def layer_time(layer: Layer, setting: Setting) -> LayerTime:
     core, core_back = core_seconds(layer, setting)
     eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
     elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager
+    again = _recomputed_s(layer, setting, (forward, core, elementwise))
     forward, backward = forward + core + elementwise, backward + core_back + 1.5 * elementwise
     weight += kernels.memory_s(accumulation_bytes(layer, setting))
-    again = _recomputed_s(layer, setting, forward, core, elementwise)
     communication = tensor_communication_s(layer, setting)
     full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
     return _assemble(layer, setting, products, (forward, backward, weight), again, communication, full)
@@ -93,15 +93,18 @@ def _assemble(
 ) -> LayerTime:
     """Launch floors, collectives and parameter gathers on top of the kernels' seconds."""
     forward, backward, weight = gpu
-    launches = setting.kernels.calibration.launch_s * launch_share(layer, setting)
-    first, then = FORWARD_KERNELS * launches, BACKWARD_KERNELS * launches + (FORWARD_KERNELS * launches if full else 0)
-    collectives = communication_launches(layer, setting) * setting.kernels.calibration.launch_s
-    forward = max(forward + communication, first + collectives)
+    calibration = setting.kernels.calibration
+    serial = calibration.checkpoint_serial if full else 0.0
+    launches = calibration.launch_s * launch_share(layer, setting)
+    collectives = communication_launches(layer, setting) * calibration.launch_s
+    first = FORWARD_KERNELS * launches + collectives
+    then = BACKWARD_KERNELS * launches + collectives + (first if full else 0.0)
+    forward = overlapped(forward + communication, first, serial)
     back = backward + again + communication * (2 if full else 1)
-    stretch = max(1.0, (then + collectives * (2 if full else 1)) / max(back + weight, 1e-12))
+    stretch = overlapped(back + weight, then, serial) / max(back + weight, 1e-12)
     back, weight = back * stretch, weight * stretch
     gather, scatter = sharding_seconds(layer, setting)
-    exposed = setting.kernels.calibration.exposed_fsdp
+    exposed = calibration.exposed_fsdp
     forward_wait = max(gather - forward, exposed * gather)
     back_wait = max(gather + scatter - back - weight, exposed * (gather + scatter))
     core_flops = attention_flops(layer, setting)
@@ -115,6 +118,15 @@ def _assemble(
         communication * (3 if full else 2) + forward_wait + back_wait,
         flops,
     )
+
+
+def overlapped(gpu_s: float, launch_s: float, serial: float) -> float:
+    """Seconds of a pass whose kernels the CPU launches ahead of the GPU: the longer of the two.
+
+    Recomputation saves and restores the random state of the GPU, which the CPU waits for: ``serial`` of the launches
+    then stand in line with the kernels.
+    """
+    return max(gpu_s + serial * launch_s, launch_s)
 
 
 def matrices(layer: Layer, setting: Setting) -> list[Product]:
@@ -223,14 +235,16 @@ def _activation_width(ff: FeedForward | None) -> float:
     return (6.0 if ff.gated else 4.0) * width
 
 
-def _recomputed_s(layer: Layer, setting: Setting, forward: float, core: float, elementwise: float) -> float:
-    """Seconds of forward work repeated before the backward pass."""
+def _recomputed_s(layer: Layer, setting: Setting, forward: tuple[float, float, float]) -> float:
+    """Seconds of forward work (products, core, elementwise) repeated before the backward pass; see ``memory``."""
+    products, core, elementwise = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
         return 0.0
     if setting.layout.recompute == "full":
-        return forward
-    # Selective: the unfused core (Korthikanti et al., section 4.1.1); the fused kernel repeats itself already.
-    return core if setting.unfused else 0.0
+        return products + core + elementwise
+    if setting.unfused:
+        return core
+    return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
 
 
 def tensor_communication_s(layer: Layer, setting: Setting) -> float:

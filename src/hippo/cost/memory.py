@@ -33,40 +33,81 @@ def state_shards(layout: Layout) -> tuple[float, float, float]:
     return ranks, ranks, ranks
 
 
-def activation_bytes(layer: Layer, layout: Layout, seq: int, *, flash: bool) -> float:
-    """Bytes that one micro-batch leaves on a rank between forward and backward of the layer."""
-    tokens, h, tp = layout.micro_batch * seq / layout.cp, layer.hidden, layout.tp
-    wide = 4.0 if layout.precision == "fp32" else 2.0
-    split = tp if layout.sequence_parallel else 1
-    if layer.kind is not LayerKind.BLOCK:
-        return wide * tokens * h / split
-    if layout.recompute == "full":
-        return wide * tokens * h / split
+def activation_bytes(layer: Layer, layout: Layout, seq: int, *, attention: str = "tuned") -> float:
+    """Bytes that one micro-batch leaves on a rank between forward and backward of the layer.
+
+    Selective recomputation gives up what is cheap to repeat: the unfused attention core (Megatron-LM), every second
+    product and all elementwise results (PyTorch, with ``flash2``), results of norms and activation functions (today's
+    Megatron-LM, with ``tuned``).
+    """
+    if layer.kind is not LayerKind.BLOCK or layout.recompute == "full":
+        # The input alone: of the block that is computed again, of the embedding's dropout, of the head's norm.
+        return _wide(layout) * _tokens(layout, seq) * layer.hidden / (layout.tp if layout.sequence_parallel else 1)
+    selective = layout.recompute == "selective"
+    if selective and attention == "flash2":
+        return 0.5 * _linear_bytes(layer, layout, seq, results=False)
+    stored = _linear_bytes(layer, layout, seq, results=not (selective and attention == "tuned"))
+    return stored + (_square_bytes(layer, layout, seq) if attention == "unfused" and not selective else 0.0)
+
+
+def _linear_bytes(layer: Layer, layout: Layout, seq: int, *, results: bool = True) -> float:
+    """What grows with the tokens (Korthikanti et al. 2022, eq. 2): inputs of norms and matrix products.
+
+    At 8 and 4 bit the products keep their inputs in 8 bit. ``results``: those of norms and activation functions too.
+    """
+    wide, tokens, h, tp = _wide(layout), _tokens(layout, seq), layer.hidden, layout.tp
+    narrow = wide if layout.precision in ("fp32", "fp16", "bf16") else 1.0
+    masks = 2.0 if layer.norm_bias else 0.0  # dropout, which models with LayerNorm biases use
+    outside = 2 * wide + masks + (2 * narrow if results else 0.0)
+    total = tokens * h * outside / (tp if layout.sequence_parallel else 1)
     att, ff = layer.attention, layer.feed_forward
-    outside = tokens * h * (4 * wide + 2) / split  # inputs of norms and of both halves, two dropout masks
-    heads = att.heads * att.head_dim if att else 0
-    keys = 2 * att.kv_heads * att.head_dim if att else 0
-    attention = wide * tokens * (2 * heads + keys) / tp
-    quadratic = (2 * wide + 1) * tokens * seq * (att.heads if att else 0) / tp
-    attention += 0.0 if flash or layout.recompute == "selective" else quadratic
-    width = 0.0 if ff is None else float(ff.width if ff.experts is None else ff.experts.width * ff.experts.per_token)
-    return outside + attention + wide * tokens * width * (3 if ff is not None and ff.gated else 2) / tp
+    if att is not None:
+        heads, keys = att.heads * att.head_dim, 2 * att.kv_heads * att.head_dim
+        total += tokens * wide * (2 * heads + keys) / tp
+    if ff is not None:
+        width = ff.width if ff.experts is None else ff.experts.width * (ff.experts.per_token + ff.experts.shared)
+        total += tokens * width * (wide * (2 if ff.gated else 1) + (narrow if results else 0.0)) / tp
+    return total
 
 
-def workspace_bytes(layers: tuple[Layer, ...], layout: Layout, seq: int) -> float:
-    """Largest temporary: fp32 logits of the head, or the gathered parameters of a layer."""
-    tokens = layout.micro_batch * seq / layout.cp
-    logits = max((8.0 * tokens * la.vocab / layout.tp for la in layers if la.kind is LayerKind.HEAD), default=0.0)
+def _square_bytes(layer: Layer, layout: Layout, seq: int) -> float:
+    """What grows with the square of the sequence: softmax, its dropout and the mask of the unfused core (5 a s^2 b)."""
+    heads = layer.attention.heads if layer.attention else 0
+    return (2 * _wide(layout) + 1) * _tokens(layout, seq) * seq * heads / layout.tp
+
+
+def _wide(layout: Layout) -> float:
+    return 4.0 if layout.precision == "fp32" else 2.0
+
+
+def _tokens(layout: Layout, seq: int) -> float:
+    return layout.micro_batch * seq / layout.cp
+
+
+def workspace_bytes(layers: tuple[Layer, ...], layout: Layout, seq: int, *, attention: str = "tuned") -> float:
+    """Largest temporary: logits (16 bit, fp32, their gradient), one block computed again, gathered parameters."""
+    logits = 10.0 * _tokens(layout, seq) * max((la.vocab for la in layers if la.kind is LayerKind.HEAD), default=0)
+    blocks = {layer for layer in layers if layer.kind is LayerKind.BLOCK}
+    again = 0.0
+    if layout.recompute == "full":
+        again = max((_linear_bytes(layer, layout, seq) for layer in blocks), default=0.0)
+    if attention == "unfused" and layout.recompute != "none":
+        again += max((_square_bytes(layer, layout, seq) for layer in blocks), default=0.0)
     gathered = 0.0
-    if layout.sharding in ("full", "hybrid"):
-        gathered = 2 * 2.0 * max(rank_parameters(la, layout) for la in layers)
-    return logits + gathered
+    if layout.sharding in ("full", "hybrid"):  # two layers' weights and one layer's gradients are whole at a time
+        gathered = 3 * weight_bytes(layout.precision) * max(rank_parameters(layer, layout) for layer in set(layers))
+    return max(logits / layout.tp, again) + gathered
 
 
 def state_bytes(layers: tuple[Layer, ...], layout: Layout, workload: Workload) -> tuple[float, float, float]:
-    """Bytes of (weights, gradients, optimizer state) on one rank."""
+    """Bytes of (weights, gradients, optimizer state) on one rank.
+
+    Gradients summed in fp32 stand beside the 16-bit gradient; an fp16 optimizer holds an fp32 copy of the gradients.
+    """
     parameters = sum(rank_parameters(layer, layout) for layer in layers)
-    weight, gradient = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
-    optimizer = max(0.0, workload.state_bytes_per_parameter - weight - gradient)
+    weight, summed = weight_bytes(layout.precision), workload.gradient_bytes_per_parameter
+    gradient = summed + (weight if summed > weight else 0.0)
+    optimizer = max(0.0, workload.state_bytes_per_parameter - weight - summed)
+    optimizer += 4.0 if layout.precision == "fp16" else 0.0
     w, g, o = state_shards(layout)
     return parameters * weight / w, parameters * gradient / g, parameters * optimizer / o

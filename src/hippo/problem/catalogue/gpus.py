@@ -68,11 +68,11 @@ _ALL = (
          usd=3.00, source="[facts]"),
     _gpu("B200", "blackwell", tflops=_B200, memory_gb=180, hbm_gb_per_s=7700, nvlink_gb_per_s=900, node_gbps=3200,
          usd=5.00, source="[facts]"),
-    _gpu("GB200", "blackwell", tflops=_GB200, memory_gb=186, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=1600,
+    _gpu("GB200", "blackwell", tflops=_GB200, memory_gb=186, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=28_800,
          usd=6.00, source="[facts]", nvlink_domain=72),
     _gpu("B300", "blackwell-ultra", tflops=_GB300, memory_gb=270, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=6400,
          usd=6.50, source="NVIDIA DGX B300"),
-    _gpu("GB300", "blackwell-ultra", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=3200,
+    _gpu("GB300", "blackwell-ultra", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=57_600,
          usd=7.00, source="NVIDIA GB300 NVL72", nvlink_domain=72),
 )  # fmt: skip
 

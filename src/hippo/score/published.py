@@ -1,0 +1,305 @@
+"""Predict published training runs and compare: the cost floor and the simulator against figures others measured.
+
+A row becomes a problem (one domain of ``gpus`` GPUs) and a plan, and goes the way every plan goes: lowered, played by
+``fast``, its memory added up. What a row does not say is filled by one rule: of the settings that fit the memory, the
+one with the least predicted time, because published runs are tuned (``candidates`` lists the settings).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+
+import numpy as np
+
+from hippo.cost.calibration import CALIBRATION, Calibration
+from hippo.cost.cost_model import CostModel
+from hippo.cost.stage import Layout
+from hippo.pipeline.schedule import order
+from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
+from hippo.problem.cluster import Cluster, Domain
+from hippo.problem.model import Model
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+from hippo.score.cases import Case
+from hippo.simulate import fast
+from hippo.simulate.lower import lower
+from hippo.units import gb_from_bytes
+
+DOMAIN = "cluster"
+RACK_GPUS = 64  # of the 72 GPUs of an NVL72 rack, jobs use powers of two
+FABRIC_LATENCY_S = 5e-6
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One row: measured and predicted. Seconds per step; GB = 1e9 bytes on the fullest GPU."""
+
+    id: str
+    family: str
+    measured_s: float | None
+    predicted_s: float | None
+    predicted_memory_gb: float | None
+    out_of_memory: bool | None  # predicted
+    refused: str | None
+    plan: Plan | None = None
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None where one of the two is missing."""
+        if self.measured_s is None or self.predicted_s is None:
+            return None
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of a set of rows, as fractions; ``pairs_right``: share of pairs (same model, batch) in the right order."""
+
+    n: int
+    mape: float | None
+    median: float | None
+    bias: float | None
+    pairs_right: float | None
+    pairs: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """Errors overall and by family, and every row."""
+
+    overall: Errors
+    families: Mapping[str, Errors]
+    rows: tuple[Prediction, ...]
+
+    def document(self) -> dict[str, object]:
+        """The ``validate --json`` document."""
+        keys = ("id", "family", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
+        return {
+            "overall": asdict(self.overall),
+            "families": {name: asdict(errors) for name, errors in self.families.items()},
+            "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
+        }
+
+
+def validate(cases: Sequence[Case], *, calibration: Calibration = CALIBRATION) -> ValidationReport:
+    """Every case predicted, errors overall and by family."""
+    rows = tuple(predict(case, calibration=calibration) for case in cases)
+    keys = {case.id: comparison_key(case) for case in cases}
+    families: dict[str, list[Prediction]] = {}
+    for row in rows:
+        families.setdefault(row.family, []).append(row)
+    by_family = {name: errors(group, keys) for name, group in families.items()}
+    return ValidationReport(errors(rows, keys), by_family, rows)
+
+
+def errors(rows: Iterable[Prediction], keys: Mapping[str, object]) -> Errors:
+    """Errors of ``rows``; ``keys``: rows with equal keys are ordered against each other."""
+    rows = tuple(rows)
+    found = np.array([row.error for row in rows if row.error is not None], dtype=np.float64)
+    right, pairs = _pairs(rows, keys)
+    refused = sum(row.refused is not None for row in rows)
+    share = right / pairs if pairs else None
+    if not len(found):
+        return Errors(0, None, None, None, share, pairs, refused)
+    size = np.abs(found)
+    return Errors(
+        len(found), float(size.mean()), float(np.median(size)), float(found.mean()), share, pairs, refused
+    )
+
+
+def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int, int]:
+    """Pairs in the right order, and all pairs, of rows with equal keys and different measured times."""
+    groups: dict[object, list[Prediction]] = {}
+    for row in rows:
+        if row.error is not None:
+            groups.setdefault(keys[row.id], []).append(row)
+    right = pairs = 0
+    for group in groups.values():
+        for one, other in combinations(group, 2):
+            gap = (one.measured_s or 0.0) - (other.measured_s or 0.0)
+            pairs += gap != 0
+            right += gap * ((one.predicted_s or 0.0) - (other.predicted_s or 0.0)) > 0
+    return right, pairs
+
+
+def comparison_key(case: Case) -> object:
+    """Rows with equal keys train the same model with the same batch on as many GPUs of one type."""
+    return (case.family, case.model, case.global_batch, case.gpu.name, case.gpus, case.precision)
+
+
+def predict(case: Case, *, calibration: Calibration = CALIBRATION) -> Prediction:
+    """Step time and memory of one case; a case that cannot be predicted is refused with its reason."""
+    nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal)
+    if case.refusal is not None:
+        return nothing
+    problem = problem_of(case)
+    cost = CostModel(problem, calibration)
+    best: tuple[bool, float, float, Plan] | None = None
+    for plan in candidates(case):
+        peak = peak_bytes(cost, plan)
+        over = peak > cost.usable_memory_bytes()
+        if best is not None and over and not best[0]:
+            continue
+        seconds = fast.step_time(lower(problem, plan, cost=cost))
+        if best is None or (over, seconds) < best[:2]:
+            best = (over, seconds, peak, plan)
+    if best is None:
+        reason = "no whole layout: the degrees, the batch and the number of GPUs do not divide"
+        return Prediction(case.id, case.family, case.measured_s, None, None, None, reason)
+    over, seconds, peak, plan = best
+    memory_gb = gb_from_bytes(peak)
+    return Prediction(case.id, case.family, case.measured_s, seconds, memory_gb, over, None, plan)
+
+
+def peak_bytes(cost: CostModel, plan: Plan) -> float:
+    """Bytes on the fullest GPU of a plan of one pipeline."""
+    pipeline = plan.pipelines[0]
+    schedule = order(
+        plan.schedule.name,
+        stages=len(pipeline.stages),
+        micro_batches=pipeline.num_micro_batches,
+        chunks=plan.interleave,
+    )
+    layout = layout_of(plan)
+    return max(
+        cost.memory(stage.domain, *stage.layers, layout, live=live).peak_bytes
+        for stage, live in zip(pipeline.stages, schedule.peak_live, strict=True)
+    )
+
+
+def layout_of(plan: Plan) -> Layout:
+    """Layout of every stage of a plan of one pipeline of equal stages."""
+    stage = plan.pipelines[0].stages[0]
+    return Layout(
+        tp=stage.tp,
+        dp=stage.dp,
+        micro_batch=plan.micro_batch,
+        cp=plan.context_parallel,
+        ep=plan.expert_parallel,
+        recompute=plan.recompute,
+        sharding=plan.sharding,
+        sequence_parallel=plan.sequence_parallel,
+        interleave=plan.interleave,
+        precision=plan.precision,
+        num_stages=len(plan.pipelines[0].stages),
+        replicas=stage.dp,
+    )
+
+
+def problem_of(case: Case) -> Problem:
+    """The problem of a case: its model on one domain of its GPUs."""
+    assert case.model is not None
+    workload = Workload(
+        global_batch=case.global_batch or 1,
+        seq=case.seq,
+        precision=case.precision,
+        state_bytes_per_parameter=18.0 if case.fp32_gradients else 16.0,
+        gradient_bytes_per_parameter=4.0 if case.fp32_gradients else 2.0,
+        software=case.software,
+    )
+    return Problem(case.model, cluster_of(case), workload)
+
+
+def cluster_of(case: Case) -> Cluster:
+    """One domain: nodes as large as the GPU's NVLink domain, the node network the row states or the usual one."""
+    island = 8 if case.gpu.nvlink_domain <= 8 else RACK_GPUS
+    per_node = next(size for size in range(min(island, case.gpus), 0, -1) if case.gpus % size == 0)
+    usual = (case.gpu.node_bytes_per_s or 0.0) / case.gpu.nvlink_domain * per_node
+    domain = Domain(
+        DOMAIN,
+        case.gpus // per_node,
+        per_node,
+        case.gpu.nvlink_bytes_per_s,
+        case.node_bytes_per_s or usual,
+        FABRIC_LATENCY_S,
+    )
+    return Cluster(case.id, case.gpu, (domain,), ())
+
+
+def candidates(case: Case) -> Iterator[Plan]:
+    """Every plan that agrees with the row: unknown degrees, micro-batches, chunks and recomputation are enumerated."""
+    for tp, pp, dp in _degrees(case):
+        for micro_batch in _micro_batches(case, dp):
+            waves = math.ceil((case.global_batch or 1) / (dp * micro_batch))
+            for chunks in _chunks(case, pp, waves):
+                for recompute in RECOMPUTE if case.recompute is None else (case.recompute,):
+                    yield _plan(case, (tp, pp, dp), micro_batch, waves, chunks, recompute)
+
+
+def _degrees(case: Case) -> Iterator[tuple[int, int, int]]:
+    """(tp, pp, dp) with tp x pp x dp x cp = GPUs."""
+    assert case.model is not None
+    blocks = case.model.num_blocks
+    for tp in (case.tp,) if case.tp else (1, 2, 4, 8):
+        for pp in (case.pp,) if case.pp else [p for p in range(1, min(blocks, 64) + 1) if blocks % p == 0]:
+            dp, rest = divmod(case.gpus, tp * pp * case.cp)
+            dp = case.dp or (dp if rest == 0 else 0)
+            if dp and tp * pp * dp * case.cp == case.gpus and (case.global_batch or 0) >= dp:
+                yield tp, pp, dp
+
+
+def _micro_batches(case: Case, dp: int) -> Sequence[int]:
+    if case.micro_batch:
+        return (case.micro_batch,)
+    lane = (case.global_batch or 1) // dp
+    return [size for size in MICRO_BATCHES if lane % size == 0] or [1]
+
+
+def _chunks(case: Case, pp: int, waves: int) -> Sequence[int]:
+    """Chunks per rank; interleaving needs a multiple of ``pp`` micro-batches (Narayanan et al. 2021, section 2.2)."""
+    assert case.model is not None
+    if pp == 1:
+        return (1,)
+    layers = _layers_per_stage(case.model, pp)
+    if case.interleave:
+        return (case.interleave if waves % pp == 0 and case.interleave <= layers else 1,)
+    return [v for v in range(1, layers + 1) if layers % v == 0 and (v == 1 or waves % pp == 0)]
+
+
+def _layers_per_stage(model: Model, pp: int) -> int:
+    blocks = model.num_blocks
+    return blocks // pp if blocks % pp == 0 else max(1, model.num_layers // pp)
+
+
+def cut(model: Model, pp: int) -> list[tuple[int, int]]:
+    """Layer ranges of ``pp`` stages as Megatron-LM cuts: equal numbers of blocks, else embedding and head count too."""
+    blocks, layers = model.num_blocks, model.num_layers
+    if blocks % pp == 0:
+        inner = [1 + blocks // pp * stage for stage in range(1, pp)]
+    else:
+        inner = [round(layers * stage / pp) for stage in range(1, pp)]
+    bounds = [0, *inner, layers]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def _plan(
+    case: Case, degrees: tuple[int, int, int], micro_batch: int, waves: int, chunks: int, recompute: str
+) -> Plan:
+    assert case.model is not None
+    tp, pp, dp = degrees
+    domain = cluster_of(case).domains[0]
+    ranks = tp * case.cp * dp
+    devices = domain.devices
+    stages = tuple(
+        Stage(DOMAIN, layers, tp, dp, devices[index * ranks : (index + 1) * ranks])
+        for index, layers in enumerate(cut(case.model, pp))
+    )
+    parallel = case.sequence_parallel
+    return Plan(
+        pipelines=(Pipeline(stages, waves),),
+        micro_batch=micro_batch,
+        precision=case.precision,
+        recompute=recompute,
+        sharding=case.sharding,
+        sequence_parallel=tp > 1 and case.software.overlap_tp if parallel is None else parallel,
+        context_parallel=case.cp,
+        expert_parallel=case.ep or 1,
+        interleave=chunks,
+        schedule=ScheduleChoice("interleaved" if chunks > 1 else "1f1b"),
+    )
