@@ -58,7 +58,9 @@ class InputError(HippoError, ValueError):
 class UnknownNameError(InputError):
     """A name that its table does not hold; the message lists close and known names."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, source: str | None = None, key: str | None = None):
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, source: str | None = None, key: str | None = None
+    ):
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(repr(match) for match in close)}? " if close else ""

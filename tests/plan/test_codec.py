@@ -97,7 +97,7 @@ def stage(document: dict[str, Any]) -> dict[str, Any]:
 EDITS: list[tuple[Edit, str]] = [
     (lambda d: d.pop("hippo_plan"), "plan.json: is not a plan file: it has no key 'hippo_plan'."),
     (lambda d: d.update(hippo_plan=2), "plan.json: hippo_plan: unknown version of the plan file (got 2)."),
-    (lambda d: d.pop("micro_batch"), "plan.json: micro_batch: is missing. To fix: write 'micro_batch' there."),
+    (lambda d: d.pop("micro_batch"), "plan.json: micro_batch: is missing. To fix: add the key 'micro_batch'."),
     (lambda d: d.update(microbatch=1), "plan.json: microbatch: unknown key (got 1). To fix: write micro_batch,"),
     (lambda d: d.update(shardng="full"), "plan.json: shardng: unknown key 'shardng'. To fix: did you mean 'sharding'?"),
     (lambda d: d.update(sharding="zero3"), "plan.json: sharding: unknown sharding 'zero3'. To fix: use one of full,"),

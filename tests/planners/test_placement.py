@@ -19,7 +19,9 @@ CLUSTER = Cluster("toy", GPU, (domain("a", 2, 4), domain("b", 4, 2)), ())
 
 
 def test_stages_fill_the_domain_node_by_node() -> None:
-    sketch = PipelineSketch((StageSketch("a", (0, 2), 2, 1), StageSketch("a", (2, 4), 2, 2), StageSketch("b", (4, 5), 1, 2)), 8)
+    sketch = PipelineSketch(
+        (StageSketch("a", (0, 2), 2, 1), StageSketch("a", (2, 4), 2, 2), StageSketch("b", (4, 5), 1, 2)), 8
+    )
     (pipeline,) = place(CLUSTER, [sketch])
     assert [stage.devices for stage in pipeline.stages] == [
         ("a/0/0", "a/0/1"),
@@ -38,7 +40,9 @@ def test_pipelines_in_one_domain_share_no_device() -> None:
 
 
 def test_wide_groups_choose_first_and_never_straddle() -> None:
-    sketch = PipelineSketch((StageSketch("a", (0, 1), 1, 1), StageSketch("a", (1, 4), 4, 1), StageSketch("a", (4, 5), 3, 1)), 1)
+    sketch = PipelineSketch(
+        (StageSketch("a", (0, 1), 1, 1), StageSketch("a", (1, 4), 4, 1), StageSketch("a", (4, 5), 3, 1)), 1
+    )
     (pipeline,) = place(CLUSTER, [sketch])
     assert pipeline.stages[0].devices == ("a/1/3",)
     assert pipeline.stages[1].devices == tuple(f"a/0/{gpu}" for gpu in range(4))

@@ -111,7 +111,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "llama", "text_config": SMALL}, "c: text_config: a configuration of several models"),
     ({**SMALL, "model_type": "llama", "num_hidden_layers": 10**6}, "write a whole number from 1 to 2048"),
     ({**SMALL, "model_type": "llama", "num_hidden_layers": 0}, "c: num_hidden_layers: is out of range (got 0)"),
-    ({**SMALL, "model_type": "llama", "hidden_size": "4096"}, "without quotes or unit"),
+    ({**SMALL, "model_type": "llama", "hidden_size": "4096"}, "must be a whole number, without quotes (got '4096')"),
     ({**SMALL, "model_type": "llama", "hidden_size": -1}, "c: hidden_size: is out of range (got -1)"),
     ({**SMALL, "model_type": "llama", "hidden_size": float("nan")}, "c: hidden_size: must be a whole number (got nan)"),
     ({**SMALL, "model_type": "llama", "hidden_size": 65}, "is not a multiple of the 8 attention heads (got 65)"),

@@ -15,8 +15,13 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
+
+    Floats = NDArray[np.float64]
 
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
@@ -45,10 +50,10 @@ def simulate(choice: Choice) -> None:
     problem, plan = read_plan(choice.plan)
     with Watch("simulating"):
         document = {"engine": choice.engine, **_base(problem, plan, choice.engine)}
-        if choice.samples or choice.fluctuation is not None:
-            document |= _under_noise(problem, plan, choice)
         if choice.trace is not None:
-            document |= _along(problem, plan, choice.trace)
+            document |= _along(problem, plan, choice)
+        elif choice.samples is not None or choice.fluctuation is not None:
+            document |= _under_noise(problem, plan, choice)
     if choice.json:
         print_document(document)
     else:
@@ -66,9 +71,11 @@ def _check(choice: Choice) -> None:
     if moves and choice.engine != "fast":
         remedy = "use --engine fast, or leave out --fluctuation, --samples and --trace"
         raise InputError("plays one step as it is", source="--engine", value=choice.engine, remedy=remedy)
-    if choice.trace is not None and (choice.fluctuation is not None or choice.samples is not None):
-        remedy = "leave out --trace, or --fluctuation and --samples"
-        raise InputError("goes without noise", source="--trace", value=str(choice.trace), remedy=remedy)
+    if choice.trace is not None and choice.samples is not None:
+        remedy = "leave out --samples, or --trace"
+        raise InputError(
+            "plays once for each instant of the trace", source="--samples", value=choice.samples, remedy=remedy
+        )
     if choice.fluctuation is not None and not 0 <= choice.fluctuation < 1:
         remedy = "give a share of the length, for instance 0.2"
         raise InputError("must be from 0 to below 1", source="--fluctuation", value=choice.fluctuation, remedy=remedy)
@@ -93,3 +100,54 @@ def _base(problem: Problem, plan: Plan, name: str) -> dict[str, object]:
         "utilization": domain_utilization(problem, plan, busy_s(program), step_time_s),
         "gb_per_step": {f"{link.source}->{link.destination}": gb_from_bytes(float(size)) for link, size in sent},
     }
+
+
+def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
+    """Spread of the step time when every operation and message is longer or shorter by chance."""
+    import numpy as np
+
+    from hippo.simulate.batch import step_times
+    from hippo.simulate.lower import lower
+
+    samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
+    noise = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
+    rng = np.random.default_rng(choice.seed)
+    seconds = step_times(lower(problem, plan), noise=noise, samples=samples, rng=rng)
+    return {"samples": samples, "fluctuation": noise, **_spread(seconds, np.ones(samples))}
+
+
+def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
+    """Spread of the step time over a trace: each instant counts as long as it holds (the last one as the median)."""
+    import numpy as np
+
+    from hippo.problem.load import load_trace
+    from hippo.simulate.batch import step_times
+    from hippo.simulate.lower import lower
+
+    assert choice.trace is not None
+    trace = load_trace(choice.trace, problem.cluster)
+    seconds = step_times(
+        lower(problem, plan),
+        bandwidth_bytes_per_s=trace.bandwidth_bytes_per_s,
+        latency_s=trace.latency_s,
+        noise=choice.fluctuation or 0.0,
+        rng=np.random.default_rng(choice.seed),
+    )
+    holds_s = np.diff(trace.time_s)
+    holds_s = np.append(holds_s, np.median(holds_s) if len(holds_s) else 1.0)
+    return {"instants": len(seconds), "fluctuation": choice.fluctuation or 0.0, **_spread(seconds, holds_s)}
+
+
+def _spread(seconds: Floats, weights: Floats) -> dict[str, object]:
+    """Weighted mean, median and 95th percentile of the steps that end, and the share of those that do not (outages)."""
+    import numpy as np
+
+    ends = np.isfinite(seconds)
+    document: dict[str, object] = {"stalled_share": float(weights[~ends].sum() / weights.sum())}
+    if not ends.any():
+        return document | {"mean_s": None, "p50_s": None, "p95_s": None}
+    order = np.argsort(seconds[ends], kind="stable")
+    ordered, share = seconds[ends][order], np.cumsum(weights[ends][order]) / weights[ends].sum()
+    p50, p95 = (float(ordered[np.searchsorted(share, level * (1 - 1e-12))]) for level in (0.5, 0.95))
+    mean = float(np.average(seconds[ends], weights=weights[ends]))
+    return document | {"mean_s": mean, "p50_s": p50, "p95_s": p95}

@@ -70,7 +70,10 @@ def layer_time(layer: Layer, setting: Setting) -> LayerTime:
     weight = sum(kernels.gemm_s(k, n, m, count=c, wide=wide) for m, n, k, c in products)
     if not wide:
         casts = [kernels.quantise_s(c * m * k) + kernels.quantise_s(c * k * n) for m, n, k, c in products]
-        forward, backward = forward + sum(casts), backward + sum(kernels.quantise_s(c * m * n) for m, n, _, c in products)
+        forward, backward = (
+            forward + sum(casts),
+            backward + sum(kernels.quantise_s(c * m * n) for m, n, _, c in products),
+        )
     core, core_back = core_seconds(layer, setting)
     eager = 1.0 if setting.software.fused_elementwise else kernels.calibration.eager_traffic
     elementwise = kernels.memory_s(elementwise_bytes(layer, setting)) * eager

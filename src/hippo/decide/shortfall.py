@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from hippo.decide.alternatives import MissingMemory, NearestChange
-from hippo.decide.play import crossing
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import gb
 from hippo.plan.check import check
@@ -59,22 +58,34 @@ def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int =
 
 
 def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
-    """The least memory per GPU at which a plan exists, by bisection, and what is missing today."""
-
-    def fits_with(times: float) -> bool:
-        return probe.step_time_s(_with_memory(problem, times)) is not None
-
-    factor = crossing(fits_with, start=1.0, end=MOST_MEMORY)
-    if factor is None:
+    """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while time is left."""
+    enough, step_time_s, too_little = None, None, 1.0
+    for times in STEPS:
+        step_time_s = probe.step_time_s(_with_memory(problem, times))
+        if step_time_s is not None:
+            enough = times
+            break
+        too_little = times
+    if enough is None or step_time_s is None:
         return
-    changed = _with_memory(problem, factor)
-    step_time_s = probe.step_time_s(changed)
-    if step_time_s is None:  # out of time: what was found may not be near the least
-        return
-    usable, needed = (cost_model(one).usable_memory_bytes() for one in (problem, changed))
-    yield MissingMemory(problem.model.name, usable, needed)
-    more, today = gb(changed.cluster.gpu.memory_bytes), gb(problem.cluster.gpu.memory_bytes)
-    yield NearestChange(f"with {more} of memory per GPU instead of {today}", step_time_s)
+    while enough / too_little > 1 + TOLERANCE and probe.time_is_left:
+        middle = (enough * too_little) ** 0.5
+        found = probe.step_time_s(_with_memory(problem, middle))
+        if found is None:
+            too_little = middle if probe.time_is_left else too_little
+        else:
+            enough, step_time_s = middle, found
+        if found is None and not probe.time_is_left:
+            break
+    more = _with_memory(problem, enough)
+    usable, needed, short = (
+        cost_model(one).usable_memory_bytes() for one in (problem, more, _with_memory(problem, too_little))
+    )
+    yield MissingMemory(problem.model.name, usable, needed, short)
+    today = problem.cluster.gpu.memory_bytes
+    yield NearestChange(
+        f"with {gb(more.cluster.gpu.memory_bytes)} of memory per GPU instead of {gb(today)}", step_time_s
+    )
 
 
 def _with_memory(problem: Problem, factor: float) -> Problem:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-STEPS = 40  # halvings of a bisection: 1e-12 relative
+STEPS = 40  # most halvings of a bisection
 
 
 @njit(cache=True)
-def stage_need(head: float, t: float, f: float, rest: float, waves: int, live: int) -> float:
-    """Least seconds until the last gradient of the stage has drained to the first stage.
+def stage_need(t: float, f: float, rest: float, waves: int, live: int) -> float:
+    """Least seconds from the first input of the stage to the end of its last backward.
 
     Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
     round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
@@ -26,7 +26,7 @@ def stage_need(head: float, t: float, f: float, rest: float, waves: int, live: i
     ahead = min(waves, live)
     fill = max(ahead * f, f + rest) - ahead * f + waves * t
     turns, left = divmod(waves - 1, ahead)
-    return head + max(fill, (turns + 1) * (t + rest) + left * f)
+    return max(fill, (turns + 1) * (t + rest) + left * f)
 
 
 @njit(cache=True)
@@ -40,46 +40,49 @@ def room_for(table, usable: float, a: int, b: int) -> int:  # type: ignore[no-un
 
 
 @njit(cache=True)
-def once_per_step(table, a: int, b: int) -> float:  # type: ignore[no-untyped-def]
-    """Synchronisation and optimizer of the first stage at least: its own where [a, b) is the first, else of its first layer."""
-    return table[6, 0] + (table[5, b] if a == 0 else table[5, 1])
+def stage_fits(table, a, b, head, forward, rest, waves, least_live, usable, limit, drained) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a stage with layers [a, b) fits its memory and the step can be done within ``limit`` seconds.
 
-
-@njit(cache=True)
-def stage_fits(table, a, b, head, rest, waves, least_live, usable, limit) -> bool:  # type: ignore[no-untyped-def]
-    """Whether a stage with layers [a, b) fits its memory and the first stage can be done within ``limit`` seconds."""
+    ``head`` is the round trip through everything before the stage, ``forward`` its way down alone; ``drained`` what the
+    first stage does once all gradients have reached it.
+    """
     t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
-    if head + waves * t > limit:
+    if head + waves * t + drained > limit:
         return False
     live = room_for(table, usable, a, b)
     if live < min(waves, least_live):
         return False
-    return stage_need(head, t, f, rest, waves, live) + once_per_step(table, a, b) <= limit
+    need, once = stage_need(t, f, rest, waves, live), table[5, b] - table[5, a] + table[6, 0]
+    return head + need + drained <= limit and forward + need + once <= limit
 
 
 @njit(cache=True)
-def greedy_cuts(table, delays, waves, usable, limit, cuts) -> bool:  # type: ignore[no-untyped-def]
-    """Whether p stages of one layout can each be done within ``limit``; fills ``cuts`` (p + 1,).
+def greedy_cuts(table, delays, first, waves, usable, limit, tail, cuts) -> bool:  # type: ignore[no-untyped-def]
+    """Whether p stages of one layout can each be done within ``limit``, the first with layers [0, first).
 
-    Each stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so this
-    loses nothing. ``delays`` (p,): round-trip delay between stage i - 1 and i (0 for the first).
+    Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
+    this loses nothing. ``delays`` (p,): round-trip delay between stage i - 1 and i (0 for the first); fills ``cuts``.
     """
     p, n = len(delays), table.shape[1] - 1
-    total, after = table[1, n], delays.sum()
-    a, before = 0, 0.0
-    cuts[0] = 0
+    total, after, before = table[1, n], delays.sum(), 0.0
+    drained = table[5, first] + table[6, 0] + tail
+    a, cuts[0] = 0, 0
     for i in range(p):
         before += delays[i]
         after -= delays[i]
-        head, least = table[1, a] + before, p - i
+        head, forward, least = table[1, a] + before, table[0, a] + before / 2, p - i
         low, high = a + 1, n - (p - 1 - i)
         if i == p - 1:
             low = n
-        if low > high or not stage_fits(table, a, low, head, total - table[1, low] + after, waves, least, usable, limit):
+        if i == 0:
+            low, high = first, first
+        rest = total - table[1, low] + after
+        if low > high or not stage_fits(table, a, low, head, forward, rest, waves, least, usable, limit, drained):
             return False
         while low < high:
             b = (low + high + 1) // 2
-            if stage_fits(table, a, b, head, total - table[1, b] + after, waves, least, usable, limit):
+            rest = total - table[1, b] + after
+            if stage_fits(table, a, b, head, forward, rest, waves, least, usable, limit, drained):
                 low = b
             else:
                 high = b - 1
@@ -89,32 +92,56 @@ def greedy_cuts(table, delays, waves, usable, limit, cuts) -> bool:  # type: ign
 
 
 @njit(cache=True)
+def cuts_within(table, delays, waves, usable, limit, tail, cuts) -> bool:  # type: ignore[no-untyped-def]
+    """Whether any cuts can be done within ``limit``; ``cuts`` (p + 1,) gets the first found.
+
+    The first stage's layers are tried from many to few: fewer make its own synchronisation shorter and all others longer.
+    """
+    p, n = len(delays), table.shape[1] - 1
+    if p == 1:
+        return greedy_cuts(table, delays, n, waves, usable, limit, tail, cuts)
+    for first in range(n - p + 1, 0, -1):
+        if waves * table[1, first] > limit:
+            continue
+        if waves * (table[1, n] - table[1, first]) / (p - 1) + table[1, first] > limit:
+            return False
+        if greedy_cuts(table, delays, first, waves, usable, limit, tail, cuts):
+            return True
+    return False
+
+
+@njit(cache=True)
 def uniform_bound(table, delays, waves, slowest, tail, usable, ceiling, cuts) -> float:  # type: ignore[no-untyped-def]
     """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
 
     ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done. ``cuts``
     (p + 1,) gets the cuts that reach the bound.
     """
-    n, ceiling = table.shape[1] - 1, ceiling - tail
-    low = table[1, n] + delays.sum() + (waves - 1) * slowest + once_per_step(table, 0, 1)
-    low = max(low, waves * table[1, n] / len(delays))
+    n = table.shape[1] - 1
+    low = table[1, n] + delays.sum() + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
+    low = max(low, waves * table[1, n] / len(delays) + table[6, 0])
     if low > ceiling:
         return np.inf
-    if greedy_cuts(table, delays, waves, usable, low, cuts):
-        return low + tail
-    if not greedy_cuts(table, delays, waves, usable, ceiling, cuts):
+    if cuts_within(table, delays, waves, usable, low, tail, cuts):
+        return low
+    if not cuts_within(table, delays, waves, usable, ceiling, tail, cuts):
         return np.inf
-    high = ceiling
+    high = low
+    while high < ceiling:
+        high = min(2.0 * high, ceiling)
+        if cuts_within(table, delays, waves, usable, high, tail, cuts):
+            break
+        low = high
     for _ in range(STEPS):
         if high - low <= 1e-7 * high:
             break
         middle = 0.5 * (low + high)
-        if greedy_cuts(table, delays, waves, usable, middle, cuts):
+        if cuts_within(table, delays, waves, usable, middle, tail, cuts):
             high = middle
         else:
             low = middle
-    greedy_cuts(table, delays, waves, usable, high, cuts)
-    return low + tail
+    cuts_within(table, delays, waves, usable, high, tail, cuts)
+    return low
 
 
 @njit(cache=True)

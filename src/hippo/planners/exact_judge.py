@@ -36,7 +36,9 @@ class Candidate:
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
-            schedule=ScheduleChoice("1f1b") if self.live_limit is None else ScheduleChoice("cross-domain", self.live_limit),
+            schedule=ScheduleChoice("1f1b")
+            if self.live_limit is None
+            else ScheduleChoice("cross-domain", self.live_limit),
             relays=self.relays,
             sync=self.sync,
         )

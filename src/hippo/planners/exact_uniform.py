@@ -129,18 +129,18 @@ def depths(field: Field, shape: Shape, cuts: NDArray[np.int64], bound: float) ->
     yield None
     if not field.rules.live_limit:
         return
-    layout = shape.layout
+    layout, p = shape.layout, len(cuts) - 1
     table = field.tables.table(layout.kind, layout.tp, layout.dp, layout.mode).packed
-    p = len(cuts) - 1
-    rooms = [i + room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)]
-    most = min(*rooms, shape.waves + p - 1) if p > 1 else p
-    trip = float(table[1, -1] + shape.delays(field).sum())
-    wanted = int(np.ceil(trip / (bound / shape.waves)))
-    for extra in (1, 0, 3):
-        if p < wanted + extra <= most:
-            yield wanted + extra
-    if p < most < wanted + 1:
-        yield most
+    rooms = [room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) * p // (p - i) for i in range(p)]
+    most, pace = min(*rooms, shape.waves * p) if p > 1 else p, bound / shape.waves
+    # Slack of d waves at a hop lets it pass d + 1 waves per round trip between its two stages.
+    seconds = table[1, cuts[1:]] - table[1, cuts[:-1]]
+    trips = seconds[1:] + seconds[:-1] + shape.delays(field)[1:]
+    slack = int(np.ceil(np.max(trips, initial=0.0) / pace)) - 1
+    wanted = [slack * p, (slack - 1) * p, slack * p - p // 2]
+    yield from dict.fromkeys(limit for limit in wanted if p < limit <= most)
+    if p < most < slack * p:
+        yield from dict.fromkeys((most, most // p * p) if most > 2 * p else (most,))
 
 
 def candidate(field: Field, shape: Shape, cuts: list[int], live_limit: int | None) -> Candidate:

@@ -7,6 +7,7 @@ Both readers refuse duplicate keys, numbers that are not finite, and nesting dee
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -28,23 +29,20 @@ def parse_json(text: str, source: str) -> object:
             _refuse_duplicate(twice, source)
         return found
 
-    def no_constant(word: str) -> NoReturn:
-        raise InputError(f"{word} is not a number", source=source, remedy="write a finite number")
-
     try:
-        value: object = json.loads(text, object_pairs_hook=pairs, parse_constant=no_constant)
+        value: object = json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         truncated = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         remedy = "give the whole file; it ends too early" if truncated else "correct the JSON there"
         raise InputError(f"not valid JSON: {error.msg}", source=source, key=where, remedy=remedy) from None
-    except (RecursionError, InputError) as error:
-        if isinstance(error, InputError):
-            raise
+    except RecursionError:
         raise _too_deep(source) from None
+    except InputError:
+        raise
     except ValueError:  # an integer of more digits than Python converts
         raise InputError("a number has thousands of digits", source=source, remedy="write it as 1e9") from None
-    _check_depth(value, source)
+    _check_values(value, source)
     return value
 
 
@@ -54,7 +52,7 @@ def parse_yaml(text: str, source: str) -> object:
 
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        return _compose(yaml.parse(text, Loader=loader), source)
+        value = _compose(yaml.parse(text, Loader=loader), source)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else None
@@ -68,12 +66,14 @@ def parse_yaml(text: str, source: str) -> object:
         raise InputError(f"not valid YAML: {error}", source=source, remedy="save it as plain UTF-8 text") from None
     except UnicodeError:
         raise InputError("not valid YAML: half a character", source=source, remedy="save it as UTF-8") from None
+    _check_values(value, source)
+    return value
 
 
 def _compose(events: Iterator[Any], source: str) -> object:
     """Build the value from parser events with a stack of our own, so that depth never becomes recursion."""
     root: list[object] = []
-    stack: list[tuple[Any, int]] = [(root, 0)]  # containers under construction, with the line they start on
+    stack: list[Any] = [root]  # containers under construction
     keys: list[object] = [_NO_KEY]  # the key that waits for its value, per open container
     for event in events:
         kind, line = type(event).__name__, event.start_mark.line + 1
@@ -89,12 +89,12 @@ def _compose(events: Iterator[Any], source: str) -> object:
         elif kind in ("ScalarEvent", "MappingStartEvent", "SequenceStartEvent"):
             value: Any = [] if kind == "SequenceStartEvent" else {}
             if kind == "ScalarEvent":
-                value = _scalar(event.value, source, line) if event.implicit[0] else event.value
-            _attach(stack[-1][0], keys, value, source=source, line=line)
+                value = _scalar(event.value) if event.implicit[0] else event.value
+            _attach(stack[-1], keys, value, source=source, line=line)
             if kind != "ScalarEvent":
                 if len(stack) > MAX_DEPTH:
                     raise _too_deep(source)
-                stack.append((value, line))
+                stack.append(value)
                 keys.append(_NO_KEY)
     return root[0] if root else None
 
@@ -120,8 +120,8 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
-def _scalar(text: str, source: str, line: int) -> object:
-    """A plain scalar under the YAML 1.2 core schema; ``.nan`` and ``.inf`` are refused."""
+def _scalar(text: str) -> object:
+    """A plain scalar under the YAML 1.2 core schema."""
     if text in _NULL:
         return None
     if text in _BOOLEANS:
@@ -131,7 +131,7 @@ def _scalar(text: str, source: str, line: int) -> object:
     if _FLOAT.fullmatch(text):
         return float(text)
     if text.lower().lstrip("+-") in (".nan", ".inf"):
-        _refuse_yaml(f"{text} is not a finite number", source, line, "write a finite number")
+        return math.nan  # refused with its key when the whole value is there
     return text
 
 
@@ -149,11 +149,16 @@ def _too_deep(source: str) -> InputError:
     )
 
 
-def _check_depth(value: object, source: str) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        nested = [item for item in level if isinstance(item, (dict, list))]
-        if not nested:
-            return
-        level = [child for item in nested for child in (item.values() if isinstance(item, dict) else item)]
-    raise _too_deep(source)
+def _check_values(value: object, source: str) -> None:
+    """No nesting beyond ``MAX_DEPTH``, no number that is not finite; the walk keeps its own stack."""
+    waiting: list[tuple[object, tuple[object, ...]]] = [(value, ())]
+    while waiting:
+        item, path = waiting.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+            raise InputError(f"{item} is not a finite number", source=source, key=key, remedy="write a finite number")
+        if isinstance(item, (dict, list)):
+            if len(path) >= MAX_DEPTH:
+                raise _too_deep(source)
+            inner = item.items() if isinstance(item, dict) else enumerate(item)
+            waiting.extend((child, (*path, key)) for key, child in inner)

@@ -52,7 +52,7 @@ class Table:
         value = self.values[name]
         bounds = _bounds(above, least, most)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.refuse(name, f"must be a number{_unit_hint(value)}", f"write {bounds}, bare")
+            self.refuse(name, f"must be a number{_text_hint(value)}", f"write {bounds}")
         if isinstance(value, float) and not math.isfinite(value):
             self.refuse(name, "must be a finite number", f"write {bounds}")
         low_enough = value <= most
@@ -70,7 +70,7 @@ class Table:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.refuse(name, f"must be a whole number{_unit_hint(value)}", f"write {bounds}, bare")
+            self.refuse(name, f"must be a whole number{_text_hint(value)}", f"write {bounds}")
         if not least <= value <= most:
             self.refuse(name, "is out of range", f"write {bounds}")
         return value
@@ -138,8 +138,10 @@ class Table:
             return False
         state = "is null" if name in self.values else "is missing"
         near = get_close_matches(name, [key for key in self.values if isinstance(key, str)], n=1)
-        hint = f" (there is '{near[0]}')" if near and name not in self.values else ""
-        raise InputError(f"{state}{hint}", source=self.source, key=self.key(name), remedy=f"write '{name}' there")
+        misspelt = bool(near) and name not in self.values
+        hint = f" (there is '{near[0]}')" if misspelt else ""
+        remedy = f"rename '{near[0]}' to '{name}'" if misspelt else f"add the key '{name}'"
+        raise InputError(f"{state}{hint}", source=self.source, key=self.key(name), remedy=remedy)
 
 
 def open_table(
@@ -155,8 +157,9 @@ def open_table(
     ``hints`` maps wrong spellings to the remedy that the message gives, for instance another unit's key.
     """
     if not isinstance(value, dict):
-        form = "a mapping (key: value)"
-        raise InputError(f"must be {form}", source=source, key=place or None, value=value, remedy=f"write {form}")
+        problem = "is empty" if value is None else "must be a mapping (key: value)"
+        remedy = f"write its keys: {', '.join(known[:8])}" if known else "write a mapping (key: value)"
+        raise InputError(problem, source=source, key=place or None, value=value, remedy=remedy)
     table = Table(value, source, place)
     for key in value if known is not None else ():
         if key in known:  # type: ignore[operator]
@@ -168,12 +171,25 @@ def open_table(
 
 
 def _bounds(above: float | None, least: float | None, most: float) -> str:
-    low = f"above {above:g}" if above is not None else f"of at least {least:g}" if least is not None else ""
-    high = f"up to {most:g}" if most < 1e30 else ""
-    return " ".join(("a finite number", *filter(None, (low, high))))
+    """The range in words."""
+    high = f"{_figure(most)}" if most < 1e30 else ""
+    if above is not None:
+        return f"a number above {_figure(above)}" + (f", at most {high}" if high else "")
+    low = f" from {_figure(least)}" if least is not None else ""
+    return f"a number{low}" + (f" to {high}" if high else "")
 
 
-def _unit_hint(value: object) -> str:
-    if isinstance(value, str) and value[:1].isdigit():
-        return ", without quotes or unit (the unit stands in the key's name)"
-    return ""
+def _figure(value: float | None) -> str:
+    assert value is not None
+    return str(int(value)) if float(value).is_integer() and value < 1e7 else f"{value:g}"
+
+
+def _text_hint(value: object) -> str:
+    """What to leave out of a text that begins like a number."""
+    if not (isinstance(value, str) and value[:1].isdigit()):
+        return ""
+    try:
+        float(value)
+    except ValueError:
+        return " alone (the unit stands in the key's name)"
+    return ", without quotes"

@@ -10,7 +10,9 @@ class Software:
     """What the training software does for speed; the default is today's Megatron-LM with Transformer Engine."""
 
     attention: str = "tuned"  # unfused; flash2 (FlashAttention-2 on any GPU); tuned (cuDNN, FlashAttention-3)
-    fused_elementwise: bool = True  # fused norms, activations, optimizer (Transformer Engine, torch.compile); False: eager
+    fused_elementwise: bool = (
+        True  # fused norms, activations, optimizer (Transformer Engine, torch.compile); False: eager
+    )
     overlap_dp: bool = True  # gradient reduction and parameter gathers run beside computation
     overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
 

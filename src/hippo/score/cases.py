@@ -72,7 +72,9 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     try:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read the file: {error.strerror}", source=source, remedy="give a readable file") from None
+        raise InputError(
+            f"cannot read the file: {error.strerror}", source=source, remedy="give a readable file"
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not JSON: {error}", source=source, remedy="give a complete JSON list of rows") from None
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
@@ -100,7 +102,8 @@ class _Row:
         notes = f"{row.get('notes') or ''}"
         device = self._gpu()
         precision = self._one_of("precision", PRECISION)
-        sharding_name = self._one_of("sharding", SHARDING)
+        sharding = self._one_of("sharding", SHARDING)
+        software = _software(device, self._text("sharding"), f"{notes} {row.get('source') or ''}")
         case = Case(
             id=self._text("id"),
             family=self._text("family"),
@@ -119,8 +122,9 @@ class _Row:
             recompute=self._recompute(),
             sequence_parallel=self._flag("sequence_parallel"),
             precision=precision,
-            sharding=sharding_name,
-            software=_software(device, self._text("sharding"), f"{notes} {row.get('source') or ''}"),
+            # Megatron-LM and NeMo shard the optimizer by default since Hopper; rows that say nothing read "none".
+            sharding="optimizer" if sharding == "none" and software.overlap_dp else sharding,
+            software=software,
             node_bytes_per_s=_node_link(f"{notes} {row.get('source') or ''}"),
             fp32_gradients="fp32 grad" in notes,
             measured_s=None,
@@ -169,7 +173,9 @@ class _Row:
         try:
             return gpu(name)
         except InputError as error:
-            raise InputError(error.problem, source=self.source, key=f"{self.where}.gpu_type", remedy=error.remedy) from None
+            raise InputError(
+                error.problem, source=self.source, key=f"{self.where}.gpu_type", remedy=error.remedy
+            ) from None
 
     def _recompute(self) -> str | None:
         text = self._text("recompute").lower()

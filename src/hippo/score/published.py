@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -33,6 +33,8 @@ RACK_GPUS = 64  # of the 72 GPUs of an NVL72 rack, jobs use powers of two
 FABRIC_LATENCY_S = 5e-6
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 RECOMPUTE = ("none", "selective", "full")
+CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
+TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,7 @@ def errors(rows: Iterable[Prediction], keys: Mapping[str, object]) -> Errors:
     if not len(found):
         return Errors(0, None, None, None, share, pairs, refused)
     size = np.abs(found)
-    return Errors(
-        len(found), float(size.mean()), float(np.median(size)), float(found.mean()), share, pairs, refused
-    )
+    return Errors(len(found), float(size.mean()), float(np.median(size)), float(found.mean()), share, pairs, refused)
 
 
 def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int, int]:
@@ -140,21 +140,43 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION) -> Prediction
         return nothing
     problem = problem_of(case)
     cost = CostModel(problem, calibration)
-    best: tuple[bool, float, float, Plan] | None = None
+    best: _Choice | None = None
     for plan in candidates(case):
         peak = peak_bytes(cost, plan)
-        over = peak > cost.usable_memory_bytes()
-        if best is not None and over and not best[0]:
+        over = peak > cost.usable_memory_bytes() * (TOLERANCE if case.recompute is None else CAPACITY)
+        rank = RECOMPUTE.index(plan.recompute)
+        if best is not None and (over, rank) > (best.over, best.recompute):
             continue
         seconds = fast.step_time(lower(problem, plan, cost=cost))
-        if best is None or (over, seconds) < best[:2]:
-            best = (over, seconds, peak, plan)
+        choice = _Choice(over, rank, seconds, peak, plan)
+        best = choice if best is None or choice.key < best.key else best
     if best is None:
         reason = "no whole layout: the degrees, the batch and the number of GPUs do not divide"
-        return Prediction(case.id, case.family, case.measured_s, None, None, None, reason)
-    over, seconds, peak, plan = best
-    memory_gb = gb_from_bytes(peak)
-    return Prediction(case.id, case.family, case.measured_s, seconds, memory_gb, over, None, plan)
+        return replace(nothing, refused=reason)
+    flagged = best.peak_bytes > cost.usable_memory_bytes() * CAPACITY
+    return replace(
+        nothing,
+        predicted_s=best.seconds,
+        predicted_memory_gb=gb_from_bytes(best.peak_bytes),
+        out_of_memory=flagged,
+        plan=best.plan,
+    )
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One way to fill what a row leaves open; the best has the least ``key``."""
+
+    over: bool
+    recompute: int
+    seconds: float
+    peak_bytes: float
+    plan: Plan
+
+    @property
+    def key(self) -> tuple[bool, int, float]:
+        """Fits first, then the least recomputation, then the least time."""
+        return self.over, self.recompute, self.seconds
 
 
 def peak_bytes(cost: CostModel, plan: Plan) -> float:
@@ -278,9 +300,7 @@ def cut(model: Model, pp: int) -> list[tuple[int, int]]:
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _plan(
-    case: Case, degrees: tuple[int, int, int], micro_batch: int, waves: int, chunks: int, recompute: str
-) -> Plan:
+def _plan(case: Case, degrees: tuple[int, int, int], micro_batch: int, waves: int, chunks: int, recompute: str) -> Plan:
     assert case.model is not None
     tp, pp, dp = degrees
     domain = cluster_of(case).domains[0]

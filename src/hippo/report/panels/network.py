@@ -75,7 +75,7 @@ class _Paper:
     most_dot: float
 
 
-FEW, MANY = _Paper(560.0, 150.0, 120.0, MOST_DOT), _Paper(640.0, 150.0, 190.0, 13.0)
+FEW, MANY = _Paper(560.0, 150.0, 120.0, MOST_DOT), _Paper(600.0, 150.0, 230.0, 13.0)
 
 
 def network(story: Story, traffic: Traffic) -> Map:

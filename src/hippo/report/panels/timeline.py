@@ -76,7 +76,8 @@ def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
     ranks = []
     for rank, (stage, pipeline) in enumerate(zip(story.stages, _numbers(story), strict=True)):
         packed = _pack_rank(timeline, rank, size)
-        ranks.append({"name": stage_name(stage), "domain": stage.domain, "pipeline": pipeline, **packed})
+        names = {"name": stage_name(stage), "short": f"{stage.domain} {stage.layers[0]}-{stage.layers[1] - 1}"}
+        ranks.append({**names, "domain": stage.domain, "pipeline": pipeline, **packed})
     return {
         "step_s": timeline.step_time_s,
         "ticks": TICKS,

@@ -13,7 +13,7 @@ function hippoTimeline(root, data) {
     const n = rank.gap.length, start = new Float64Array(n), end = new Float64Array(n);
     let time = 0;
     for (let i = 0; i < n; i++) { start[i] = time += rank.gap[i]; end[i] = time += rank.length[i]; }
-    return { name: rank.name, domain: rank.domain, pipeline: rank.pipeline, start, end, kind: rank.kind, mb: rank.micro_batch, mixed: rank.mixed };
+    return { name: rank.name, short: rank.short, domain: rank.domain, pipeline: rank.pipeline, start, end, kind: rank.kind, mb: rank.micro_batch, mixed: rank.mixed };
   }
   function unpackLink(link) {
     const n = link.start.length, start = new Float64Array(n), end = new Float64Array(n);
@@ -172,16 +172,16 @@ function hippoTimeline(root, data) {
   }
   function labels(c) {
     pen.textBaseline = "middle"; pen.fillStyle = c.ink;
-    const write = (text, y, h) => {
+    const write = (text, short, y, h) => {
       pen.font = font(h >= 12 ? 12 : 9);
-      let shown = text;
+      let shown = pen.measureText(text).width > gutter - 10 ? short : text;
       while (shown.length > 3 && pen.measureText(shown).width > gutter - 10) shown = shown.slice(0, shown.endsWith("…") ? -2 : -1) + "…";
       pen.fillText(shown, 0, y + h / 2);
     };
     const every = Math.ceil(11 / rowH);
-    ranks.forEach((rank, i) => { if (i % every === 0) write(rank.name, rowTops[i], rowH - 2); });
+    ranks.forEach((rank, i) => { if (i % every === 0) write(rank.name, rank.short, rowTops[i], rowH - 2); });
     const everyLink = Math.ceil(11 / linkH);
-    links.forEach((link, i) => { if (i % everyLink === 0) write(link.name, linkTop + i * linkH, linkH - 3); });
+    links.forEach((link, i) => { if (i % everyLink === 0) write(link.name, link.name, linkTop + i * linkH, linkH - 3); });
   }
 
   function at(px, py) {
