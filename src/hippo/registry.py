@@ -1,6 +1,7 @@
 """Names to objects: each table maps a name to ``"module:attribute"``, loaded when asked for.
 
-A table that fails lists its names. Nothing is imported until then, so a new planner costs those who do not use it nothing.
+A table that fails lists its names. Nothing is imported until then, so a new planner costs nothing to those who do not use
+it.
 """
 
 from __future__ import annotations

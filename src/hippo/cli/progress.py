@@ -57,7 +57,8 @@ class Watch:
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = bar.add_task(self._words(), total=1.0, completed=self._share)
+        self._task = bar.add_task(self._words(), total=1.0)
+        bar.update(self._task, completed=self._share)
         bar.start()
         self._bar = bar
 
