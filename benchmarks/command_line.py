@@ -1,6 +1,6 @@
 """What a whole process costs: `hippo --help`, and the second `hippo plan` of Llama-3 70B over four hubs of 64 GPUs.
 
-CPU seconds of the child process (user + system), so that a busy machine does not change the figure; the least of a few runs.
+CPU seconds of the child process (user + system), so that a busy machine does not change the figure; the least of a few.
 The first run compiles kernels and fills their cache on disk, so the second is what a user feels from then on.
 """
 
