@@ -62,11 +62,8 @@ class Kernels:
         low = precision not in ("fp32", "fp16", "bf16")
         generation, calibration = self.generation, self.calibration
         rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency * (generation.low_precision if low else 1.0)
-        rate *= (
-            k
-            / (k + calibration.k_half)
-            * tile_efficiency(m, n, count, generation.multiprocessors, calibration.tile_halving)
-        )
+        rate *= k / (k + calibration.k_half)
+        rate *= tile_efficiency(m, n, count, generation.multiprocessors, calibration.tile_halving)
         moved = count * (m * k + k * n) * (1.0 if low else 2.0) + count * m * n * 2.0
         return max(2.0 * count * m * n * k / rate, self.memory_s(moved))
 
@@ -81,7 +78,7 @@ class Kernels:
         return num_bytes / (self.gpu.hbm_bytes_per_s * self.calibration.hbm_efficiency)
 
     def fused_attention_s(self, flops: float, tuned: bool) -> float:
-        """Seconds of a fused attention kernel on ``flops`` FLOP of the causal core (backward passes 2.5 times forward's)."""
+        """Seconds of a fused attention kernel on ``flops`` FLOP of the causal core (a backward pass: 2.5 forwards)."""
         generation = self.generation
         share = generation.attention_efficiency if tuned else generation.flash2_efficiency
         return flops / (peak_flops(self.gpu, self.wide) * share)

@@ -54,13 +54,11 @@ class StageCost:
     forward_s: float  # per micro-batch, all layers of the stage, tp/cp/ep communication included
     backward_s: float  # input gradient, recomputation included
     weight_gradient_s: float
-    output_bytes: (
-        float  # activations one dp lane sends to the next stage per micro-batch (all its tp and cp ranks together)
-    )
+    output_bytes: float  # activations one dp lane (all tp, cp ranks) sends to the next stage per micro-batch
     sync_s: float  # exposed gradient synchronisation among the dp lanes inside the domain, once per step
     optimizer_s: float  # optimizer update (and parameter all-gather of a sharded optimizer), once per step
     gradient_bytes: float  # gradients of the whole stage (all tp ranks, one replica): what crosses domains to agree
     parameter_bytes: float  # weights of the whole stage (one replica), in training precision
-    flops: float  # model FLOPs of one micro-batch on one dp lane (all tp, cp ranks), forward and backward, recompute not counted
+    flops: float  # model FLOPs of one micro-batch and dp lane (all tp, cp ranks), both passes, recompute not counted
     tp_s: float = 0.0  # of forward + backward + weight gradient: exposed tensor/context/expert communication
     fixed_s: float = 0.0  # per step, per rank: launch of the step, data loading

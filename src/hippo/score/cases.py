@@ -9,9 +9,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hippo.errors import InputError
 from hippo.problem.catalogue.gpus import gpu
@@ -136,8 +136,6 @@ class _Row:
 
     def _measure(self, case: Case, measured: Mapping[str, Any]) -> Case:
         values = {key: self._number(measured, key, prefix="measured.") for key in measured if key != "oom"}
-        from dataclasses import replace
-
         if case.refusal or case.out_of_memory:
             return case
         seconds = measured_seconds(case, values)
@@ -184,16 +182,16 @@ class _Row:
                 return name
         if text.startswith("unspecified"):
             return None
-        return self._complain("recompute", text, "unknown recomputation", "use none, selective, full or unspecified")
+        self._complain("recompute", text, "unknown recomputation", "use none, selective, full or unspecified")
 
     def _object(self, key: str) -> Mapping[str, Any]:
-        value = self.row.get(key)
+        value: object = self.row.get(key)
         if not isinstance(value, dict):
             self._complain(key, value, "an object is missing", "give it as in data/README.md")
         return value
 
     def _text(self, key: str) -> str:
-        value = self.row.get(key)
+        value: object = self.row.get(key)
         if not isinstance(value, str) or not value:
             self._complain(key, value, "a text is missing", "give it as in data/README.md")
         return value
@@ -205,13 +203,13 @@ class _Row:
         return names[value]
 
     def _flag(self, key: str) -> bool | None:
-        value = self.row.get(key)
+        value: object = self.row.get(key)
         if value is not None and not isinstance(value, bool):
             self._complain(key, value, "must be true, false or null", "give a JSON boolean")
         return value
 
     def _count(self, key: str, *, required: bool = False) -> int | None:
-        value = self.row.get(key)
+        value: object = self.row.get(key)
         if value is None and not required:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**9:
@@ -226,7 +224,7 @@ class _Row:
             self._complain(prefix + key, value, "must be a positive finite number", "give a measured figure or null")
         return float(value)
 
-    def _complain(self, key: str, value: object, problem: str, remedy: str) -> Any:
+    def _complain(self, key: str, value: object, problem: str, remedy: str) -> NoReturn:
         place = f"{self.where}.{key}" if key else self.where
         raise InputError(problem, source=self.source, key=place, value=value, remedy=remedy)
 
@@ -258,7 +256,7 @@ OMNIPATH_SHARE = 0.405
 
 
 def _node_link(text: str) -> float | None:
-    """Bytes/s of one node, one direction, where the text states its links: "4 OmniPath 100Gb", "inter-node 800 Gb/s"."""
+    """Bytes/s of one node, one direction, where the text states its links: "4 OmniPath 100Gb", "inter-node 800 Gb"."""
     several = re.search(r"(\d+) (OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
     if several:
         share = OMNIPATH_SHARE if several.group(2) == "OmniPath" else 1.0
@@ -268,7 +266,7 @@ def _node_link(text: str) -> float | None:
 
 
 def model_flops(case: Case) -> float:
-    """Model FLOP of one step by the formula of Narayanan et al. (2021), full attention square, recomputation not counted."""
+    """Model FLOP of one step, formula of Narayanan et al. (2021): full attention square, recomputation not counted."""
     assert case.model is not None
     block = case.model.layers[1]
     tokens = (case.global_batch or 1) * case.seq
