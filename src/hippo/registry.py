@@ -1,6 +1,6 @@
 """Names to objects: each table maps a name to ``"module:attribute"``, loaded when asked for.
 
-A table that fails lists its names. Nothing is imported until then, so a new planner costs nothing to those who use another.
+A table that fails lists its names. Nothing is imported until then: a planner costs nothing to those who use another.
 """
 
 from __future__ import annotations
