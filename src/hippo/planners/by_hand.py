@@ -50,7 +50,7 @@ class Degrees:
 
 
 def site(gpu: str, gpus: int, *, gpus_per_node: int = 8, inter_node_gbps: float | None = None) -> Cluster:
-    """One data centre of just enough nodes; the fabric: the GPU type's usual one unless ``inter_node_gbps`` is given."""
+    """One data centre of just enough nodes, on the GPU type's usual fabric unless ``inter_node_gbps`` is given."""
     per_node = min(gpus_per_node, gpus)
     domain: dict[str, object] = {"name": DOMAIN, "nodes": -(-gpus // per_node), "gpus_per_node": per_node}
     if inter_node_gbps is not None:

@@ -3,7 +3,7 @@
 A *sketch* says where the layers go and how wide each stage is; it names no device. Planners search over sketches and
 place only what they keep. Rules, in this order, deterministic:
 
-1. A tensor-parallel group lies inside one node whenever ``tp <= gpus_per_node``; wider groups take whole nodes in a row.
+1. A tensor-parallel group lies inside one node whenever ``tp <= gpus_per_node``; wider ones take whole nodes in a row.
 2. Wide groups are placed before narrow ones (then nothing is wasted when the widths divide each other), equal ones in
    the order pipeline, stage, lane.
 3. Each group takes the first node with room, so that stages fill the domain node by node and share no device.
