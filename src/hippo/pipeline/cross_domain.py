@@ -2,9 +2,9 @@
 
 Rank i of 1F1B runs one forward more ahead than rank i + 1. Then a border with a round trip of ``r`` seconds between
 ranks that need ``t`` seconds per micro-batch costs ``t + r / 2`` per micro-batch instead of ``t``, however many
-micro-batches fit in memory: a forward leaves only when the backward of the one before it has come home. Here rank i runs
-``ceil(live_limit (p - i) / p)`` forwards ahead, so that ``live_limit / p`` micro-batches are on their way at each hop;
-``1 + r / t`` of them hide the border. ``live_limit = m p`` is GPipe, ``live_limit <= p`` is 1F1B.
+micro-batches fit in memory: a forward leaves only when the backward of the one before it has come home. Here rank i
+runs ``ceil(live_limit (p - i) / p)`` forwards ahead, so that ``live_limit / p`` micro-batches are on their way at each
+hop; ``1 + r / t`` of them hide the border. ``live_limit = m p`` is GPipe, ``live_limit <= p`` is 1F1B.
 """
 
 from __future__ import annotations
