@@ -149,8 +149,17 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (Note("sailor", "it cuts evenly"), "sailor: it cuts evenly"),
     (Violated("stage 1", "layers overlap"), "Stage 1: layers overlap."),
     (
-        MissingMemory("llama-3-405b", 76e9, 90.5e9),
+        MissingMemory("llama-3-405b", 76e9, 90.5e9, 90e9),
         "llama-3-405b needs 90.5 GB on a GPU, 76.0 GB are usable: 14.5 GB of memory are missing per GPU.",
+    ),
+    (
+        MissingMemory("llama-3-405b", 76e9, 90.5e9, 80e9),
+        "llama-3-405b needs 90.5 GB on a GPU, 76.0 GB are usable: 14.5 GB of memory are missing per GPU, "
+        "or as little as 4.00 GB.",
+    ),
+    (
+        MissingMemory("llama-3-405b", 76e9, 90.5e9, 76e9),
+        "llama-3-405b needs 90.5 GB on a GPU, 76.0 GB are usable: 14.5 GB of memory are missing per GPU at most.",
     ),
     (NearestChange("with twice the nodes", 8.0), "It fits with twice the nodes: 8.00 s a step."),
 )

@@ -181,14 +181,21 @@ class MissingMemory(Reason):
 
     kind: ClassVar[str] = "missing_memory"
     usable_bytes: float  # of one GPU
-    needed_bytes: float  # of one GPU, with which a plan was found (within 1 %)
+    needed_bytes: float  # of one GPU: what the fullest needs in a plan that was found
+    too_little_bytes: float  # of one GPU: the most with which no plan was found
 
     def _said(self) -> str:
-        missing = self.needed_bytes - self.usable_bytes
+        missing, no_less = self.needed_bytes - self.usable_bytes, self.too_little_bytes - self.usable_bytes
+        least = "" if self.needed_bytes <= _WITHIN * self.too_little_bytes else f", or as little as {gb(no_less)}"
+        if least and no_less <= 0:
+            least = " at most"
         return (
             f"{self.subject} needs {gb(self.needed_bytes)} on a GPU, {gb(self.usable_bytes)} are usable: "
-            f"{gb(missing)} of memory are missing per GPU."
+            f"{gb(missing)} of memory are missing per GPU{least}."
         )
+
+
+_WITHIN = 1.02  # needed and too little this close: the figure needs no qualification
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
 from hippo.score.score import Score
 
-SHORTFALL_S = 5.0  # the most seconds spent on what is missing when nothing fits
+SHORTFALL_S = 1.0  # the most seconds spent on what is missing when nothing fits
 LOCAL_SGD_S = 0.5  # the most seconds spent on what local SGD would give where it is not allowed
 MOST_RUNNERS_UP = 8
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told

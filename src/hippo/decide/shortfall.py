@@ -5,7 +5,7 @@ Every change told here was planned again and scored; one that merely ought to he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -13,13 +13,23 @@ from hippo.decide.alternatives import MissingMemory, NearestChange
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import gb
 from hippo.plan.check import check
+from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits
-from hippo.simulate.layouts import cost_model
+from hippo.score.evaluate import evaluate, fits, memory
 
-MOST_MEMORY = 64.0  # times today's memory: beyond that, memory is not what is missing
+STEPS = (2.0, 8.0, 64.0)  # times today's memory; beyond the last, memory is not what is missing
+TOLERANCE = 0.01  # the least memory is looked for until it is known within 1 %
+MEMORY_SHARE = 0.6  # of the time limit, for the missing memory; the rest is for other changes
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan that fits the changed problem: its step time, and the smallest GPU memory that it fits."""
+
+    step_time_s: float
+    least_bytes: float
 
 
 @dataclass(frozen=True)
@@ -30,15 +40,35 @@ class Probe:
     ends_s: float
     seed: int
 
-    def step_time_s(self, problem: Problem) -> float | None:
-        """Step time of the first plan found that passes the check and fits; None when there is none (or no time)."""
+    @property
+    def time_is_left(self) -> bool:
+        """Whether anything more is tried. An answer of None that comes after the end proves nothing."""
+        return monotonic() < self.ends_s
+
+    def found(self, problem: Problem) -> Found | None:
+        """The first plan found that passes the check and fits; None when there is none (or no time)."""
         left = self.ends_s - monotonic()
         if left <= 0:
             return None
         proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
         if proposal.plan is None or check(problem, proposal.plan) or not fits(problem, proposal.plan):
             return None
-        return evaluate(problem, proposal.plan).step_time_s
+        return Found(evaluate(problem, proposal.plan).step_time_s, least_memory_bytes(problem, proposal.plan))
+
+
+def least_memory_bytes(problem: Problem, plan: Plan) -> float:
+    """The smallest GPU memory that the plan fits: what it keeps, and the share of all memory that stays reserved.
+
+    The peak is a straight line in the GPU's memory; the answer is where it meets the memory itself.
+    """
+    whole = problem.cluster.gpu.memory_bytes
+    today, doubled = (_peak_bytes(_with_memory(problem, times), plan) for times in (1.0, 2.0))
+    share = (doubled - today) / whole
+    return (today - share * whole) / (1 - share)
+
+
+def _peak_bytes(problem: Problem, plan: Plan) -> float:
+    return max(float(stage.peak_bytes) for stage in memory(problem, plan))
 
 
 def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int = 0) -> tuple[Reason, ...]:
@@ -46,50 +76,51 @@ def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int =
 
     ``planner`` judges each change; the search stops after ``limit_s`` seconds.
     """
-    probe = Probe(planner, monotonic() + limit_s, seed)
-    reasons: list[Reason] = list(_memory(problem, probe))
+    begin = monotonic()
+    reasons: list[Reason] = list(_memory(problem, Probe(planner, begin + MEMORY_SHARE * limit_s, seed)))
+    probe = Probe(planner, begin + limit_s, seed)
     for changes in (_freedoms, _shorter, _more_nodes):
-        for words, changed in changes(problem):
-            step_time_s = probe.step_time_s(changed)
-            if step_time_s is not None:
-                reasons.append(NearestChange(words, step_time_s))
-                break
+        reasons += _first_that_fits(problem, probe, changes)
     return tuple(reasons)
 
 
+def _first_that_fits(
+    problem: Problem, probe: Probe, changes: Callable[[Problem], Iterator[tuple[str, Problem]]]
+) -> Iterator[Reason]:
+    """The first of ``changes``, smallest first, with which a plan is found."""
+    for words, changed in changes(problem):
+        found = probe.found(changed)
+        if found is not None:
+            yield NearestChange(words, found.step_time_s)
+            return
+
+
 def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
-    """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while time is left."""
-    enough, step_time_s, too_little = None, None, 1.0
+    """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while time is left.
+
+    A plan that fits shows how little it needs, so every success moves the upper end down to what that plan uses.
+    """
+    today, too_little, best = problem.cluster.gpu.memory_bytes, 1.0, None
     for times in STEPS:
-        step_time_s = probe.step_time_s(_with_memory(problem, times))
-        if step_time_s is not None:
-            enough = times
+        best = probe.found(_with_memory(problem, times))
+        if best is not None:
             break
-        too_little = times
-    if enough is None or step_time_s is None:
+        too_little = times if probe.time_is_left else too_little
+    if best is None:
         return
-    while enough / too_little > 1 + TOLERANCE and probe.time_is_left:
-        middle = (enough * too_little) ** 0.5
-        found = probe.step_time_s(_with_memory(problem, middle))
-        if found is None:
-            too_little = middle if probe.time_is_left else too_little
-        else:
-            enough, step_time_s = middle, found
-        if found is None and not probe.time_is_left:
-            break
-    more = _with_memory(problem, enough)
-    usable, needed, short = (
-        cost_model(one).usable_memory_bytes() for one in (problem, more, _with_memory(problem, too_little))
-    )
-    yield MissingMemory(problem.model.name, usable, needed, short)
-    today = problem.cluster.gpu.memory_bytes
-    yield NearestChange(
-        f"with {gb(more.cluster.gpu.memory_bytes)} of memory per GPU instead of {gb(today)}", step_time_s
-    )
+    while best.least_bytes > too_little * today * (1 + TOLERANCE) and probe.time_is_left:
+        middle = (best.least_bytes / today * too_little) ** 0.5
+        found = probe.found(_with_memory(problem, middle))
+        if found is None and probe.time_is_left:
+            too_little = middle
+        best = best if found is None else found
+    yield MissingMemory(problem.model.name, today, best.least_bytes, too_little * today)
+    words = f"with {gb(best.least_bytes)} of memory per GPU instead of {gb(today)}"
+    yield NearestChange(words, best.step_time_s)
 
 
-def _with_memory(problem: Problem, factor: float) -> Problem:
-    gpu = replace(problem.cluster.gpu, memory_bytes=problem.cluster.gpu.memory_bytes * factor)
+def _with_memory(problem: Problem, times: float) -> Problem:
+    gpu = replace(problem.cluster.gpu, memory_bytes=problem.cluster.gpu.memory_bytes * times)
     return replace(problem, cluster=replace(problem.cluster, gpu=gpu))
 
 
@@ -103,8 +134,9 @@ def _freedoms(problem: Problem) -> Iterator[tuple[str, Problem]]:
 def _shorter(problem: Problem) -> Iterator[tuple[str, Problem]]:
     seq = problem.workload.seq
     for length in (seq // 2, seq // 4, seq // 8, seq // 16):
-        changed = replace(problem, workload=replace(problem.workload, seq=length))
-        yield f"with sequences of {length:,} tokens instead of {seq:,}", changed
+        if length:
+            changed = replace(problem, workload=replace(problem.workload, seq=length))
+            yield f"with sequences of {length:,} tokens instead of {seq:,}", changed
 
 
 def _more_nodes(problem: Problem) -> Iterator[tuple[str, Problem]]:
