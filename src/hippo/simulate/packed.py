@@ -77,6 +77,19 @@ def durations(program: Program) -> Floats:
     return np.stack([program.forward_s, backward, program.weight_s])
 
 
+def stretched_durations(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> Floats:
+    """The same, (3, G, C); no pass ends before its parameters have come over the WAN (``program.gather``)."""
+    seconds, gather = durations(program), program.gather
+    if gather is None:
+        return seconds
+    links = list(gather.links)
+    per_byte, latency = float(np.max(1.0 / bandwidth_bytes_per_s[links])), float(np.max(latency_s[links]))
+    for kind, num_bytes in ((FORWARD, gather.forward_bytes), (BACKWARD, gather.backward_bytes)):
+        wait = np.where(num_bytes > 0, num_bytes * per_byte + gather.rounds * latency, 0.0)
+        seconds[kind] = np.maximum(seconds[kind], wait)
+    return seconds
+
+
 def destinations(program: Program) -> Ints:
     """Slot that receives what each slot sends down and up, (2, S); -1 at the ends of a pipeline."""
     ranks, chunks = program.forward_s.shape

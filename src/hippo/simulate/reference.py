@@ -17,7 +17,7 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import AllOf, Event, EventPriority
 
-from hippo.simulate.packed import destinations, durations
+from hippo.simulate.packed import destinations, stretched_durations
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup
 from hippo.simulate.timeline import Timeline, timeline
 
@@ -90,7 +90,7 @@ class _World:
         per_node = program.link_per_node if program.link_per_node is not None else np.zeros(len(bandwidth), dtype=bool)
         scale = np.where(per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
         self.links = [_Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
-        self.seconds = self._durations()
+        self.seconds = stretched_durations(program, bandwidth, latency)
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
         self.ports: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))
         self.no_port = simpy.Resource(self.env, capacity=sys.maxsize)  # nodes without a cap of their own
@@ -111,18 +111,6 @@ class _World:
         assert all(rank.processed for rank in ranks), "the order of operations deadlocks"
         step = float(np.max(self.op_end[len(self.program.order) :]))
         return timeline(self.program, step, (self.op_start, self.op_end), (self.sent_start, self.sent_end))
-
-    def _durations(self) -> NDArray[np.float64]:
-        """Seconds of F, B, W, (3, G, C): no pass ends before its parameters have come over the WAN."""
-        seconds, gather = durations(self.program), self.program.gather
-        if gather is None:
-            return seconds
-        per_byte = max(1.0 / self.links[link].bandwidth for link in gather.links)
-        latency = gather.rounds * max(self.links[link].latency for link in gather.links)
-        for kind, num_bytes in ((FORWARD, gather.forward_bytes), (BACKWARD, gather.backward_bytes)):
-            wait = np.where(num_bytes > 0, num_bytes * per_byte + latency, 0.0)
-            seconds[kind] = np.maximum(seconds[kind], wait)
-        return seconds
 
     def _rank(self, rank: int) -> Steps:
         """Operations in order, then in-domain synchronisation, agreement, optimizer."""
