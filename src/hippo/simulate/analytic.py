@@ -54,7 +54,9 @@ def _pipeline_seconds(program: Program, ranks: Ints, wave: Floats, wire: tuple[F
     used = np.unique(np.stack([program.down_route[ranks], program.up_route[ranks]]))
     link_s = float(wire[1][used[used >= 0]].max(initial=0.0)) / m
     round_trip = np.cumsum((t + trip)[::-1])[::-1]  # of one wave from each stage to the end of the model and back
-    period = max(float(t.max()), link_s, float((round_trip / _live(program, ranks)).max()))
+    live = _live(program, ranks)
+    waiting = np.where(live < m, round_trip / live, 0.0)  # a wave keeps its place in flight for a round trip
+    period = max(float(t.max()), link_s, float(waiting.max()))
     filling = (t.sum() - t.max()) / chunks + trip[:-1].sum() / chunks
     return float(t.max() + (m - 1) * period + filling)
 
@@ -63,8 +65,9 @@ def _live(program: Program, ranks: Ints) -> Floats:
     """Most waves in flight on each rank, as its schedule runs them."""
     release = BACKWARD if program.fused else WEIGHT
     kinds = [program.order[program.order_start[rank] : program.order_start[rank + 1], 0] for rank in ranks]
-    live = [np.max(np.cumsum((kind == FORWARD).astype(int) - (kind == release))) for kind in kinds]
-    return np.array(live, dtype=np.float64) / program.forward_s.shape[1]
+    live = [int(np.max(np.cumsum((kind == FORWARD).astype(int) - (kind == release)))) for kind in kinds]
+    found: Floats = np.array(live, dtype=np.float64) / program.forward_s.shape[1]
+    return found
 
 
 def _hop_seconds(program: Program) -> Floats:
