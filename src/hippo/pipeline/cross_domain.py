@@ -4,7 +4,8 @@ Rank i of 1F1B runs one forward more ahead than rank i + 1. Then a border with a
 ranks that need ``t`` seconds per micro-batch costs ``t + r / 2`` per micro-batch instead of ``t``, however many
 micro-batches fit in memory: a forward leaves only when the backward of the one before it has come home. Here rank i
 runs ``ceil(live_limit (p - i) / p)`` forwards ahead, so that ``live_limit / p`` micro-batches are on their way at each
-hop; ``1 + r / t`` of them hide the border. ``live_limit = m p`` is GPipe, ``live_limit <= p`` is 1F1B.
+hop; ``1 + r / t`` of them hide the border. ``live_limit = m p`` is GPipe, ``live_limit <= p`` is 1F1B. A plan may
+instead say how far ahead each rank runs: then memory goes to the borders that need it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from hippo.pipeline.schedule import Shape, merge
 
 
 def warm_up(shape: Shape, rank: int) -> int:
-    """Forwards before the first backward: ``min(m, max(p - i, ceil(live_limit (p - i) / p)))``."""
+    """Forwards before the first backward: those asked for, else ``min(m, max(p - i, ceil(live_limit (p - i) / p)))``."""
+    if shape.warm_up:
+        return shape.warm_up[rank]
     p, behind = shape.stages, shape.stages - rank
     return min(shape.micro_batches, max(behind, -(-(shape.live_limit or p) * behind // p)))
 

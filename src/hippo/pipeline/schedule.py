@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
+from hippo.plan.plan import Pipeline, Plan
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
@@ -39,6 +40,7 @@ class Shape:
     micro_batches: int  # m >= 1
     chunks: int = 1  # v >= 1
     live_limit: int | None = None  # most micro-batches live per rank, for schedules that take one
+    warm_up: tuple[int, ...] = ()  # (p,) forwards before the first backward, for schedules that take them; empty: own
 
 
 class RankOrder(Protocol):
@@ -81,7 +83,27 @@ def _peak_live(kinds: NDArray[np.int64], release: int) -> float:
     return float(np.max(taken - given, initial=0))
 
 
-def order(name: str, *, stages: int, micro_batches: int, chunks: int = 1, live_limit: int | None = None) -> Schedule:
+def order_of(plan: Plan, pipeline: Pipeline) -> Schedule:
+    """The schedule of one pipeline of a plan; raises as ``order`` does."""
+    return order(
+        plan.schedule.name,
+        stages=len(pipeline.stages),
+        micro_batches=pipeline.num_micro_batches,
+        chunks=plan.interleave,
+        live_limit=plan.schedule.live_limit,
+        warm_up=pipeline.warm_up,
+    )
+
+
+def order(
+    name: str,
+    *,
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    live_limit: int | None = None,
+    warm_up: tuple[int, ...] = (),
+) -> Schedule:
     """The schedule of that name; equal arguments give the same object.
 
     Raises
@@ -91,7 +113,7 @@ def order(name: str, *, stages: int, micro_batches: int, chunks: int = 1, live_l
     InputError
         The schedule does not exist for these numbers (for instance chunks without interleaving).
     """
-    return _order(name, Shape(stages, micro_batches, chunks, live_limit))
+    return _order(name, Shape(stages, micro_batches, chunks, live_limit, warm_up))
 
 
 @lru_cache(maxsize=512)
@@ -121,11 +143,29 @@ def _check(name: str, shape: Shape) -> None:
     if shape.live_limit is not None and shape.live_limit < 1:
         remedy = "leave it out or give a positive integer"
         raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)
+    if shape.warm_up:
+        _check_warm_up(name, shape)
     if name in ("gpipe", "1f1b", "cross-domain") and shape.chunks != 1:
         remedy = "use the schedule 'interleaved', or interleave 1"
         raise InputError(
             f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy
         )
+
+
+def warm_up_is_sound(warm_up: tuple[int, ...], micro_batches: int) -> bool:
+    """Whether the numbers never rise from stage to stage and lie between 1 and the number of micro-batches."""
+    falling = all(a >= b for a, b in zip(warm_up[:-1], warm_up[1:], strict=True))
+    return falling and all(1 <= each <= micro_batches for each in warm_up)
+
+
+def _check_warm_up(name: str, shape: Shape) -> None:
+    """One number per stage, none below that of the next stage, which would wait forever."""
+    given, shown = shape.warm_up, ", ".join(map(str, shape.warm_up))
+    if name != "cross-domain":
+        raise InputError("only the schedule 'cross-domain' takes it", key="warm_up", value=shown, remedy="leave it out")
+    if len(given) != shape.stages or not warm_up_is_sound(given, shape.micro_batches):
+        remedy = f"give {shape.stages} numbers from {shape.micro_batches} down to 1, none above the one before it"
+        raise InputError("is no warm-up for these stages", key="warm_up", value=shown, remedy=remedy)
 
 
 def rows(kinds: NDArray[np.int64], chunks: NDArray[np.int64], micro_batches: NDArray[np.int64]) -> NDArray[np.int64]:

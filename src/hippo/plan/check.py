@@ -124,7 +124,7 @@ def _is_index(text: str, count: int) -> bool:
 
 # -------------------------------------------------------------------------------------------------- degrees and batches
 def _batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """The waves add up to the global batch, and split over the lanes of every stage."""
+    """The waves add up to the global batch, split over the lanes of every stage, and bound the warm-up."""
     wanted = problem.workload.global_batch
     if plan.global_batch != wanted:
         shares = " + ".join(
@@ -133,6 +133,16 @@ def _batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
         more = " + ..." if len(plan.pipelines) > 4 else ""
         message = f"num_micro_batches x micro_batch x dp: {shares}{more} = {plan.global_batch}, not {wanted}"
         yield Violation("batch", "pipelines", f"{message}, the global batch")
+    for p, pipeline in enumerate(plan.pipelines):
+        given, where = pipeline.warm_up, f"pipelines[{p}].warm_up"
+        if given and len(given) != len(pipeline.stages):
+            yield Violation("warm-up", where, f"{len(given)} numbers for {len(pipeline.stages)} stages")
+        elif any(a < b for a, b in zip(given[:-1], given[1:], strict=True)) or pipeline.num_micro_batches < max(
+            given, default=0
+        ):
+            yield Violation("warm-up", where, "must not rise from stage to stage, nor exceed num_micro_batches")
+        if given and plan.schedule.name != "cross-domain":
+            yield Violation("warm-up", where, f"the schedule '{plan.schedule.name}' takes no warm-up of its own")
     for where, pipeline, stage in _stages(plan):
         wave = plan.micro_batch * pipeline.stages[0].dp
         if wave % stage.dp:
@@ -326,6 +336,8 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             beside = " beside a pipeline" if key == "sharding" and deep and value in rules.shardings else ""
             label = "live limit" if tail == "live_limit" else head.replace("_", " ")
             yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}")
+    if any(pipeline.warm_up for pipeline in plan.pipelines) and not rules.live_limit:
+        yield Violation("runtime", "pipelines.warm_up", f"{name} runs no further ahead than 1F1B does")
     if plan.compression and not rules.compression:
         yield Violation("runtime", "compression", f"{name} cannot compress activations")
     yield from _runtime_shapes(problem, plan)

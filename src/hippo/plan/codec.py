@@ -81,7 +81,8 @@ def _pipeline_to_document(pipeline: Pipeline) -> dict[str, Any]:
         }
         for stage in pipeline.stages
     ]
-    return {"stages": stages, "num_micro_batches": pipeline.num_micro_batches}
+    document = {"stages": stages, "num_micro_batches": pipeline.num_micro_batches}
+    return document | {"warm_up": list(pipeline.warm_up)} if pipeline.warm_up else document
 
 
 def save_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
@@ -127,7 +128,7 @@ def _check_version(document: object, source: str) -> None:
 
 
 def _plan(table: Table) -> Plan:
-    known = ("stages", "num_micro_batches")
+    known = ("stages", "num_micro_batches", "warm_up")
     pipelines = tuple(_pipeline(row) for row in table.tables("pipelines", known=known, most=100_000))
     if not pipelines:
         table.refuse("pipelines", "is empty", "describe at least one pipeline", value="[]")
@@ -159,7 +160,15 @@ def _pipeline(row: Table) -> Pipeline:
     stages = tuple(_stage(stage) for stage in row.tables("stages", known=known, most=100_000))
     if not stages:
         row.refuse("stages", "is empty", "describe at least one stage", value="[]")
-    return Pipeline(stages, row.integer("num_micro_batches"))
+    return Pipeline(stages, row.integer("num_micro_batches"), _warm_up(row))
+
+
+def _warm_up(row: Table) -> tuple[int, ...]:
+    values = row.items("warm_up", most=100_000) if row.has("warm_up") else ()
+    whole = tuple(value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0)
+    if len(whole) != len(values):
+        row.refuse("warm_up", "must be a list of positive integers", "write one number of waves per stage")
+    return whole
 
 
 def _stage(row: Table) -> Stage:

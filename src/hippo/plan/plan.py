@@ -44,6 +44,8 @@ class Pipeline:
 
     stages: tuple[Stage, ...]
     num_micro_batches: int
+    warm_up: tuple[int, ...] = ()
+    """Waves each stage runs forward before its first backward, with the schedule ``cross-domain``; empty: its own."""
 
     @property
     def domains(self) -> tuple[str, ...]:

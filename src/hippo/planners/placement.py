@@ -41,6 +41,7 @@ class PipelineSketch:
 
     stages: tuple[StageSketch, ...]
     num_micro_batches: int
+    warm_up: tuple[int, ...] = ()
 
 
 def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipeline, ...]:
@@ -51,7 +52,11 @@ def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipelin
         own = [(p, s, stage) for p, s, stage in keyed if stage.domain == name]
         devices.update(_fill_domain(cluster.domain(name), own))
     return tuple(
-        Pipeline(tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)), sketch.num_micro_batches)
+        Pipeline(
+            tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)),
+            sketch.num_micro_batches,
+            sketch.warm_up,
+        )
         for p, sketch in enumerate(sketches)
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.cost.kernels import peak_flops
 from hippo.cost.money import egress_usd, rent_usd_per_s
 from hippo.cost.stage import StageMemory
-from hippo.pipeline.schedule import order
+from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.score.reward import reward
@@ -57,14 +57,7 @@ def memory(problem: Problem, plan: Plan) -> tuple[StageMemory, ...]:
     """Memory of the fullest rank of every stage, pipeline after pipeline, with the micro-batches its schedule keeps."""
     cost, found = cost_model(problem), []
     for pipeline in plan.pipelines:
-        schedule = order(
-            plan.schedule.name,
-            stages=len(pipeline.stages),
-            micro_batches=pipeline.num_micro_batches,
-            chunks=plan.interleave,
-            live_limit=plan.schedule.live_limit,
-        )
-        for stage, live in zip(pipeline.stages, schedule.peak_live, strict=True):
+        for stage, live in zip(pipeline.stages, order_of(plan, pipeline).peak_live, strict=True):
             found.append(cost.memory(stage.domain, *stage.layers, layout(plan, pipeline, stage), live=live))
     return tuple(found)
 

@@ -16,7 +16,7 @@ import numpy as np
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
 from hippo.dynamics.links import base_bandwidth, base_latency, per_node_only
-from hippo.pipeline.schedule import order
+from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
@@ -144,16 +144,7 @@ def _message_arrays(side: str, rows: list[list[Message]]) -> dict[str, Any]:
 
 def _orders(plan: Plan) -> dict[str, Any]:
     """The operations of every rank, pipeline after pipeline."""
-    schedules = [
-        order(
-            plan.schedule.name,
-            stages=len(pipeline.stages),
-            micro_batches=pipeline.num_micro_batches,
-            chunks=plan.interleave,
-            live_limit=plan.schedule.live_limit,
-        )
-        for pipeline in plan.pipelines
-    ]
+    schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
     offsets = np.cumsum([0] + [len(schedule.order) for schedule in schedules])
     starts = [schedule.order_start[:-1] + offset for schedule, offset in zip(schedules, offsets, strict=False)]
     return {
