@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from .conftest import TOY
 from .test_bad_input import CLUSTER, MODEL, written
 
-TOY = ("plan", "--model", "llama-3-8b", "--cluster", "toy")
 SCORE = {
     *("step_time_s", "utilization", "cross_domain_gb_per_step", "egress_usd_per_step", "usd_per_step"),
     *("tokens_per_s", "mfu", "peak_memory_gb", "reward"),
@@ -21,11 +21,11 @@ FILES = {"plan.json", "report.html", "trace.json"}
 def small(tmp_path):
     """A model that plans in no time, and two domains."""
     model, cluster = written(tmp_path, "config.json", MODEL), written(tmp_path, "net.yaml", CLUSTER)
-    return ("plan", "--model", model, "--cluster", cluster, "--global-batch", "32")
+    return ("plan", "--model", model, "--cluster", cluster, "--global-batch", "32", "--planner", "sailor")
 
 
 def test_the_document(hippo):
-    answer = hippo(*TOY, "--json")
+    answer = hippo(*TOY.split(), "--json")
     assert answer.code == 0
     document = answer.document
     keys = {"status", "plan", "score", "gap", "planning_s", "planner", "reasons", "rejected"}

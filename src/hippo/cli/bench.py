@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from hippo.cli.about import about
 from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, say
@@ -59,12 +59,6 @@ def scripts() -> Mapping[str, Path]:
             remedy="run it from a checkout, installed with 'make run' or 'pip install -e .'",
         )
     return {path.stem: path for path in sorted(FOLDER.glob("[!_]*.py"))}
-
-
-def about(path: Path) -> str:
-    """First sentence of a script's docstring."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split("\n\n")[0].split())
 
 
 def _run(path: Path, *, capture: bool = True) -> list[str]:

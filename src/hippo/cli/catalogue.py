@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hippo.cli.about import about
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, print_view
 from hippo.errors import UnknownNameError
@@ -89,14 +91,15 @@ def _gpus() -> Rows:
 
 
 def _planners() -> Rows:
-    from importlib import import_module
+    from importlib.util import find_spec
 
     from hippo.registry import PLANNERS
 
     rows: Rows = []
     for name, place in PLANNERS.items():
-        about = (import_module(place.split(":")[0]).__doc__ or "").split("\n\n")[0]
-        rows.append({"name": name, "about": " ".join(about.split())})
+        origin = getattr(find_spec(place.split(":")[0]), "origin", None)
+        assert origin is not None, f"no file at {place}"
+        rows.append({"name": name, "about": about(Path(origin))})
     return rows
 
 

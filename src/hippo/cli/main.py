@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code: Any = app(list(arguments), prog_name="hippo", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else DONE
+        return _told(code) if isinstance(code, int) else DONE
     except InputError as error:
         return _refuse(str(error))
     except InfeasibleError as error:
@@ -93,6 +93,15 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except OSError as error:
         return _broken_stream(error)
+    except SystemExit:  # typer's own answer to a reader that has gone
+        return _broken_stream(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+
+def _told(code: int) -> int:
+    """The exit code; typer makes one of an interruption without a word."""
+    if code == INTERRUPTED:
+        say("interrupted")
+    return code
 
 
 def _refuse(message: str) -> int:

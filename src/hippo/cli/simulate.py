@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import print_document, print_view
+from hippo.cli.output import print_document, print_view, say
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
-
-    Floats = NDArray[np.float64]
+    from hippo.score.robust import Spread
 
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
@@ -60,6 +57,8 @@ def simulate(choice: Choice) -> None:
         from hippo.report.terminal import simulation_view
 
         print_view(simulation_view(document))
+        if document.get("stalled_share"):
+            say(f"the plan stands still for {document['stalled_share']:.0%} of the time: a link that it needs is out")
 
 
 def _check(choice: Choice) -> None:
@@ -103,9 +102,10 @@ def _base(problem: Problem, plan: Plan, name: str) -> dict[str, object]:
 
 
 def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
-    """Spread of the step time when every operation and message is longer or shorter by chance."""
+    """Spread of the step time when every operation and message is longer or shorter by chance, links as they are."""
     import numpy as np
 
+    from hippo.score.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
 
@@ -113,41 +113,34 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     noise = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     rng = np.random.default_rng(choice.seed)
     seconds = step_times(lower(problem, plan), noise=noise, samples=samples, rng=rng)
-    return {"samples": samples, "fluctuation": noise, **_spread(seconds, np.ones(samples))}
+    return {"samples": samples, "fluctuation": noise, **_told(Spread(seconds))}
 
 
 def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
-    """Spread of the step time over a trace: each instant counts as long as it holds (the last one as the median)."""
+    """Spread of the step time over a trace: each instant counts as long as it holds."""
     import numpy as np
 
+    from hippo.dynamics.network import states_of
     from hippo.problem.load import load_trace
+    from hippo.score.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
 
     assert choice.trace is not None
-    trace = load_trace(choice.trace, problem.cluster)
+    states, share = states_of(load_trace(choice.trace, problem.cluster))
+    noise = choice.fluctuation or 0.0
     seconds = step_times(
         lower(problem, plan),
-        bandwidth_bytes_per_s=trace.bandwidth_bytes_per_s,
-        latency_s=trace.latency_s,
-        noise=choice.fluctuation or 0.0,
+        bandwidth_bytes_per_s=states.bandwidth_bytes_per_s,
+        latency_s=states.latency_s,
+        noise=noise,
         rng=np.random.default_rng(choice.seed),
     )
-    holds_s = np.diff(trace.time_s)
-    holds_s = np.append(holds_s, np.median(holds_s) if len(holds_s) else 1.0)
-    return {"instants": len(seconds), "fluctuation": choice.fluctuation or 0.0, **_spread(seconds, holds_s)}
+    return {"instants": len(seconds), "fluctuation": noise, **_told(Spread(seconds, share))}
 
 
-def _spread(seconds: Floats, weights: Floats) -> dict[str, object]:
-    """Weighted mean, median and 95th percentile of the steps that end, and the share of those that do not (outages)."""
-    import numpy as np
-
-    ends = np.isfinite(seconds)
-    document: dict[str, object] = {"stalled_share": float(weights[~ends].sum() / weights.sum())}
-    if not ends.any():
-        return document | {"mean_s": None, "p50_s": None, "p95_s": None}
-    order = np.argsort(seconds[ends], kind="stable")
-    ordered, share = seconds[ends][order], np.cumsum(weights[ends][order]) / weights[ends].sum()
-    p50, p95 = (float(ordered[np.searchsorted(share, level * (1 - 1e-12))]) for level in (0.5, 0.95))
-    mean = float(np.average(seconds[ends], weights=weights[ends]))
-    return document | {"mean_s": mean, "p50_s": p50, "p95_s": p95}
+def _told(spread: Spread) -> dict[str, object]:
+    """Keys of a spread; null where the plan stands still (a link that it needs is out)."""
+    figures = {"mean_s": spread.mean_s, "p50_s": spread.p50_s, "p95_s": spread.p95_s}
+    finite = {name: value if isfinite(value) else None for name, value in figures.items()}
+    return {**finite, "stalled_share": spread.stopped_share}
