@@ -17,6 +17,15 @@ from hippo.cli.main import run
 TOY = "plan --model llama-3-8b --cluster toy --planner sailor"
 """A question of a moment, with a planner that is quick."""
 
+SCORE = {
+    *("step_time_s", "utilization", "cross_domain_gb_per_step", "egress_usd_per_step", "usd_per_step"),
+    *("tokens_per_s", "mfu", "peak_memory_gb", "reward"),
+}
+"""Keys of a score that others rely on."""
+
+FILES = {"plan.json", "report.html", "trace.json"}
+"""What --out writes."""
+
 PROGRESS = " ..."
 """How a line that only says what is going on ends."""
 

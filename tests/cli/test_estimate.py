@@ -50,7 +50,19 @@ def test_too_little_memory(hippo):
         (("--gpus-per-node", 0), "--gpus-per-node"),
         (("--node-gbps", -1), "inter_node_gbps"),
         (("--tp", 1_000_000, "--dp", 1_000_000), ""),
-        (("--ep", 2), ""),
+        (("--ep", 2), "expert"),
+        (("--dp", -2), "--dp"),
+        (("--micro-batch", 0), "--micro-batch"),
+        (("--micro-batch", 1000), "--global-batch"),
+        (("--cp", 0), "--cp"),
+        (("--interleave", 0), "--interleave"),
+        (("--seq", 0), "--seq"),
+        (("--global-batch", 0), "--global-batch"),
+        (("--precision", "int4"), "int4"),
+        (("--node-gbps", "nan"), "gbps"),
+        (("--node-gbps", 0), "gbps"),
+        (("--profile", "absent.json"), "absent.json"),
+        (("--model", "llama-9"), "llama-9"),
     ],
 )
 def test_wrong_degrees(refused, options, said):
@@ -59,3 +71,55 @@ def test_wrong_degrees(refused, options, said):
 
 def test_an_unknown_gpu(refused):
     assert "did you mean" in refused("estimate", "--model", "llama-3-8b", "--gpu", "A100-SXM-80")
+
+
+def figures(hippo, *options) -> tuple[float, float]:
+    """Step time in seconds and memory of the fullest GPU in GB; both are told for layouts that do not fit, too."""
+    answer = hippo(*GPU, *options, "--json")
+    assert answer.code in (0, 3)
+    score = answer.document["score"]
+    return score["step_time_s"], score["peak_memory_gb"]
+
+
+def test_recomputation_buys_memory_with_time(hippo):
+    (plain_s, plain_gb), (some_s, some_gb), (full_s, full_gb) = (
+        figures(hippo, "--tp", 4, "--micro-batch", 2, "--no-sequence-parallel", "--recompute", kind)
+        for kind in ("none", "selective", "full")
+    )
+    assert plain_s < some_s < full_s
+    assert plain_gb > some_gb > full_gb
+
+
+def test_sharding_saves_memory(hippo):
+    sizes = [figures(hippo, "--dp", 8, "--sharding", kind)[1] for kind in ("none", "optimizer", "gradients", "full")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_interleaving_shrinks_the_bubble(hippo):
+    layout = ("--tp", 8, "--pp", 4, "--global-batch", 16)
+    assert figures(hippo, *layout, "--interleave", 2)[0] < figures(hippo, *layout)[0]
+
+
+def test_context_parallelism_divides_activations(hippo):
+    layout = ("--tp", 4, "--seq", 8192)
+    assert figures(hippo, *layout, "--cp", 2)[1] < figures(hippo, *layout)[1]
+
+
+def test_fp8_is_quicker_where_the_gpu_has_it(hippo, refused):
+    layout = ("estimate", "--model", "llama-3-8b", "--gpu", "H100", "--tp", 4, "--global-batch", 64)
+    half, quarter = (hippo(*layout, "--precision", kind, "--json").document["score"] for kind in ("bf16", "fp8"))
+    assert quarter["step_time_s"] < half["step_time_s"]
+    assert "fp8" in refused(*GPU, "--tp", 4, "--precision", "fp8")
+
+
+def test_experts_are_divided(hippo):
+    layout = ("estimate", "--model", "mixtral-8x7b", "--gpu", "H100", "--tp", 2, "--dp", 8, "--global-batch", 64)
+    spread, whole = (hippo(*layout, *more, "--json").document["score"] for more in (("--ep", 8), ()))
+    assert spread["peak_memory_gb"] < whole["peak_memory_gb"] / 2
+
+
+def test_a_layout_costs_its_rent(hippo):
+    score = hippo(*GPU, "--tp", 8, "--json").document["score"]
+    assert score["egress_usd_per_step"] == 0
+    assert score["usd_per_step"] == pytest.approx(8 * 1.80 * score["step_time_s"] / 3600)

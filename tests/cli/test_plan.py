@@ -7,14 +7,8 @@ import os
 
 import pytest
 
-from .conftest import TOY
+from .conftest import FILES, SCORE, TOY
 from .test_bad_input import CLUSTER, MODEL, written
-
-SCORE = {
-    *("step_time_s", "utilization", "cross_domain_gb_per_step", "egress_usd_per_step", "usd_per_step"),
-    *("tokens_per_s", "mfu", "peak_memory_gb", "reward"),
-}
-FILES = {"plan.json", "report.html", "trace.json"}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ ProfileFile = Annotated[
 ]
 Planner = Annotated[str, typer.Option(metavar="auto|NAME", help="Who plans; see 'hippo catalogue planners'.")]
 TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds that planning may take.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of whatever is random.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of whatever is random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 

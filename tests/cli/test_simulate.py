@@ -1,0 +1,168 @@
+"""``hippo simulate``: engines agree, noise is seeded, a trace counts each state as long as it holds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+HEADER = "time_s,src,dst,bandwidth_gbps,latency_ms\n"
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Writes a network trace of the toy (8 Gbit/s and 20 ms each way at rest)."""
+
+    def written(*rows: str):
+        path = tmp_path / "net.csv"
+        path.write_text(HEADER + "".join(f"{row}\n" for row in rows))
+        return path
+
+    return written
+
+
+def test_the_document(hippo, toy_plan):
+    document = hippo("simulate", toy_plan, "--json").document
+    assert document["step_time_s"] > 0
+    assert set(document["utilization"]) == {"east", "west"}
+    assert all(0 < share < 1 for share in document["utilization"].values())
+    assert set(document["gb_per_step"]) == {"east->west", "west->east"}
+    assert "mean_s" not in document
+
+
+def test_it_says_what_planning_said(hippo, toy_plan, toy_folder):
+    planned = json.loads((toy_folder / "plan.json").read_text())
+    assert planned["hippo_plan"] == 1
+    played = hippo("simulate", toy_plan, "--json").document
+    explained = hippo("plan", "--model", "llama-3-8b", "--cluster", "toy", "--planner", "sailor", "--json").document
+    assert played["step_time_s"] == pytest.approx(explained["score"]["step_time_s"], rel=1e-12)
+    assert sum(played["gb_per_step"].values()) == pytest.approx(explained["score"]["cross_domain_gb_per_step"])
+
+
+def test_engines_agree(hippo, toy_plan):
+    fast, reference, analytic = (
+        hippo("simulate", toy_plan, "--engine", engine, "--json").document["step_time_s"]
+        for engine in ("fast", "reference", "analytic")
+    )
+    assert reference == pytest.approx(fast, rel=1e-9)
+    assert analytic == pytest.approx(fast, rel=0.5)  # a closed form: no queues
+
+
+def test_no_noise_no_spread(hippo, toy_plan):
+    document = hippo("simulate", toy_plan, "--fluctuation", 0, "--samples", 5, "--json").document
+    for key in ("mean_s", "p50_s", "p95_s"):
+        assert document[key] == pytest.approx(document["step_time_s"])
+    assert document["samples"] == 5
+
+
+def test_noise_spreads_and_the_seed_repeats_it(hippo, toy_plan):
+    asked = ("simulate", toy_plan, "--fluctuation", 0.3, "--samples", 40, "--json")
+    first, again, other = hippo(*asked), hippo(*asked), hippo(*asked, "--seed", 1)
+    assert first.out == again.out
+    assert first.document["mean_s"] != other.document["mean_s"]
+    assert first.document["p50_s"] < first.document["p95_s"]
+
+
+def test_samples_alone_take_the_usual_noise(hippo, toy_plan):
+    document = hippo("simulate", toy_plan, "--samples", 3, "--json").document
+    assert document["fluctuation"] == 0.2
+
+
+def test_fluctuation_alone_takes_the_usual_number_of_plays(hippo, toy_plan):
+    document = hippo("simulate", toy_plan, "--fluctuation", 0.1, "--json").document
+    assert document["samples"] == 1000
+
+
+def test_a_trace_at_rest_changes_nothing(hippo, toy_plan, trace):
+    document = hippo("simulate", toy_plan, "--trace", trace("0,east,west,8,20"), "--json").document
+    assert document["instants"] == 1
+    for key in ("mean_s", "p50_s", "p95_s"):
+        assert document[key] == pytest.approx(document["step_time_s"])
+    assert document["stalled_share"] == 0
+
+
+def test_each_state_counts_as_long_as_it_holds(hippo, toy_plan, trace):
+    slow = hippo("simulate", toy_plan, "--trace", trace("0,east,west,2,20"), "--json").document["mean_s"]
+    rows = ("0,east,west,8,20", "90,east,west,2,20", "100,east,west,8,20")  # the last holds 10 s, as the one before
+    document = hippo("simulate", toy_plan, "--trace", trace(*rows), "--json").document
+    quick = document["step_time_s"]
+    assert slow > 1.5 * quick
+    assert document["instants"] == 3
+    steps_per_s = 100 / 110 / quick + 10 / 110 / slow
+    assert document["mean_s"] == pytest.approx(1 / steps_per_s)
+    assert document["p50_s"] == pytest.approx(quick)
+    assert document["p95_s"] == pytest.approx(slow)  # slow for 9 % of the time
+
+
+def test_an_outage_stalls_a_plan_that_needs_the_link(hippo, toy_plan, trace):
+    file = trace("0,east,west,8,20", "30,east,west,0,20", "60,east,west,8,20", "90,east,west,8,20")
+    answer = hippo("simulate", toy_plan, "--trace", file, "--json")
+    document = answer.document
+    assert document["stalled_share"] == pytest.approx(0.25)
+    assert document["mean_s"] == pytest.approx(document["step_time_s"] / 0.75)
+    assert document["p50_s"] == pytest.approx(document["step_time_s"])
+    assert document["p95_s"] is None
+    assert "stands still for 25%" in hippo("simulate", toy_plan, "--trace", file).err
+
+
+def test_an_outage_all_along(hippo, toy_plan, trace):
+    document = hippo("simulate", toy_plan, "--trace", trace("0,east,west,0,20"), "--json").document
+    assert document["stalled_share"] == 1
+    assert (document["mean_s"], document["p50_s"], document["p95_s"]) == (None, None, None)
+
+
+def test_a_trace_with_noise(hippo, toy_plan, trace):
+    asked = ("simulate", toy_plan, "--trace", trace("0,east,west,8,20", "9,east,west,7,20"), "--json")
+    assert hippo(*asked, "--fluctuation", 0.3).document["mean_s"] != hippo(*asked).document["mean_s"]
+
+
+def test_people_read_the_spread(hippo, toy_plan):
+    answer = hippo("simulate", toy_plan, "--samples", 5)
+    assert answer.code == 0
+    for words in ("step time", "median", "95th percentile", "east->west"):
+        assert words in answer.out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--engine", "quick"), "--engine"),
+        (("--engine", "astra"), "not in this version"),
+        (("--engine", "reference", "--samples", 3), "--engine"),
+        (("--engine", "analytic", "--trace", "net.csv"), "--engine"),
+        (("--samples", 0), "--samples"),
+        (("--samples", 10_000_000), "--samples"),
+        (("--samples", "few"), "--samples"),
+        (("--fluctuation", 1), "--fluctuation"),
+        (("--fluctuation", -0.1), "--fluctuation"),
+        (("--fluctuation", "nan"), "--fluctuation"),
+        (("--seed", -1), "--seed"),
+        (("--trace", "absent.csv"), "absent.csv"),
+        (("--trace", "net.csv", "--samples", 5), "--samples"),
+    ],
+)
+def test_wrong_options(refused, toy_plan, options, said):
+    assert said in refused("simulate", toy_plan, *options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((), "no rows"),
+        (("0,east,mars,8,20",), "mars"),
+        (("0,east,west,-8,20",), "-8"),
+        (("0,east,west,nan,20",), "nan"),
+    ],
+)
+def test_a_wrong_trace(refused, toy_plan, trace, rows, said):
+    message = refused("simulate", toy_plan, "--trace", trace(*rows))
+    assert "net.csv" in message
+    assert said in message
+
+
+def test_a_plan_file_that_breaks_a_rule(refused, toy_plan, tmp_path):
+    document = json.loads(toy_plan.read_text())
+    document["pipelines"][0]["stages"][0]["tp"] = 2
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    assert str(path) in refused("simulate", path)
