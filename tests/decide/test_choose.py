@@ -26,6 +26,7 @@ class Says:
     name: str
     plan: Plan | None
     gap: float | None = None
+    bound_s: float | None = None
     status: Status = Status.FEASIBLE
     runners_up: tuple = ()
     asked: list = field(default_factory=list)
@@ -39,6 +40,7 @@ class Says:
             self.status,
             self.plan,
             gap=self.gap,
+            lower_bound_s=self.bound_s,
             planning_s=0.5,
             rejected={"memory": 2},
             runners_up=self.runners_up,
@@ -102,6 +104,34 @@ def test_balance_is_a_constraint(problem, across, alone):
 def _cut(plan, layer):
     first, second = plan.pipelines[0].stages
     return replace(first, layers=(0, layer)), replace(second, layers=(layer, 6))
+
+
+def test_the_proven_gap_is_carried_over_to_another_planners_plan(problem, across, alone):
+    best = evaluate(problem, across).step_time_s
+    exact = Says("exact", alone, gap=0.9, bound_s=0.8 * best)
+    decision = decide(problem, [exact, Says("lucky", across)], STOP)
+    assert (decision.planner, decision.prover, decision.status) == ("lucky", "exact", Status.FEASIBLE)
+    assert decision.gap == pytest.approx(0.2)
+    assert decision.lower_bound_s == 0.8 * best
+    assert "no plan that exact knows" in decision.summary()
+
+
+def test_a_plan_at_the_bound_is_optimal(problem, across, alone):
+    exact = Says("exact", alone, gap=0.9, bound_s=evaluate(problem, across).step_time_s)
+    decision = decide(problem, [exact, Says("lucky", across)], STOP)
+    assert (decision.status, decision.gap) == (Status.OPTIMAL, 0.0)
+
+
+def test_a_bound_that_the_winner_lies_below_says_nothing_of_it(problem, across, alone):
+    exact = Says("exact", alone, gap=0.1, bound_s=1.2 * evaluate(problem, across).step_time_s)
+    decision = decide(problem, [exact, Says("outside", across)], STOP)
+    assert (decision.planner, decision.gap, decision.lower_bound_s) == ("outside", None, None)
+
+
+def test_bounds_on_time_say_nothing_of_money(problem, across, alone):
+    money = replace(problem, objective=Objective("cost", 0, 0, 1))
+    decision = decide(money, [Says("exact", across, gap=0.9, bound_s=1e-3), Says("alone", alone)], STOP)
+    assert (decision.planner, decision.gap) == ("alone", None)
 
 
 def test_nobody_is_asked_after_a_proof(problem, across, alone):

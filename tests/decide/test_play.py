@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.decide.play import changed_links, crossing, scaled_link, time_with_link, time_with_rank
+from hippo.decide.play import changed_links, crossing, scaled_link, time_with, time_with_rank
 from hippo.problem.cluster import Link
 
 
@@ -33,8 +33,8 @@ def test_a_stage_made_slower(worlds):
 
 def test_a_link_made_faster_and_slower(worlds):
     game = worlds.across(send_s=10.0)
-    assert time_with_link(game, 0) == pytest.approx(game.step_time_s)
-    assert time_with_link(game, 0, bandwidth=2.0) < game.step_time_s < time_with_link(game, 0, bandwidth=0.5)
+    assert time_with(game, (0,)) == pytest.approx(game.step_time_s)
+    assert time_with(game, (0,), bandwidth=2.0) < game.step_time_s < time_with(game, (0,), bandwidth=0.5)
 
 
 def test_links_used_come_heaviest_first(worlds):

@@ -35,15 +35,17 @@ from hippo.decide.reasons import (
 
 EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
-        Binding("bandwidth", 0.6, 0.1, 0.2, 0.05, 0.05, 0.1),
-        "Bandwidth between domains binds: the busiest stage computes 60 % of the step, fill, drain and imbalance 10 %, "
-        "waiting for bandwidth between domains 20 %, waiting for latency between domains 5.0 %, agreeing on gradients "
-        "and the optimizer 5.0 %; 10 % of the fullest GPU's memory is free.",
+        Binding("bandwidth", 0.6, 0.1, 0.2, 0.05, 0.05, 0.1, 0.05, 0.09, 0.01),
+        "Bandwidth between domains binds: 10 % quicker links would take 9.0 % off the step, less latency 1.0 % and "
+        "quicker GPUs 5.0 %. The busiest stage computes 60 % of the step, fill, drain and imbalance 10 %, "
+        "waiting for bandwidth between domains 20 %, waiting for latency between domains 5.0 % and agreeing on "
+        "gradients and the optimizer 5.0 %; 10 % of the fullest GPU's memory is free.",
     ),
     (
-        Binding("compute", 0.99, 0.0, 0.0, 0.0, 0.01, 0.1),
-        "Compute binds: the busiest stage computes 99 % of the step, agreeing on gradients and the optimizer 1.0 %; "
-        "10 % of the fullest GPU's memory is free.",
+        Binding("compute", 0.99, 0.0, 0.0, 0.0, 0.01, 0.1, 0.099, 0.0, 0.0),
+        "Compute binds: 10 % quicker GPUs would take 9.9 % off the step, anything else nothing. The busiest stage "
+        "computes 99 % of the step and agreeing on gradients and the optimizer 1.0 %; 10 % of the fullest GPU's memory "
+        "is free.",
     ),
     (
         Bottleneck("the link a -> b", 0.08, 0.07, 0.9),
@@ -76,9 +78,9 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "it: more domains only wait.",
     ),
     (
-        Sensitivity("links", 0.3, ("the link a -> b", "the link b -> a"), (0.2, 0.05), (0.1, 0.0)),
-        "30 % less bandwidth on one link makes the step longer by 20 % on the link a -> b, 5.0 % on the link b -> a; "
-        "30 % more on the link a -> b takes 10 % off.",
+        Sensitivity("links", 0.3, ("the link a <-> b", "the link b <-> c"), (0.2, 0.05), (0.1, 0.0)),
+        "With 30 % less bandwidth on the link a <-> b the step takes 20 % longer (on the link b <-> c 5.0 %); "
+        "with 30 % more, 10 % less.",
     ),
     (
         Sensitivity("links", 0.3, ("the link a -> b",), (0.0,), (0.0,)),
@@ -111,19 +113,21 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "Runner-up: pipeline across domains, a -> b; 12.0 s and 1.50 USD egress a step, 20 % worse.",
     ),
     (
-        Switch(
-            "the link a -> b", "pipeline across domains (a, b)", "bandwidth", "Gbit/s", 4.0, 7.4, 1.85, verified=True
-        ),
-        "Above 7.40 Gbit/s on the link a -> b (today 4.00), pipeline across domains (a, b) pays off.",
+        Switch("the link a <-> b", "add c and d", "bandwidth", "Gbit/s", 4.0, 7.4, 1.85, verified=True),
+        "Above 7.40 Gbit/s on the link a <-> b (today 4.00) it pays to add c and d.",
     ),
     (
-        Switch("all links", "one domain (a)", "latency", "x", 1.0, 3.0, 3.0, verified=False),
-        "Above 3.00 times today's latency on all links, one domain (a) pays off "
+        Switch("all links", "stay in a alone", "latency", "x", 1.0, 3.0, 3.0, verified=False),
+        "Above 3.00 times today's latency on all links it pays to stay in a alone "
         "(at the limit the two are too close to tell).",
     ),
     (
-        NoSwitch("one domain (a)", ("bandwidth", "latency")),
-        "No change of bandwidth or latency between 1/1000 and 1000 times today's lets one domain (a) win.",
+        NoSwitch("stay in a alone", ("bandwidth", "latency"), 100.0),
+        "No change of bandwidth or latency between 1/100 and 100 times today's makes it pay to stay in a alone.",
+    ),
+    (
+        RunnerUp("one domain, a", ("a",), "one domain", 8.0, 0.0, -0.2),
+        "Runner-up: one domain, a; 8.00 s a step, 20 % better.",
     ),
     (
         IdleDomain("b", 64, "a -> b", 31_250, 62_000, 12.0, 10.0),

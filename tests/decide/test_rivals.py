@@ -9,7 +9,8 @@ import pytest
 from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import objective_value, value_from_scratch, worse_by
 from hippo.decide.play import played
-from hippo.decide.rivals import Contest, Knob, idle_domains, runner_up_reasons, switches
+from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches
+from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
@@ -30,17 +31,37 @@ def contest(problem, winner, rival) -> Contest:
 
 def test_more_bandwidth_lets_the_pipeline_win(worlds):
     problem = problem_of(worlds, 1e8)
-    found = switches(contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES)))
-    assert {reason.subject for reason in found} == {"the link a -> b", "all links"}
-    for reason in found:
-        assert isinstance(reason, Switch)
-        assert reason.quantity == "bandwidth"
-        assert reason.unit == "Gbit/s"
-        assert reason.actual == pytest.approx(0.8)
-        assert reason.threshold > reason.actual
-        assert reason.verified
-    one, every = found
-    assert one.threshold > every.threshold  # one way alone has to become faster still
+    (reason,) = switches(contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES)))
+    assert isinstance(reason, Switch)  # all links together are the same two links, and are not told again
+    assert (reason.subject, reason.quantity, reason.unit) == ("the link a <-> b", "bandwidth", "Gbit/s")
+    assert reason.runner_up == "add b (pipeline across domains)"
+    assert reason.actual == pytest.approx(0.8)
+    assert reason.threshold > reason.actual
+    assert reason.verified
+    changed = problem_of(worlds, 1e8 * reason.factor * 1.02)
+    times = [evaluate(changed, plan(WAVES)).step_time_s for plan in (worlds.across_plan, worlds.alone_plan)]
+    assert times[0] < times[1]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "words"),
+    [
+        ("a", "ab", "add b (pipeline across domains)"),
+        ("a", "abc", "add b and c (pipeline across domains)"),
+        ("abc", "ab", "leave out c"),
+        ("ab", "ac", "leave out b and add c"),
+        ("ab", "a", "stay in a alone"),
+        ("bc", "a", "go to a alone"),
+        ("ab", "ba", "take the runner-up"),
+    ],
+)
+def test_what_one_does_who_goes_over(worlds, here, there, words):
+    def game(names: str):
+        stage = worlds.across_plan().pipelines[0].stages[0]
+        stages = tuple(replace(stage, domain=name) for name in names)
+        return replace(worlds.alone(), plan=Plan((Pipeline(stages, 4),), micro_batch=1))
+
+    assert advice(Contest(game(here), game(there))) == words
 
 
 def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):
@@ -53,16 +74,16 @@ def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):
 def test_both_sides_of_a_threshold_scored_from_scratch(worlds):
     problem = problem_of(worlds, 1e8)
     across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
-    every = next(reason for reason in switches(contest(problem, alone, across)) if reason.subject == "all links")
-    for factor, pipeline_wins in ((every.factor * 1.02, True), (every.factor / 1.02, False)):
-        changed = Knob("bandwidth").changed(problem, factor)
+    (limit,) = switches(contest(problem, alone, across))
+    for factor, pipeline_wins in ((limit.factor * 1.02, True), (limit.factor / 1.02, False)):
+        changed = Knob("bandwidth", (0, 1)).changed(problem, factor)
         assert (evaluate(changed, across).step_time_s < evaluate(changed, alone).step_time_s) is pipeline_wins
 
 
 def test_quick_and_thorough_agree(worlds):
     problem = problem_of(worlds, 1e8)
     match = contest(problem, worlds.alone_plan(WAVES), worlds.across_plan(WAVES))
-    for knob in (Knob("bandwidth"), Knob("bandwidth", 0), Knob("latency"), Knob("latency", 1)):
+    for knob in (Knob("bandwidth"), Knob("bandwidth", (0,)), Knob("latency"), Knob("latency", (1, 0))):
         for factor in (0.1, 3.0, 30.0):
             assert match.rival_wins(knob, factor) == match.rival_wins_from_scratch(knob, factor)
 

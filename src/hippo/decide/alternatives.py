@@ -22,7 +22,8 @@ class RunnerUp(Reason):
 
     def _said(self) -> str:
         egress = f" and {number(self.egress_usd_per_step)} USD egress" if self.egress_usd_per_step > 0 else ""
-        figures = f"{seconds(self.step_time_s)}{egress} a step, {percent(self.worse_share)} worse"
+        side = "worse" if self.worse_share >= 0 else "better"
+        figures = f"{seconds(self.step_time_s)}{egress} a step, {percent(abs(self.worse_share))} {side}"
         return f"Runner-up: {self.subject}; {figures}."
 
 
@@ -30,6 +31,7 @@ class RunnerUp(Reason):
 class Switch(Reason):
     """What would have to change for a runner-up to win; ``subject`` is what changes: a link, or all links.
 
+    ``runner_up`` says what one would then do: ``add c``, ``stay in a``, ``leave out b``.
     ``actual`` and ``threshold`` are in ``unit`` (``x``: times today's value). ``verified``: both plans were scored
     from scratch on either side of the threshold, and the winner changed. Both plans stay as they are: planned anew for
     the changed links the runner-up may win earlier.
@@ -52,19 +54,21 @@ class Switch(Reason):
             of = "" if self.quantity == "bandwidth" else f" {self.quantity}"
             limit = f"{side} {number(self.threshold)} {self.unit}{of} on {self.subject} (today {number(self.actual)})"
         doubt = "" if self.verified else " (at the limit the two are too close to tell)"
-        return f"{limit}, {self.runner_up} pays off{doubt}."
+        return f"{limit} it pays to {self.runner_up}{doubt}."
 
 
 @dataclass(frozen=True)
 class NoSwitch(Reason):
-    """No single change that was tried lets the runner-up (``subject``) win."""
+    """No single change that was tried makes it pay to do as the runner-up does (``subject``)."""
 
     kind: ClassVar[str] = "no_switch"
     tried: tuple[str, ...]
+    within: float  # times today's value, up and down
 
     def _said(self) -> str:
-        changes = f"No change of {' or '.join(self.tried)} between 1/1000 and 1000 times today's"
-        return f"{changes} lets {self.subject} win."
+        widest = number(self.within)
+        changes = f"No change of {' or '.join(self.tried)} between 1/{widest} and {widest} times today's"
+        return f"{changes} makes it pay to {self.subject}."
 
 
 @dataclass(frozen=True)

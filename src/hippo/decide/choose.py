@@ -29,6 +29,7 @@ from hippo.score.score import Score
 SHORTFALL_S = 1.0  # the most seconds spent on what is missing when nothing fits
 LOCAL_SGD_S = 0.5  # the most seconds spent on what local SGD would give where it is not allowed
 MOST_RUNNERS_UP = 8
+CLOSE = 1e-6  # gaps below this are none
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
 
 
@@ -109,6 +110,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         planner=decision.planner,
         gap=decision.gap,
         lower_bound_s=decision.lower_bound_s,
+        prover=decision.prover,
         notes=notes,
         rejected=decision.rejected,
         runners_up=decision.runners_up,
@@ -212,7 +214,7 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
     values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
     order = sorted((value, index) for index, value in enumerate(values) if value is not None)
     best = order[0][1] if order else 0
-    row = rows[best]
+    row = _carried(problem, rows[best], rows)
     rejected = proposals[best].rejected if order else _all_rejected(proposals)
     return Decision(
         problem=problem,
@@ -222,12 +224,32 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
         score=row.score,
         gap=row.gap,
         lower_bound_s=row.lower_bound_s,
+        prover=row.prover,
         planning_s=sum(row.planning_s for row in rows),
         rejected=rejected,
         rows=rows,
         baseline=against,
         runners_up=_runners_up(problem, row, proposals, base),
     )
+
+
+def _carried(problem: Problem, row: Row, rows: Sequence[Row]) -> Row:
+    """The winner with the best lower bound that any planner proved: the gap of the one is carried over to the other.
+
+    Bounds are on the step time of plans that agree on every step. One that the winner lies below does not hold for its
+    kind of plan, and says nothing of it.
+    """
+    bounds = [(other.lower_bound_s, other.planner) for other in rows if other.lower_bound_s is not None]
+    if row.score is None or not bounds or problem.objective.name != "time":
+        return replace(row, prover=row.planner)
+    bound, prover = max(bounds, key=lambda item: item[0])
+    gap = 1 - bound / row.score.step_time_s
+    if row.gap is not None and row.gap <= gap:
+        return replace(row, prover=row.planner)
+    if gap < -CLOSE:
+        return replace(row, gap=None, lower_bound_s=None, prover=row.planner)
+    status = Status.OPTIMAL if gap <= CLOSE else Status.FEASIBLE
+    return replace(row, gap=max(gap, 0.0), lower_bound_s=bound, status=status, prover=prover)
 
 
 def _all_rejected(proposals: Sequence[Proposal]) -> dict[str, int]:

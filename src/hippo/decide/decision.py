@@ -27,6 +27,7 @@ class Row:
     lower_bound_s: float | None = None
     planning_s: float = 0.0
     notes: tuple[str, ...] = ()
+    prover: str = ""  # whose lower bound the gap rests on, once it is chosen
     dropped: str | None = None  # why its plan does not count: it failed the check or could not be scored
 
     def document(self) -> dict[str, object]:
@@ -66,6 +67,7 @@ class Decision:
     score: Score | None = None
     gap: float | None = None
     lower_bound_s: float | None = None
+    prover: str = ""  # the planner whose lower bound the gap rests on
     planning_s: float = 0.0  # CPU seconds of all planners together
     reasons: tuple[Reason, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> candidates of the chosen planner

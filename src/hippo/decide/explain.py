@@ -27,6 +27,7 @@ class Context:
     planner: str
     gap: float | None = None
     lower_bound_s: float | None = None
+    prover: str = ""  # whose bound the gap rests on, where it is not the planner's own
     notes: tuple[str, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
     runners_up: tuple[tuple[Plan, Score], ...] = ()
@@ -42,7 +43,7 @@ def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tup
     reasons: list[Reason] = [binding(game, free_share), bottleneck(game)]
     reasons += link_thresholds(game)
     reasons += capacities(game)
-    reasons.append(Gap(context.planner, context.gap, context.lower_bound_s, context.notes))
+    reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
     base_plan = None if context.baseline is None else context.baseline.plan
     reasons += runner_up_reasons(game, score, context.runners_up, baseline=base_plan)
     reasons += idle_domains(game, context.runners_up)

@@ -45,7 +45,10 @@ def explain_plan(
     score = evaluate(problem, plan, baseline=against)
     rivals = () if best.plan is None or best.score is None else ((best.plan, best.score), *best.runners_up)
     rivals = tuple(rival for rival in rivals if rival[0] != plan)
-    context = _context(plan, best, rivals)
+    gap = _gap(problem, score, best)
+    bound = best.lower_bound_s if gap is not None else None
+    rejected = best.rejected if best.plan == plan else {}
+    context = Context(NAME, gap, bound, best.prover, (), rejected, rivals, best.baseline)
     too_much = _memory(problem, plan)
     reasons = (*too_much, *explain(problem, plan, score, context), *_better(problem, best, plan_score=score))
     return Decision(
@@ -54,6 +57,9 @@ def explain_plan(
         planner=NAME,
         plan=plan,
         score=score,
+        gap=gap,
+        lower_bound_s=bound,
+        prover=best.prover,
         planning_s=best.planning_s,
         reasons=reasons,
         rows=best.rows,
@@ -66,11 +72,11 @@ def _violations(broken: Sequence[Violation]) -> tuple[Reason, ...]:
     return tuple(Violated(violation.where, violation.message) for violation in broken)
 
 
-def _context(plan: Plan, best: Decision, rivals: tuple[tuple[Plan, Score], ...]) -> Context:
-    """What the search knows of the plan: where it found the very same one, what it proved of it."""
-    if best.plan != plan:
-        return Context(NAME, runners_up=rivals, baseline=best.baseline)
-    return Context(best.planner, best.gap, best.lower_bound_s, runners_up=rivals, baseline=best.baseline)
+def _gap(problem: Problem, score: Score, best: Decision) -> float | None:
+    """How far the plan can be from the optimum, by the bound that the search proved; None where it proved none."""
+    if best.lower_bound_s is None or problem.objective.name != "time" or score.step_time_s < best.lower_bound_s:
+        return None
+    return 1 - best.lower_bound_s / score.step_time_s
 
 
 def _memory(problem: Problem, plan: Plan) -> tuple[Reason, ...]:

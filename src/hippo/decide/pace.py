@@ -6,15 +6,14 @@ for any schedule and any way to join domains. Letters: G ranks, E links.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from hippo.decide.play import (
     AT_ITS_BEST,
+    Links,
     Played,
     crossing,
-    time_with_link,
+    time_with,
     time_with_links,
     time_with_rank,
 )
@@ -27,10 +26,10 @@ STEP = 0.1  # a bottleneck is what lengthens the step most when it takes 10 % lo
 WIDEST = 1e3  # thresholds are searched within this factor
 
 
-def link_name(cluster: Cluster, link: int) -> str:
-    """``the link a -> b``."""
-    edge = cluster.links[link]
-    return f"the link {edge.source} -> {edge.destination}"
+def link_name(cluster: Cluster, links: Links) -> str:
+    """``the link a -> b``, or ``the link a <-> b`` for both ways together."""
+    edge = cluster.links[links[0]]
+    return f"the link {edge.source} {'->' if len(links) == 1 else '<->'} {edge.destination}"
 
 
 def rank_name(game: Played, rank: int) -> str:
@@ -48,28 +47,36 @@ def unhindered_s(game: Played) -> float:
 
 
 def binding(game: Played, free_memory_share: float) -> Binding:
-    """Waterfall of the step, and the constraint that binds: compute, unless a loss takes more of the step."""
+    """Waterfall of the step, and the constraint that binds: what, 10 % better, shortens the step most.
+
+    Compute binds as ``bubble`` where ranks wait longer for each other than the busiest computes, and as
+    ``synchronisation`` where closing the step takes longer than its work.
+    """
     program, total = game.program, game.step_time_s
-    no_latency = time_with_links(game, latency=np.zeros(len(program.link_latency_s)))
+    size = len(program.link_latency_s)
+    no_latency = time_with_links(game, latency=np.zeros(size))
     alone = unhindered_s(game)
     busiest = int(np.argmax(game.timeline.rank_busy_s))
     busy = float(game.timeline.rank_busy_s[busiest])
     agreeing = float(program.sync_s[busiest] + program.finish_s[busiest])
-    shares = {
-        "compute": busy / total,
-        "bubble": (alone - busy - agreeing) / total,
-        "bandwidth": (no_latency - alone) / total,
-        "latency": (total - no_latency) / total,
-        "synchronisation": agreeing / total,
+    inside = {"compute": busy / total, "bubble": (alone - busy - agreeing) / total, "synchronisation": agreeing / total}
+    better = {
+        "compute": time_with_rank(game, None, 1 - STEP),
+        "bandwidth": time_with_links(game, bandwidth=np.full(size, 1 / (1 - STEP))),
+        "latency": time_with_links(game, latency=np.full(size, 1 - STEP)),
     }
+    subject = min(better, key=lambda name: round(better[name], 9))
     return Binding(
-        subject=max(shares, key=lambda name: shares[name]),
-        compute_share=shares["compute"],
-        bubble_share=shares["bubble"],
-        bandwidth_share=shares["bandwidth"],
-        latency_share=shares["latency"],
-        synchronisation_share=shares["synchronisation"],
+        subject=max(inside, key=lambda name: inside[name]) if subject == "compute" else subject,
+        compute_share=inside["compute"],
+        bubble_share=inside["bubble"],
+        bandwidth_share=(no_latency - alone) / total,
+        latency_share=(total - no_latency) / total,
+        synchronisation_share=inside["synchronisation"],
         free_memory_share=free_memory_share,
+        compute_gain_share=1 - better["compute"] / total,
+        bandwidth_gain_share=1 - better["bandwidth"] / total,
+        latency_gain_share=1 - better["latency"] / total,
     )
 
 
@@ -80,10 +87,10 @@ def bottleneck(game: Played, candidates: int = 4) -> Bottleneck:
         slower, faster = (time_with_rank(game, int(rank), factor) for factor in (1 + STEP, 1 - STEP))
         busy = float(game.timeline.rank_busy_s[rank]) / total
         found.append(Bottleneck(rank_name(game, int(rank)), slower / total - 1, 1 - faster / total, busy))
-    for link in game.links_used[:candidates]:
-        slower, faster = (time_with_link(game, link, bandwidth=1 / factor) for factor in (1 + STEP, 1 - STEP))
-        name = link_name(game.problem.cluster, link)
-        found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, link_busy_share(game, link)))
+    for links in game.pairs_used[:candidates]:
+        slower, faster = (time_with(game, links, bandwidth=1 / factor) for factor in (1 + STEP, 1 - STEP))
+        name, busy = link_name(game.problem.cluster, links), max(link_busy_share(game, link) for link in links)
+        found.append(Bottleneck(name, slower / total - 1, 1 - faster / total, busy))
     return max(found, key=lambda item: (round(item.slower_share, 6), item.busy_share))
 
 
@@ -107,65 +114,62 @@ def link_rate_bytes_per_s(game: Played, link: int) -> float:
     return float(np.median(timeline.message_bytes[mine][real] / sending[real]))
 
 
+def pair_rate_bytes_per_s(game: Played, links: Links) -> float:
+    """Bytes/s of the slower of these links, as this plan sees it."""
+    return min(link_rate_bytes_per_s(game, link) for link in links)
+
+
 def link_thresholds(game: Played, most: int = 2) -> tuple[LinkThreshold, ...]:
     """Bandwidth and latency of the links used against the values this plan needs; those that cost most come first."""
-    found = [_bandwidth_threshold(game, link) for link in _costliest(game, "bandwidth")[:most]]
-    found += [_latency_threshold(game, link) for link in _costliest(game, "latency")[:most]]
+    found = [_bandwidth_threshold(game, links) for links in _costliest(game, "bandwidth")[:most]]
+    found += [_latency_threshold(game, links) for links in _costliest(game, "latency")[:most]]
     costly = [item for item in found if item.crossed]
     return tuple(sorted(costly or found[:1], key=lambda item: -item.lost_share))
 
 
-def _one_way(game: Played, links: Sequence[int]) -> list[int]:
-    """The first link of every pair of domains: the other way is left out."""
-    edges = game.problem.cluster.links
-    first = {frozenset((edges[link].source, edges[link].destination)): link for link in reversed(links)}
-    return [link for link in links if link in first.values()]
-
-
-def _costliest(game: Played, quantity: str) -> list[int]:
-    """Links used, one way of every pair, the one whose bandwidth (or latency) costs most of the step first."""
+def _costliest(game: Played, quantity: str) -> list[Links]:
+    """Links used, both ways together, those whose bandwidth (or latency) costs most of the step first."""
     best = {"bandwidth": AT_ITS_BEST, "latency": 0.0}[quantity]
-    times = {link: time_with_link(game, link, **{quantity: best}) for link in game.links_used[:6]}
-    return _one_way(game, sorted(times, key=lambda link: times[link]))
+    return sorted(game.pairs_used[:6], key=lambda links: time_with(game, links, **{quantity: best}))
 
 
-def _bandwidth_threshold(game: Played, link: int) -> LinkThreshold:
-    best = time_with_link(game, link, bandwidth=AT_ITS_BEST)
+def _bandwidth_threshold(game: Played, links: Links) -> LinkThreshold:
+    best = time_with(game, links, bandwidth=AT_ITS_BEST)
 
     def enough(factor: float) -> bool:
-        return time_with_link(game, link, bandwidth=factor) <= best * NEAR_BEST
+        return time_with(game, links, bandwidth=factor) <= best * NEAR_BEST
 
     if game.step_time_s <= best * NEAR_BEST:  # how far could it fall?
         factor = crossing(lambda shrink: not enough(shrink), start=1.0, end=1 / WIDEST) or 1 / WIDEST
     else:
         factor = crossing(enough, start=1.0, end=WIDEST) or WIDEST
-    actual = link_rate_bytes_per_s(game, link)
-    name = link_name(game.problem.cluster, link)
+    actual = pair_rate_bytes_per_s(game, links)
+    name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
     return LinkThreshold(name, "bandwidth", actual, actual * factor, lost, factor > 1)
 
 
-def _latency_threshold(game: Played, link: int) -> LinkThreshold:
-    best = time_with_link(game, link, latency=0.0)
+def _latency_threshold(game: Played, links: Links) -> LinkThreshold:
+    best = time_with(game, links, latency=0.0)
 
     def costs(factor: float) -> bool:
-        return time_with_link(game, link, latency=factor) > best * NEAR_BEST
+        return time_with(game, links, latency=factor) > best * NEAR_BEST
 
     if costs(1.0):  # what would it have to fall to?
         factor = crossing(lambda shrink: not costs(shrink), start=1.0, end=1 / WIDEST) or 0.0
     else:
         factor = crossing(costs, start=1.0, end=WIDEST) or WIDEST
-    actual = float(game.program.link_latency_s[link])
-    name = link_name(game.problem.cluster, link)
+    actual = max(float(game.program.link_latency_s[link]) for link in links)
+    name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
     return LinkThreshold(name, "latency", actual, actual * factor, lost, factor < 1)
 
 
 def capacities(game: Played, most: int = 3) -> tuple[Capacity, ...]:
     """Tokens/s of the links used, one way of every pair, the tightest first; none used: of the widest way out."""
-    used = {link: _used_capacity(game, link) for link in game.links_used[: 2 * most]}
-    tightest = _one_way(game, sorted(used, key=lambda link: used[link].link_tokens_per_s))
-    return tuple(used[link] for link in tightest[:most]) or _widest_exit(game)
+    ways = [[_used_capacity(game, link) for link in links] for links in game.pairs_used[:most]]
+    tighter = [min(pair, key=lambda way: way.link_tokens_per_s) for pair in ways]
+    return tuple(sorted(tighter, key=lambda way: way.link_tokens_per_s)) or _widest_exit(game)
 
 
 def gpu_tokens_per_s(game: Played) -> tuple[float, float]:
@@ -179,7 +183,7 @@ def _used_capacity(game: Played, link: int) -> Capacity:
     rate = link_rate_bytes_per_s(game, link)
     per_token = float(game.timeline.link_bytes[link]) / game.problem.workload.tokens_per_step
     used, everything = gpu_tokens_per_s(game)
-    return Capacity(link_name(game.problem.cluster, link), rate, rate / per_token, used, everything, True)
+    return Capacity(link_name(game.problem.cluster, (link,)), rate, rate / per_token, used, everything, True)
 
 
 def activation_tokens_per_s(hidden: int, bandwidth_bytes_per_s: float) -> float:
@@ -199,17 +203,17 @@ def _widest_exit(game: Played) -> tuple[Capacity, ...]:
     rate, link = max(exits, key=lambda item: (item[0], -item[1]))
     used, everything = gpu_tokens_per_s(game)
     carried = activation_tokens_per_s(game.problem.model.hidden, rate)
-    return (Capacity(link_name(cluster, link), rate, carried, used, everything, False),)
+    return (Capacity(link_name(cluster, (link,)), rate, carried, used, everything, False),)
 
 
 def sensitivity(game: Played, most: int = 6) -> tuple[Sensitivity, ...]:
-    """Change of the step time when one of the heaviest links has 30 % less or more bandwidth; none used: nothing."""
+    """Change of the step time when one of the heaviest links has 30 % less or more bandwidth, both ways."""
     total, found = game.step_time_s, []
-    for link in game.links_used[:most]:
-        slower, faster = (time_with_link(game, link, bandwidth=1 + swing) / total for swing in (-SWING, SWING))
-        found.append((slower - 1, 1 - faster, link_name(game.problem.cluster, link)))
+    for links in game.pairs_used[:most]:
+        slower, faster = (time_with(game, links, bandwidth=1 + swing) / total for swing in (-SWING, SWING))
+        found.append((slower - 1, 1 - faster, link_name(game.problem.cluster, links)))
     found.sort(key=lambda item: -item[0])
     if not found:
         return ()
-    slower_share, faster_share, links = (tuple(column) for column in zip(*found, strict=True))
-    return (Sensitivity("links", SWING, links, slower_share, faster_share),)
+    slower_share, faster_share, names = zip(*found, strict=True)
+    return (Sensitivity("links", SWING, names, slower_share, faster_share),)

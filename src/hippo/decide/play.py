@@ -21,6 +21,7 @@ from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 
 Floats = NDArray[np.float64]
+Links = tuple[int, ...]  # indices of links that are changed together: one, or both ways between two domains
 AT_ITS_BEST = 1e9  # a link this many times faster costs no time that shows
 
 
@@ -44,6 +45,15 @@ class Played:
         order = np.argsort(-self.timeline.link_bytes, kind="stable")
         return tuple(int(link) for link in order if self.timeline.link_bytes[link] > 0)
 
+    @property
+    def pairs_used(self) -> tuple[Links, ...]:
+        """The links that carry something, both ways between two domains together, heaviest first."""
+        edges = self.problem.cluster.links
+        pairs: dict[frozenset[str], list[int]] = {}
+        for link in self.links_used:
+            pairs.setdefault(frozenset((edges[link].source, edges[link].destination)), []).append(link)
+        return tuple(tuple(links) for links in pairs.values())
+
 
 def played(problem: Problem, plan: Plan) -> Played:
     """Lowers and plays the plan once."""
@@ -59,19 +69,19 @@ def time_with_links(game: Played, *, bandwidth: Floats | None = None, latency: F
     return step_time(program, bandwidth_bytes_per_s=rates, latency_s=delays)
 
 
-def time_with_link(game: Played, link: int, *, bandwidth: float = 1.0, latency: float = 1.0) -> float:
-    """Step time in seconds when one link changes by these factors."""
+def time_with(game: Played, links: Links, *, bandwidth: float = 1.0, latency: float = 1.0) -> float:
+    """Step time in seconds when these links change by these factors."""
     size = len(game.program.link_latency_s)
     bandwidths, latencies = np.ones(size), np.ones(size)
-    bandwidths[link], latencies[link] = bandwidth, latency
+    bandwidths[list(links)], latencies[list(links)] = bandwidth, latency
     return time_with_links(game, bandwidth=bandwidths, latency=latencies)
 
 
-def time_with_rank(game: Played, rank: int, factor: float) -> float:
-    """Step time in seconds when everything one rank computes takes ``factor`` times as long."""
+def time_with_rank(game: Played, rank: int | None, factor: float) -> float:
+    """Step time in seconds when everything one rank (None: every rank) computes takes ``factor`` times as long."""
     program = game.program
     scale = np.ones((len(program.rank_stage), 1))
-    scale[rank] = factor
+    scale[slice(None) if rank is None else rank] = factor
     slower = replace(
         program,
         forward_s=program.forward_s * scale,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import ClassVar
 
-from hippo.decide.wording import capital, gb, gbps, number, percent, seconds
+from hippo.decide.wording import capital, gb, gbps, listed, number, percent, seconds
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ def _plain(value: object) -> object:
 class Binding(Reason):
     """The constraint that binds: ``subject`` is compute, bubble, bandwidth, latency or synchronisation.
 
-    The shares add up to the step (a waterfall): what the busiest rank computes, what waiting for the bandwidth and the
-    latency of links adds, what fill, drain and imbalance of the pipeline add, what agreeing and the optimizer add.
+    The first shares add up to the step (a waterfall): what the busiest rank computes, what waiting for the bandwidth
+    and the latency of links adds, what fill, drain and imbalance of the pipeline add, what agreeing and the optimizer
+    add. The gains say what 10 % better GPUs, or links, would take off the step: the largest binds.
     """
 
     kind: ClassVar[str] = "binding_constraint"
@@ -59,6 +60,9 @@ class Binding(Reason):
     latency_share: float
     synchronisation_share: float
     free_memory_share: float  # of the usable memory, on the fullest GPU
+    compute_gain_share: float  # of the step, when everything is computed in 10 % less time
+    bandwidth_gain_share: float  # when every link sends in 10 % less time
+    latency_gain_share: float  # when every link has 10 % less latency
 
     def _said(self) -> str:
         losses = (
@@ -70,7 +74,19 @@ class Binding(Reason):
         shares = [f"the busiest stage computes {percent(self.compute_share)} of the step"]
         shares += [f"{words} {percent(share)}" for share, words in losses if share >= 0.0005]
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        return f"{_BINDING[self.subject]} binds: {', '.join(shares)}; {memory}."
+        return f"{_BINDING[self.subject]} {self._gains()}. {capital(listed(shares))}; {memory}."
+
+    def _gains(self) -> str:
+        """What 10 % more of what binds gives, against 10 % more of the rest."""
+        gains = {
+            "bandwidth": (self.bandwidth_gain_share, "quicker links"),
+            "latency": (self.latency_gain_share, "less latency"),
+            "compute": (self.compute_gain_share, "quicker GPUs"),
+        }
+        share, words = gains.pop(self.subject if self.subject in gains else "compute")
+        others = [f"{other} {percent(less)}" for less, other in gains.values() if less >= 0.0005]
+        rest = listed(others) if others else "anything else nothing"
+        return f"binds: 10 % {words} would take {percent(share)} off the step, {rest}"
 
 
 _BINDING = {
@@ -162,9 +178,11 @@ class Sensitivity(Reason):
         told = [index for index, slower in enumerate(self.slower_share) if abs(slower) >= 0.0005][:3]
         if not told:
             return f"Every link may lose {swing} of its bandwidth without moving the step time."
-        slower = ", ".join(f"{percent(self.slower_share[index])} on {self.links[index]}" for index in told)
-        most = f"{swing} more on {self.links[0]} takes {percent(self.faster_share[0])} off"
-        return f"{swing} less bandwidth on one link makes the step longer by {slower}; {most}."
+        others = ", ".join(f"on {self.links[index]} {percent(self.slower_share[index])}" for index in told[1:])
+        return (
+            f"With {swing} less bandwidth on {self.links[0]} the step takes {percent(self.slower_share[0])} longer"
+            f"{f' ({others})' if others else ''}; with {swing} more, {percent(self.faster_share[0])} less."
+        )
 
 
 @dataclass(frozen=True)

@@ -15,34 +15,35 @@ import numpy as np
 
 from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import value_from_scratch, worse_by
-from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, link_rate_bytes_per_s
-from hippo.decide.play import Played, changed_links, crossing, played, scaled_link, time_with_links
+from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
+from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, time_with_links
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import described, joining
+from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
 from hippo.score.score import Score
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
-WIDEST = 1e3  # thresholds are looked for within this factor either way
+WIDEST = 100.0  # thresholds are looked for within this factor either way
 CONFIRM = 1.02  # a threshold is confirmed by scoring 2 % on either side of it
 TOLERANCE = 0.005
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One thing to change: a quantity of one link (index) or of all links (None)."""
+    """One thing to change: a quantity of one link (its index; both ways: two), or of all links (none named)."""
 
     quantity: str  # "bandwidth", "latency" or "price"
-    link: int | None = None
+    links: Links = ()
 
     def changed(self, problem: Problem, factor: float) -> Problem:
         """The problem with the knob multiplied by ``factor``."""
-        chosen = None if self.link is None else problem.cluster.links[self.link]
+        edges = [problem.cluster.links[link] for link in self.links]
+        chosen = {(edge.source, edge.destination) for edge in edges}
 
         def change(link: Link) -> Link:
-            here = chosen is None or (link.source, link.destination) == (chosen.source, chosen.destination)
+            here = not chosen or (link.source, link.destination) in chosen
             return scaled_link(link, **{self.quantity: factor}) if here else link
 
         return changed_links(problem, change)
@@ -61,9 +62,8 @@ class Contest:
         if self.winner.problem.objective.name != "time":
             return self.rival_wins_from_scratch(knob, factor)
         size = len(self.winner.program.link_latency_s)
-        factors = np.full(size, factor) if knob.link is None else np.ones(size)
-        if knob.link is not None:
-            factors[knob.link] = factor
+        factors = np.ones(size)
+        factors[list(knob.links or range(size))] = factor
         times = [time_with_links(game, **{knob.quantity: factors}) for game in (self.rival, self.winner)]
         return times[0] < times[1]
 
@@ -90,28 +90,41 @@ def runner_up_reasons(
 def switches(contest: Contest) -> tuple[Reason, ...]:
     """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
     found = [(knob, factor) for knob in _knobs(contest) if (factor := _threshold(contest, knob)) is not None]
-    every = [item for item in found if item[0].link is None]
-    single = sorted((item for item in found if item[0].link is not None), key=lambda item: abs(log(item[1])))[:1]
+    every = [item for item in found if not item[0].links]
+    single = sorted((item for item in found if item[0].links), key=lambda item: abs(log(item[1])))[:1]
+    every = [item for item in every if not any(_alike(item, one) for one in single)]  # one link is all they use
     told = single + sorted(every, key=lambda item: abs(log(item[1])))[: 2 if not single else 1]
     if told:
         return tuple(_switch(contest, knob, factor) for knob, factor in told)
     tried = tuple(dict.fromkeys(knob.quantity for knob in _knobs(contest)))
-    return (NoSwitch(_called(contest), tried),)
+    return (NoSwitch(advice(contest), tried, WIDEST),)
 
 
-def _called(contest: Contest) -> str:
-    """A short name of the rival: how it joins which domains."""
-    plan = contest.rival.plan
-    return f"{joining(plan)} ({', '.join(plan.domains)})"
+def _alike(one: tuple[Knob, float], other: tuple[Knob, float]) -> bool:
+    return one[0].quantity == other[0].quantity and abs(log(one[1] / other[1])) < 0.02
+
+
+def advice(contest: Contest) -> str:
+    """What one does who goes over to the rival, after ``it pays to``: ``add c``, ``stay in a``, ``leave out b``."""
+    winner, rival = contest.winner.plan, contest.rival.plan
+    here, there = winner.domains, rival.domains
+    more, less = ([name for name in one if name not in other] for one, other in ((there, here), (here, there)))
+    way = "" if joining(rival) == joining(winner) else f" ({joining(rival)})"
+    if len(there) == 1:
+        return f"stay in {there[0]} alone" if there[0] in here else f"go to {there[0]} alone"
+    if not more and not less:
+        return f"plan for {joining(rival)}" if way else "take the runner-up"
+    changes = [f"{verb} {listed(names)}" for verb, names in (("leave out", less), ("add", more)) if names]
+    return " and ".join(changes) + way
 
 
 def _knobs(contest: Contest) -> tuple[Knob, ...]:
-    """What is tried: all links together, and each of the links that either plan loads most."""
+    """What is tried: all links together, and those between each two domains that either plan loads most."""
     quantities = ["bandwidth", "latency"]
     if contest.winner.problem.objective.name != "time":
         quantities.append("price")
-    loaded = dict.fromkeys(contest.rival.links_used[:3] + contest.winner.links_used[:3])
-    return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", link) for link in loaded)
+    loaded = dict.fromkeys(contest.rival.pairs_used[:3] + contest.winner.pairs_used[:3])
+    return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
 def _threshold(contest: Contest, knob: Knob) -> float | None:
@@ -131,17 +144,17 @@ def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
     before = factor / CONFIRM if factor > 1 else factor * CONFIRM
     verified = contest.rival_wins_from_scratch(knob, beyond) and not contest.rival_wins_from_scratch(knob, before)
     actual, unit = _actual(contest, knob)
-    subject = "all links" if knob.link is None else link_name(contest.winner.problem.cluster, knob.link)
-    return Switch(subject, _called(contest), knob.quantity, unit, actual, actual * factor, factor, verified)
+    subject = link_name(contest.winner.problem.cluster, knob.links) if knob.links else "all links"
+    return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified)
 
 
 def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
     """Today's value of the knob and its unit; of all links together only where they are alike, else 1 (times today)."""
     links = contest.winner.problem.cluster.links
-    if knob.link is not None and knob.quantity == "bandwidth":
-        game = contest.rival if knob.link in contest.rival.links_used else contest.winner
-        return gbps_from_bytes_per_s(link_rate_bytes_per_s(game, knob.link)), "Gbit/s"
-    values = {_in_unit(link, knob.quantity) for link in (links if knob.link is None else (links[knob.link],))}
+    if knob.links and knob.quantity == "bandwidth":
+        game = contest.rival if knob.links[0] in contest.rival.links_used else contest.winner
+        return gbps_from_bytes_per_s(pair_rate_bytes_per_s(game, knob.links)), "Gbit/s"
+    values = {_in_unit(links[link], knob.quantity) for link in knob.links or range(len(links))}
     return next(iter(values)) if len(values) == 1 else (1.0, "x")
 
 

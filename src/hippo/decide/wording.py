@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, isinf, log10
 
 from hippo.plan.plan import Pipeline, Plan
@@ -51,6 +52,11 @@ def capital(text: str) -> str:
 def count(quantity: int, noun: str) -> str:
     """``1 domain``, ``3 domains``."""
     return f"{quantity:,} {noun}" if quantity == 1 else f"{quantity:,} {noun}s"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
 
 
 def joining(plan: Plan) -> str:
