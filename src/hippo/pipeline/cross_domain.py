@@ -13,19 +13,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.schedule import Shape, merge
+from hippo.pipeline.merge import in_order, merge
+from hippo.pipeline.schedule import Shape
 
 
 def warm_up(shape: Shape, rank: int) -> int:
-    """Forwards before the first backward: those asked for, else ``min(m, max(p - i, ceil(live_limit (p - i) / p)))``."""
+    """Forwards before the first backward: as asked for, else ``min(m, max(p - i, ceil(live_limit (p - i) / p)))``."""
     if shape.warm_up:
         return shape.warm_up[rank]
     p, behind = shape.stages, shape.stages - rank
     return min(shape.micro_batches, max(behind, -(-(shape.live_limit or p) * behind // p)))
 
 
-def rank_order(shape: Shape, rank: int) -> NDArray[np.int64]:
-    """Operations of one rank, (2 m, 3)."""
-    micro_batch = np.arange(shape.micro_batches)
-    column = np.stack([np.zeros_like(micro_batch), micro_batch], axis=1)
-    return merge(column, column, warm_up(shape, rank))
+def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Operations of all ranks, (2 m p, 3), and where each rank starts, (p + 1,)."""
+    every = in_order(shape.micro_batches)
+    return merge(every, every, [warm_up(shape, rank) for rank in range(shape.stages)])

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.schedule import Shape, merge
+from hippo.pipeline.merge import in_order, merge
+from hippo.pipeline.schedule import Shape
 
 
-def rank_order(shape: Shape, rank: int) -> NDArray[np.int64]:
-    """Operations of one rank, (2 m, 3); the same on every rank."""
-    del rank
-    micro_batch = np.arange(shape.micro_batches)
-    column = np.stack([np.zeros_like(micro_batch), micro_batch], axis=1)
-    return merge(column, column, warm_up=shape.micro_batches)
+def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Operations of all ranks, (2 m p, 3), and where each rank starts, (p + 1,)."""
+    every = in_order(shape.micro_batches)
+    return merge(every, every, [shape.micro_batches] * shape.stages)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.schedule import Shape, merge
+from hippo.pipeline.merge import merge
+from hippo.pipeline.schedule import Shape
 
 
 def warm_up(shape: Shape, rank: int) -> int:
@@ -18,12 +19,12 @@ def warm_up(shape: Shape, rank: int) -> int:
     return min(total, 2 * (p - rank - 1) + (shape.chunks - 1) * p + 1)
 
 
-def rank_order(shape: Shape, rank: int) -> NDArray[np.int64]:
-    """Operations of one rank, (2 m v, 3)."""
+def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Operations of all ranks, (2 m v p, 3), and where each rank starts, (p + 1,)."""
     p, m, v = shape.stages, shape.micro_batches, shape.chunks
     micro_batch, chunk = np.meshgrid(np.arange(m), np.arange(v), indexing="ij")
     group = micro_batch // p
     turn = np.lexsort((micro_batch.ravel(), chunk.ravel(), group.ravel()))
     forwards = np.stack([chunk.ravel()[turn], micro_batch.ravel()[turn]], axis=1)
     backwards = np.stack([v - 1 - forwards[:, 0], forwards[:, 1]], axis=1)
-    return merge(forwards, backwards, warm_up(shape, rank))
+    return merge(forwards, backwards, [warm_up(shape, rank) for rank in range(p)])

@@ -1,7 +1,7 @@
 """Schedules as data: the order of operations on each rank. Nothing is timed here.
 
 Letters: p stages (ranks), m micro-batches, v chunks per rank. Virtual stage ``c * p + s`` is chunk c of stage s.
-One schedule, one file: a module with ``rank_order`` (see ``RankOrder``), named in ``SCHEDULES``.
+One schedule, one file: a module with ``orders`` (see ``Orders``), named in ``SCHEDULES``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {
-        "gpipe": "hippo.pipeline.gpipe:rank_order",
-        "1f1b": "hippo.pipeline.one_f_one_b:rank_order",
-        "interleaved": "hippo.pipeline.interleaved:rank_order",
-        "cross-domain": "hippo.pipeline.cross_domain:rank_order",
+        "gpipe": "hippo.pipeline.gpipe:orders",
+        "1f1b": "hippo.pipeline.one_f_one_b:orders",
+        "interleaved": "hippo.pipeline.interleaved:orders",
+        "cross-domain": "hippo.pipeline.cross_domain:orders",
     }
 )
-"""Name of a schedule to ``module:attribute`` of its ``RankOrder``; loaded when asked for."""
+"""Name of a schedule to ``module:attribute`` of its ``Orders``; loaded when asked for."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Shape:
     warm_up: tuple[int, ...] = ()  # (p,) forwards before the first backward, for schedules that take them; empty: own
 
 
-class RankOrder(Protocol):
-    """Operations of one rank, (n, 3) rows of (kind, chunk, micro-batch) in the order they run."""
+class Orders(Protocol):
+    """Operations of every rank in the order they run."""
 
-    def __call__(self, shape: Shape, rank: int) -> NDArray[np.int64]:
-        """The order of ``rank`` (0-based)."""
+    def __call__(self, shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows (total, 3) of (kind, chunk, micro-batch), ranks one after the other, and where each starts (p + 1,)."""
         ...
 
 
@@ -71,16 +71,9 @@ class Schedule:
 
         One chunk of a micro-batch counts ``1 / chunks``.
         """
-        release = BACKWARD if self.fused else WEIGHT
-        return tuple(
-            _peak_live(self.rank(rank)[:, 0], release) / self.shape.chunks for rank in range(self.shape.stages)
-        )
-
-
-def _peak_live(kinds: NDArray[np.int64], release: int) -> float:
-    taken = np.cumsum(kinds == FORWARD)
-    given = np.cumsum(kinds == release)
-    return float(np.max(taken - given, initial=0))
+        kind, release = self.order[:, 0], BACKWARD if self.fused else WEIGHT
+        live = np.cumsum((kind == FORWARD).astype(np.int64) - (kind == release))  # each rank gives all back at its end
+        return tuple((np.maximum.reduceat(live, self.order_start[:-1]) / self.shape.chunks).tolist())
 
 
 def order_of(plan: Plan, pipeline: Pipeline) -> Schedule:
@@ -116,23 +109,20 @@ def order(
     return _order(name, Shape(stages, micro_batches, chunks, live_limit, warm_up))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def _order(name: str, shape: Shape) -> Schedule:
     _check(name, shape)
-    rank_order = _load(name)
-    ranks = [rank_order(shape, rank) for rank in range(shape.stages)]
-    rows = np.concatenate(ranks)
-    start = np.concatenate([[0], np.cumsum([len(rank) for rank in ranks])])
+    rows, start = _load(name)(shape)
     for array in (rows, start):
         array.setflags(write=False)
     return Schedule(name, shape, not bool((rows[:, 0] == WEIGHT).any()), rows, start)
 
 
-def _load(name: str) -> RankOrder:
+def _load(name: str) -> Orders:
     if name not in SCHEDULES:
         raise UnknownNameError("schedule", name, SCHEDULES, key="schedule.name")
     module, attribute = SCHEDULES[name].split(":")
-    loaded: RankOrder = getattr(import_module(module), attribute)
+    loaded: Orders = getattr(import_module(module), attribute)
     return loaded
 
 
@@ -166,24 +156,3 @@ def _check_warm_up(name: str, shape: Shape) -> None:
     if len(given) != shape.stages or not warm_up_is_sound(given, shape.micro_batches):
         remedy = f"give {shape.stages} numbers from {shape.micro_batches} down to 1, none above the one before it"
         raise InputError("is no warm-up for these stages", key="warm_up", value=shown, remedy=remedy)
-
-
-def rows(kinds: NDArray[np.int64], chunks: NDArray[np.int64], micro_batches: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Three columns, each (n,), as one (n, 3) array of operations."""
-    return np.ascontiguousarray(np.stack([kinds, chunks, micro_batches], axis=1), dtype=np.int64)
-
-
-def merge(forwards: NDArray[np.int64], backwards: NDArray[np.int64], warm_up: int) -> NDArray[np.int64]:
-    """``warm_up`` forwards, then one backward and one forward in turn, then the backwards that are left.
-
-    Both inputs are (n, 2) rows of (chunk, micro-batch) in the order they run; the result is (2n, 3).
-    """
-    n = len(forwards)
-    index = np.arange(n)
-    # A forward after the warm-up has as many backwards before it as forwards since the warm-up began, plus one.
-    forward_at = index + np.maximum(0, index - warm_up + 1)
-    backward_at = index + np.minimum(n, index + warm_up)
-    merged = np.empty((2 * n, 3), dtype=np.int64)
-    merged[forward_at, 0], merged[backward_at, 0] = FORWARD, BACKWARD
-    merged[forward_at, 1:], merged[backward_at, 1:] = forwards, backwards
-    return merged

@@ -7,6 +7,7 @@ mean over all domains of the cluster, idle ones counted as 0 (design, section 3)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,11 @@ from hippo.cost.kernels import peak_flops
 from hippo.cost.money import egress_usd, rent_usd_per_s
 from hippo.cost.stage import StageMemory
 from hippo.pipeline.schedule import order_of
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.problem import Problem
 from hippo.score.reward import reward
 from hippo.score.score import Score
-from hippo.simulate.layouts import cost_model, layout
+from hippo.simulate.layouts import cost_model, costs
 from hippo.simulate.timeline import Timeline
 from hippo.units import gb_from_bytes
 
@@ -55,26 +56,34 @@ def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, 
 
 def memory(problem: Problem, plan: Plan) -> tuple[StageMemory, ...]:
     """Memory of the fullest rank of every stage, pipeline after pipeline, with the micro-batches its schedule keeps."""
-    cost, found = cost_model(problem), []
-    for pipeline in plan.pipelines:
-        for stage, live in zip(pipeline.stages, order_of(plan, pipeline).peak_live, strict=True):
-            found.append(cost.memory(stage.domain, *stage.layers, layout(plan, pipeline, stage), live=live))
-    return tuple(found)
+    return tuple(
+        replace(stage, live_micro_batches=live)
+        for pipeline in plan.pipelines
+        for stage, live in _live_stages(problem, plan, pipeline)
+    )
 
 
 def fits(problem: Problem, plan: Plan) -> bool:
     """Whether every stage fits the memory a plan may use of one GPU."""
     usable = cost_model(problem).usable_memory_bytes()
-    return all(stage.peak_bytes <= usable for stage in memory(problem, plan))
+    return all(
+        stage.peak_bytes + stage.activation_bytes * live <= usable
+        for pipeline in plan.pipelines
+        for stage, live in _live_stages(problem, plan, pipeline)
+    )
+
+
+def _live_stages(problem: Problem, plan: Plan, pipeline: Pipeline) -> Iterator[tuple[StageMemory, float]]:
+    """Memory of each stage of a pipeline without anything in flight, and the micro-batches its schedule keeps."""
+    return zip(costs(problem).memories(plan, pipeline), order_of(plan, pipeline).peak_live, strict=True)
 
 
 def flops_per_step(problem: Problem, plan: Plan) -> float:
     """Model FLOPs of one step over all GPUs, recomputation not counted."""
-    cost, total = cost_model(problem), 0.0
+    total = 0.0
     for pipeline in plan.pipelines:
-        for stage in pipeline.stages:
-            each = cost.stage(stage.domain, *stage.layers, layout(plan, pipeline, stage)).flops
-            total += each * stage.dp * pipeline.num_micro_batches
+        for stage, cost in zip(pipeline.stages, costs(problem).stages(plan, pipeline), strict=True):
+            total += cost.flops * stage.dp * pipeline.num_micro_batches
     return total
 
 

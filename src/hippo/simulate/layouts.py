@@ -3,26 +3,83 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 from hippo.cost.cost_model import CostModel
-from hippo.cost.stage import Layout
+from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.errors import InputError
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 
 _KEPT = 8
-_MODELS: OrderedDict[int, tuple[Problem, CostModel]] = OrderedDict()
+_KNOWN: OrderedDict[int, tuple[Problem, Costs]] = OrderedDict()
+_MOST_ANSWERS = 200_000
+
+_Answer = TypeVar("_Answer")
+Span = tuple[str, int, int]  # domain, layers [start, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """A cost model that remembers what it was asked about stages: plans of one search share most of their stages."""
+
+    model: CostModel
+    _stages: dict[Layout, dict[Span, StageCost]] = field(default_factory=dict)
+    _memories: dict[Layout, dict[Span, StageMemory]] = field(default_factory=dict)
+
+    def stages(self, plan: Plan, pipeline: Pipeline) -> list[StageCost]:
+        """Costs of the stages of a pipeline; raises as ``layout`` does."""
+        found = []
+        for stage, lay, known in _asked(plan, pipeline, self._stages):
+            key = (stage.domain, *stage.layers)
+            cost = known.get(key)
+            if cost is None:
+                cost = known[key] = self.model.stage(*key, lay)
+            found.append(cost)
+        return found
+
+    def memories(self, plan: Plan, pipeline: Pipeline) -> list[StageMemory]:
+        """Memory of the stages of a pipeline with nothing in flight; raises as ``layout`` does."""
+        found = []
+        for stage, lay, known in _asked(plan, pipeline, self._memories):
+            key = (stage.domain, *stage.layers)
+            memory = known.get(key)
+            if memory is None:
+                memory = known[key] = self.model.memory(*key, lay, live=0.0)
+            found.append(memory)
+        return found
+
+
+def _asked(
+    plan: Plan, pipeline: Pipeline, known: dict[Layout, dict[Span, _Answer]]
+) -> Iterator[tuple[Stage, Layout, dict[Span, _Answer]]]:
+    """Each stage with its layout and what is known about that layout; equal layouts are looked up once."""
+    last: tuple[int, int] | None = None
+    for stage in pipeline.stages:
+        if (stage.tp, stage.dp) != last:
+            last, lay = (stage.tp, stage.dp), layout(plan, pipeline, stage)
+            answers = known.setdefault(lay, {})
+            if len(answers) > _MOST_ANSWERS:
+                answers.clear()
+        yield stage, lay, answers
+
+
+def costs(problem: Problem) -> Costs:
+    """What is known about the costs of a problem; the same object for the same problem."""
+    found = _KNOWN.get(id(problem))
+    if found is None or found[0] is not problem:
+        found = _KNOWN[id(problem)] = (problem, Costs(CostModel(problem)))
+        while len(_KNOWN) > _KEPT:
+            _KNOWN.popitem(last=False)
+    return found[1]
 
 
 def cost_model(problem: Problem) -> CostModel:
     """The cost model of a problem, with its caches; the same object for the same problem."""
-    found = _MODELS.get(id(problem))
-    if found is None or found[0] is not problem:
-        found = _MODELS[id(problem)] = (problem, CostModel(problem))
-        while len(_MODELS) > _KEPT:
-            _MODELS.popitem(last=False)
-    return found[1]
+    return costs(problem).model
 
 
 def layout(plan: Plan, pipeline: Pipeline, stage: Stage) -> Layout:

@@ -8,10 +8,11 @@ inside a domain it is a pure delay over NVLink or the fabric.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
@@ -20,32 +21,25 @@ from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
-from hippo.simulate.layouts import chunk_layers, cost_model, lanes_face, layout, nodes
+from hippo.simulate.layouts import Costs, chunk_layers, costs, lanes_face, layout, nodes
 from hippo.simulate.program import Program
 from hippo.simulate.routes import Routes
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-@dataclass(frozen=True)
-class Message:
-    """What one chunk of a stage sends in one direction per wave."""
+
+class Message(NamedTuple):
+    """What one chunk of a stage sends in one direction per wave, all lanes together."""
 
     num_bytes: float = 0.0
-    route: tuple[int, int] = (-1, -1)
+    link: int = -1
+    second_link: int = -1
     delay_s: float = 0.0
     nic_bytes_per_s: float = np.inf
 
 
 NOTHING = Message()
-
-
-@dataclass
-class _Columns:
-    """Rows of the program as they are collected, one per rank."""
-
-    seconds: list[list[tuple[float, float, float]]] = field(default_factory=list)
-    once: list[tuple[float, float]] = field(default_factory=list)
-    down: list[list[Message]] = field(default_factory=list)
-    up: list[list[Message]] = field(default_factory=list)
 
 
 def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Program:
@@ -54,14 +48,12 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
     Raises ``InputError`` when domains that exchange data have no link, when lanes do not share a wave evenly, or when
     the schedule does not exist for the plan's numbers.
     """
-    cost = cost or cost_model(problem)
-    routes = Routes.of(problem.cluster, plan)
-    columns = _Columns()
-    for pipeline in plan.pipelines:
-        _lower_pipeline(columns, plan, pipeline, cost, routes)
-    replicas = Replicas.of(plan, cost, routes)
+    known = Costs(cost) if cost is not None else costs(problem)
+    border = Border(plan, known.model, Routes.of(problem.cluster, plan))
+    pipelines = [_lower_pipeline(pipeline, border, known.stages(plan, pipeline)) for pipeline in plan.pipelines]
+    rows = np.concatenate(pipelines) if len(pipelines) > 1 else pipelines[0]
+    replicas = Replicas.of(plan, known.model, border.routes)
     gather, extra = wan_gather(replicas)
-    seconds, once = np.array(columns.seconds), np.array(columns.once)
     lengths = [len(pipeline.stages) for pipeline in plan.pipelines]
     domain = problem.cluster.domain_index
     return Program(
@@ -69,13 +61,7 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         rank_pipeline=np.repeat(np.arange(len(lengths)), lengths),
         rank_stage=np.concatenate([np.arange(length) for length in lengths]),
         rank_domain=np.array([domain[stage.domain] for stage in replicas.stages]),
-        forward_s=np.ascontiguousarray(seconds[:, :, 0]),
-        backward_s=np.ascontiguousarray(seconds[:, :, 1]),
-        weight_s=np.ascontiguousarray(seconds[:, :, 2]),
-        sync_s=np.ascontiguousarray(once[:, 0]),
-        finish_s=np.ascontiguousarray(once[:, 1]),
-        **_message_arrays("down", columns.down),
-        **_message_arrays("up", columns.up),
+        **_columns(rows),
         **_orders(plan),
         groups=sync_groups(replicas),
         link_bandwidth_bytes_per_s=base_bandwidth(problem.cluster),
@@ -86,65 +72,90 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
     )
 
 
-def _lower_pipeline(columns: _Columns, plan: Plan, pipeline: Pipeline, cost: CostModel, routes: Routes) -> None:
-    stages, chunks = pipeline.stages, plan.interleave
-    costs = [cost.stage(stage.domain, *stage.layers, layout(plan, pipeline, stage)) for stage in stages]
-    ranges = chunk_layers(pipeline, chunks)
-    sizes = [each.output_bytes * stage.dp for each, stage in zip(costs, stages, strict=True)]
-    for s, stage in enumerate(stages):
-        columns.seconds.append(_chunk_seconds(plan, pipeline, stage, ranges[s], costs[s], cost))
-        columns.once.append((costs[s].sync_s, costs[s].optimizer_s + costs[s].fixed_s))
-        after, before = stages[(s + 1) % len(stages)], stages[s - 1]
-        down = _message(plan, stage, after, sizes[s], cost, routes) if s + 1 < len(stages) or chunks > 1 else NOTHING
-        up = _message(plan, stage, before, sizes[s - 1], cost, routes) if s > 0 or chunks > 1 else NOTHING
-        wraps_down, wraps_up = s + 1 == len(stages), s == 0
-        columns.down.append([NOTHING if wraps_down and c == chunks - 1 else down for c in range(chunks)])
-        columns.up.append([NOTHING if wraps_up and c == 0 else up for c in range(chunks)])
+def _lower_pipeline(pipeline: Pipeline, border: Border, stages: Sequence[StageCost]) -> Floats:
+    """Rows of the ranks of a pipeline, (p, C, 15): what ``_columns`` reads."""
+    p, chunks = len(pipeline.stages), border.plan.interleave
+    hops = p if chunks > 1 else p - 1  # the last stage sends to the first where chunks go round
+    there, back = border.both_ways(pipeline, [cost.output_bytes for cost in stages[:hops]])
+    seconds = _seconds(pipeline, border, stages)
+    rows = []
+    for s, cost in enumerate(stages):
+        down, up = there[s] if s < hops else NOTHING, back[s - 1] if s > 0 or chunks > 1 else NOTHING
+        once = (cost.sync_s, cost.optimizer_s + cost.fixed_s)
+        for c in range(chunks):
+            ends_down, ends_up = s + 1 == p and c + 1 == chunks, s == 0 and c == 0
+            messages = (NOTHING if ends_down else down) + (NOTHING if ends_up else up)
+            rows.append(seconds[s][c] + once + messages)
+    return np.array(rows).reshape(p, chunks, -1)
 
 
-def _chunk_seconds(
-    plan: Plan, pipeline: Pipeline, stage: Stage, ranges: Sequence[tuple[int, int]], total: StageCost, cost: CostModel
-) -> list[tuple[float, float, float]]:
-    """Forward, backward and weight seconds of each chunk of a stage."""
-    if len(ranges) == 1:
-        return [(total.forward_s, total.backward_s, total.weight_gradient_s)]
-    seconds = cost.layer_seconds(stage.domain, layout(plan, pipeline, stage))
-    return [tuple(seconds[start:stop].sum(axis=0).tolist()) for start, stop in ranges]
-
-
-def _message(plan: Plan, sender: Stage, receiver: Stage, num_bytes: float, cost: CostModel, routes: Routes) -> Message:
-    """What ``sender`` sends to ``receiver`` per wave, all lanes together."""
-    if sender.domain == receiver.domain:
-        return Message(delay_s=_inside(sender, receiver, num_bytes, cost))
-    links = routes.links(sender.domain, receiver.domain)
-    sent = num_bytes * routes.compressed(sender.domain, receiver.domain, plan.precision)
-    cap = routes.cluster.links[links[0]].per_node_bytes_per_s
-    nic = np.inf if cap is None else cap * len(nodes(sender.devices))
-    return Message(sent, (links[0], links[1] if len(links) > 1 else -1), 0.0, nic)
-
-
-def _inside(sender: Stage, receiver: Stage, num_bytes: float, cost: CostModel) -> float:
-    """Seconds inside a domain: lanes over NVLink where both stages share the node, else over the nodes' networks."""
-    if sender.devices == receiver.devices:
-        return 0.0
-    if sender.dp == receiver.dp and lanes_face(sender.devices, receiver.devices, sender.dp):
-        return cost.p2p_seconds(sender.domain, num_bytes / sender.dp, same_node=True)
-    return cost.p2p_seconds(sender.domain, num_bytes / len(nodes(sender.devices)), same_node=False)
-
-
-def _message_arrays(side: str, rows: list[list[Message]]) -> dict[str, Any]:
-    """Columns of one direction, (G, C) each, routes (G, C, 2)."""
-    return {
-        f"{side}_bytes": np.array([[each.num_bytes for each in row] for row in rows]),
-        f"{side}_route": np.array([[each.route for each in row] for row in rows], dtype=np.int64),
-        f"{side}_delay_s": np.array([[each.delay_s for each in row] for row in rows]),
-        f"{side}_nic_bytes_per_s": np.array([[each.nic_bytes_per_s for each in row] for row in rows]),
+def _columns(rows: Floats) -> dict[str, Any]:
+    """Arrays of the program by name from rows (G, C, 15)."""
+    forward_s, backward_s, weight_s, sync_s, finish_s, *messages = np.ascontiguousarray(rows.transpose(2, 0, 1))
+    found = {
+        "forward_s": forward_s,
+        "backward_s": backward_s,
+        "weight_s": weight_s,
+        "sync_s": sync_s[:, 0].copy(),
+        "finish_s": finish_s[:, 0].copy(),
     }
+    for side, (size, first, second, delay, nic) in (("down", messages[:5]), ("up", messages[5:])):
+        found |= {f"{side}_bytes": size, f"{side}_delay_s": delay, f"{side}_nic_bytes_per_s": nic}
+        found[f"{side}_route"] = np.stack([first, second], axis=2).astype(np.int64)
+    return found
+
+
+def _seconds(pipeline: Pipeline, border: Border, stages: Sequence[StageCost]) -> list[list[tuple[float, ...]]]:
+    """Forward, backward and weight seconds of chunk c of stage s at ``[s][c]``."""
+    if border.plan.interleave == 1:
+        return [[(cost.forward_s, cost.backward_s, cost.weight_gradient_s)] for cost in stages]
+    found = []
+    for stage, ranges in zip(pipeline.stages, chunk_layers(pipeline, border.plan.interleave), strict=True):
+        seconds = border.cost.layer_seconds(stage.domain, layout(border.plan, pipeline, stage))
+        found.append([tuple(seconds[start:stop].sum(axis=0).tolist()) for start, stop in ranges])
+    return found
+
+
+@dataclass(frozen=True)
+class Border:
+    """How neighbours in a pipeline of a plan reach each other."""
+
+    plan: Plan
+    cost: CostModel
+    routes: Routes
+
+    def both_ways(self, pipeline: Pipeline, lane_bytes: Sequence[float]) -> tuple[list[Message], list[Message]]:
+        """What stage s sends on to the next (the last to the first), and what comes back to it, (hops,) each."""
+        there, back = [], []
+        for s, each in enumerate(lane_bytes):
+            one, two = pipeline.stages[s], pipeline.stages[(s + 1) % len(pipeline.stages)]
+            there.append(self._message(one, two, each * one.dp))
+            back.append(self._message(two, one, each * one.dp))
+        return there, back
+
+    def _message(self, sender: Stage, receiver: Stage, num_bytes: float) -> Message:
+        if sender.domain == receiver.domain:
+            return Message(delay_s=self._inside(sender, receiver, num_bytes))
+        links = self.routes.links(sender.domain, receiver.domain)
+        sent = num_bytes * self.routes.compressed(sender.domain, receiver.domain, self.plan.precision)
+        cap = self.routes.cluster.links[links[0]].per_node_bytes_per_s
+        nic = np.inf if cap is None else cap * len(nodes(sender.devices))
+        return Message(sent, links[0], links[1] if len(links) > 1 else -1, 0.0, nic)
+
+    def _inside(self, sender: Stage, receiver: Stage, num_bytes: float) -> float:
+        """Seconds inside a domain: over NVLink where lanes face each other in a node, else over the nodes' networks."""
+        if sender.devices == receiver.devices:
+            return 0.0
+        if sender.dp == receiver.dp and lanes_face(sender.devices, receiver.devices, sender.dp):
+            return self.cost.p2p_seconds(sender.domain, num_bytes / sender.dp, same_node=True)
+        return self.cost.p2p_seconds(sender.domain, num_bytes / len(nodes(sender.devices)), same_node=False)
 
 
 def _orders(plan: Plan) -> dict[str, Any]:
     """The operations of every rank, pipeline after pipeline."""
     schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
+    if len(schedules) == 1:
+        return {"fused": schedules[0].fused, "order": schedules[0].order, "order_start": schedules[0].order_start}
     offsets = np.cumsum([0] + [len(schedule.order) for schedule in schedules])
     starts = [schedule.order_start[:-1] + offset for schedule, offset in zip(schedules, offsets, strict=False)]
     return {
