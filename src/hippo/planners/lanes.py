@@ -8,6 +8,7 @@ same layers and work through the same number of waves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from hippo.planners.cuts import Cuts
 from hippo.planners.placement import PipelineSketch, StageSketch
@@ -18,12 +19,17 @@ Lane = tuple[str, ...]
 
 
 def pipelines_of_lanes(
-    lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int], waves: int
+    lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int], waves: int, *, alike: bool = False
 ) -> tuple[PipelineSketch, ...]:
-    """One pipeline per distinct lane, in the order they first appear; ``widths`` is the tp of each stage."""
+    """One pipeline per distinct lane, in the order they first appear; ``widths`` is the tp of each stage.
+
+    ``alike``: pipelines are split until all have the same data width, as runtimes with one layout for all want it.
+    """
     counts: dict[Lane, int] = {}
     for lane in lanes:
         counts[lane] = counts.get(lane, 0) + 1
+    share = gcd(*counts.values()) if alike else 0
+    parts = [(lane, share or dp) for lane, dp in counts.items() for _ in range(dp // (share or dp))]
     return tuple(
         PipelineSketch(
             tuple(
@@ -32,7 +38,7 @@ def pipelines_of_lanes(
             ),
             waves,
         )
-        for lane, dp in counts.items()
+        for lane, dp in parts
     )
 
 
