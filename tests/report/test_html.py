@@ -64,8 +64,8 @@ def test_headline_figures(small_page: str) -> None:
     for said in (
         "toy-4b on hand-made",
         "11.0 s",
-        "beijing [0-12) tp2 dp1 -> guizhou [12-24) tp2 dp1",
-        "Proven optimal",
+        "beijing [0-12) tp2 dp1 → guizhou [12-24) tp2 dp1",
+        "Proven by exact to be optimal",
     ):
         assert said in text
 

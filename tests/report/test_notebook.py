@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.report.worlds import decision_of
+
 from hippo.decide.decision import Decision
 from hippo.planners.base import Status
 from hippo.report.notebook import decision_html
 from hippo.report.story import Story
 
 
-def decision_of(story: Story) -> Decision:
-    found = (story.planner, story.plan, story.score, story.gap, story.lower_bound_s, story.planning_s)
-    return Decision(story.problem, Status.OPTIMAL, *found, story.reasons, {}, story.rows)
-
-
 def test_says_what_matters_and_stays_small(small_story: Story) -> None:
     text = decision_html(decision_of(small_story))
-    for said in ("toy-4b", "11.0 s", "beijing [0-12) tp2 dp1", "Proven optimal", "bubble", "single_domain", "+32 %"):
+    for said in (
+        "toy-4b",
+        "11.0 s",
+        "beijing [0-12) tp2 dp1",
+        "Proven by exact to be optimal",
+        "bubble",
+        "single_domain",
+        "+32 %",
+    ):
         assert said in text
     assert len(text) < 12_000
     assert "<script" not in text

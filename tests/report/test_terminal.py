@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
+from tests.report.worlds import decision_of
 
 from hippo.cost.stage import StageCost
 from hippo.decide.decision import Decision, Row
@@ -23,11 +24,6 @@ def printed(view: RenderableType, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
-def decision_of(story: Story) -> Decision:
-    found = (story.planner, story.plan, story.score, story.gap, story.lower_bound_s, story.planning_s)
-    return Decision(story.problem, Status.OPTIMAL, *found, story.reasons, {}, story.rows)
-
-
 PLAN = """\
 toy-4b on hand-made
 48 A100-SXM-80GB GPUs in 3 domains, 8 sequences of 2,048 tokens a step, bf16
@@ -39,7 +35,7 @@ domains busy        60 %  40 % over all domains
 peak memory      55.0 GB  of 80.0 GB on the fullest GPU
 cost a step        $0.20  $0.02 egress
 between domains  1.00 GB  sent each step
-Proven optimal: no plan in the search space is faster by the cost model.
+Proven by exact to be optimal: no plan in the search space is faster by the cost model.
 Found by exact; planning took 0.40 s of CPU.
 
 Plan

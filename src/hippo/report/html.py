@@ -17,11 +17,12 @@ from markupsafe import Markup
 
 from hippo.decide.wording import gbps, number, percent, seconds
 from hippo.report import leads
+from hippo.report.palette import domain_colours
 from hippo.report.panels import front as fronts
 from hippo.report.panels import network as networks
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.memory import PARTS, memory_chart
-from hippo.report.panels.planners import entries
+from hippo.report.panels.planners import alternatives, entries
 from hippo.report.panels.reasons import reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.panels.traffic import traffic
@@ -29,6 +30,7 @@ from hippo.report.story import Story
 from hippo.report.templates import template_text
 from hippo.report.text import (
     NOTHING,
+    arrows,
     cpu_seconds,
     gap_sentence,
     gap_text,
@@ -43,8 +45,6 @@ from hippo.report.text import (
 
 MOST_REASONS = 4
 """Reasons of one kind shown at once; the rest unfolds."""
-
-DOMAIN_COLOURS = 9
 
 
 def report(story: Story) -> str:
@@ -70,7 +70,7 @@ def _environment(story: Story) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    index = story.problem.cluster.domain_index
+    colours = domain_colours(story)
     environment.filters |= {
         "seconds": seconds,
         "percent": percent,
@@ -82,7 +82,8 @@ def _environment(story: Story) -> Environment:
         "micro_batches": micro_batches,
         "unbroken": unbroken,
         "capitalised": lambda text: text[:1].upper() + text[1:],
-        "domain_colour": lambda name: f"--d{index[name] % DOMAIN_COLOURS}",
+        "domain_colour": colours.__getitem__,
+        "arrows": arrows,
     }
     return environment
 
@@ -118,7 +119,7 @@ def _headline(story: Story) -> dict[str, object]:
         "story": story,
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
-        "verdict": gap_sentence(story.gap, story.lower_bound_s),
+        "verdict": gap_sentence(story.gap, story.lower_bound_s, story.prover),
         "lines": pipeline_lines(story.plan),
         "settings": settings(story.plan),
         "inputs": leads.inputs(story.problem),
@@ -130,7 +131,7 @@ def _headline(story: Story) -> dict[str, object]:
 
 def _panels(story: Story) -> dict[str, object]:
     shares, flows, packed = rank_shares(story), traffic(story), pack(story)
-    memory, rows = memory_chart(story), entries(story)
+    memory, rows, others = memory_chart(story), entries(story), alternatives(story)
     return {
         "timeline_lead": leads.timeline(shares),
         "timeline_json": inline_json(packed),
@@ -151,8 +152,9 @@ def _panels(story: Story) -> dict[str, object]:
         "memory_lead": leads.memory(memory),
         "parts": PARTS,
         "entries": rows,
+        "alternatives": others,
         "planners_lead": leads.planners(rows),
         "front": fronts.front_chart(story),
         "front_lead": leads.front(story),
-        "sections": leads.sections(story, compared=len(rows) > 1, networked=bool(flows.flows)),
+        "sections": leads.sections(story, compared=len(rows) > 1 or bool(others), networked=bool(flows.flows)),
     }

@@ -104,12 +104,18 @@ def front(story: Story) -> str:
     quickest = min(scores, key=lambda score: score.step_time_s)
     cheapest = min(scores, key=lambda score: score.egress_usd_per_step)
     if len(scores) == 1:
-        return "One plan is best in step time, utilisation and egress at once: there is nothing to trade."
+        return (
+            f"{_looked_at(story)}one is best in step time, utilisation and egress at once: there is nothing to trade."
+        )
     most, least = (usd(score.egress_usd_per_step) for score in (quickest, cheapest))
     return (
-        f"{count(len(scores), 'plan')} that no other beats in all three: from {seconds(quickest.step_time_s)} a step "
-        f"with {most} of egress to {seconds(cheapest.step_time_s)} with {least}."
+        f"{_looked_at(story)}{len(scores)} are beaten by no other in all three: from "
+        f"{seconds(quickest.step_time_s)} a step with {most} of egress to {seconds(cheapest.step_time_s)} with {least}."
     )
+
+
+def _looked_at(story: Story) -> str:
+    return f"Of {count(len(story.front) + len(story.beaten), 'plan')} that were looked at, "
 
 
 def inputs(problem: Problem) -> list[tuple[str, str]]:

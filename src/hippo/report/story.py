@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hippo.cost.stage import StageMemory
-from hippo.decide.decision import Decision, Row
+from hippo.decide.decision import Baseline, Decision, Row
+from hippo.decide.front import front_of
 from hippo.decide.play import Played, played
 from hippo.decide.reasons import Reason
 from hippo.plan.plan import Plan, Stage
+from hippo.planners.base import Status
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
 from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 
-Front = tuple[tuple[Plan, Score], ...]
+Scored = tuple[tuple[Plan, Score], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +31,13 @@ class Story:
     planner: str = ""
     gap: float | None = None
     lower_bound_s: float | None = None
+    prover: str = ""  # the planner whose bound the gap rests on
     planning_s: float = 0.0
     reasons: tuple[Reason, ...] = ()
     rows: tuple[Row, ...] = ()  # every planner that ran; empty or one row: nothing to compare
-    front: Front = ()  # over step time, utilisation and egress; empty: not asked
+    runners_up: Scored = ()  # best first, each joins domains in another way
+    front: Scored = ()  # over step time, utilisation and egress; empty: nothing to trade
+    beaten: Scored = ()  # plans that were looked at and are beaten by one of the front in all three
 
     @property
     def problem(self) -> Problem:
@@ -59,9 +64,16 @@ class Story:
         """Stages in the order of the ranks and of ``memory``: pipelines one after the other."""
         return tuple(stage for pipeline in self.plan.pipelines for stage in pipeline.stages)
 
+    @property
+    def domain_order(self) -> tuple[str, ...]:
+        """All domains: those in use in the order the plan visits them, then the idle ones."""
+        return tuple(dict.fromkeys((*self.plan.domains, *(item.name for item in self.problem.cluster.domains))))
+
 
 def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Story:
     """The story of a decision that has a plan; plays it once and sums up its memory.
+
+    Without a ``front`` of its own it tells the front of the plans that the decision knows.
 
     Raises
     ------
@@ -70,15 +82,39 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Sto
     """
     if decision.plan is None or decision.score is None:
         raise ValueError("a decision without a plan has no story; its reasons say why")
+    known = _known(decision)
+    kept = tuple(front) or front_of(decision.problem, known, decision.baseline).points
     return Story(
-        played(decision.problem, decision.plan),
-        decision.score,
-        tuple(memory(decision.problem, decision.plan)),
-        decision.planner,
-        decision.gap,
-        decision.lower_bound_s,
-        decision.planning_s,
-        decision.reasons,
-        decision.rows,
-        tuple(front),
+        game=played(decision.problem, decision.plan),
+        score=decision.score,
+        memory=tuple(memory(decision.problem, decision.plan)),
+        planner=decision.planner,
+        gap=decision.gap,
+        lower_bound_s=decision.lower_bound_s,
+        prover=decision.prover,
+        planning_s=decision.planning_s,
+        reasons=decision.reasons,
+        rows=_rows(decision.rows, decision.baseline),
+        runners_up=decision.runners_up,
+        front=kept,
+        beaten=tuple(item for item in known if item not in kept),
     )
+
+
+def _known(decision: Decision) -> Scored:
+    """Every plan that the decision holds, each once, the chosen one first."""
+    plans = [(decision.plan, decision.score), *((row.plan, row.score) for row in decision.rows)]
+    plans += [*decision.runners_up]
+    plans += [] if decision.baseline is None else [(decision.baseline.plan, decision.baseline.score)]
+    found: dict[Plan, Score] = {}
+    for plan, score in plans:
+        if plan is not None and score is not None:
+            found.setdefault(plan, score)
+    return tuple(found.items())
+
+
+def _rows(rows: tuple[Row, ...], baseline: Baseline | None) -> tuple[Row, ...]:
+    """The planners asked, and the baseline where it was not among them."""
+    if baseline is None or any(row.planner == baseline.planner for row in rows):
+        return rows
+    return (*rows, Row(baseline.planner, Status.FEASIBLE, baseline.plan, baseline.score))

@@ -50,11 +50,12 @@ def plan_view(decision: Decision) -> RenderableType:
     parts: list[RenderableType] = [question_view(decision.problem), Text()]
     if decision.plan is None or decision.score is None:
         return Group(*parts, Text("No plan fits.", style="bold red"), rejected_view(decision.rejected))
+    certain = gap_sentence(decision.gap, decision.lower_bound_s, decision.prover)
     found = f"Found by {decision.planner}; planning took {cpu_seconds(decision.planning_s)} of CPU."
     return Group(
         *parts,
         figures_view(decision.problem, decision.plan, decision.score),
-        Text(gap_sentence(decision.gap, decision.lower_bound_s), style="green" if decision.gap == 0 else ""),
+        Text(certain, style="green" if decision.gap == 0 else ""),
         Text(found, style="dim"),
         layout_view(decision.plan),
     )

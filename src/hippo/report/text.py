@@ -114,14 +114,15 @@ def gap_text(gap: float | None) -> str:
     return "0 %" if gap <= 0 else percent(gap)
 
 
-def gap_sentence(gap: float | None, lower_bound_s: float | None) -> str:
-    """How far the optimum can be, in one sentence."""
+def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "") -> str:
+    """How far the optimum can be, in one sentence, and who proved it."""
     if gap is None:
         return "Nothing is proven about the distance to the optimum."
+    proven = f"Proven by {prover}" if prover else "Proven"
     if gap <= 0:
-        return "Proven optimal: no plan in the search space is faster by the cost model."
+        return f"{proven} to be optimal: no plan in the search space is faster by the cost model."
     bound = f" (no plan can take less than {seconds(lower_bound_s)})" if lower_bound_s else ""
-    return f"Proven within {percent(gap)} of the optimum{bound}."
+    return f"{proven} to be within {percent(gap)} of the optimum{bound}."
 
 
 def usd(amount: float) -> str:
@@ -131,6 +132,11 @@ def usd(amount: float) -> str:
     if abs(amount) < 0.1:
         return f"${number(amount).rstrip('0')}"
     return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
+
+
+def arrows(text: str) -> str:
+    """The same words with arrows as they are printed: ``a → b``, ``a ↔ b``."""
+    return text.replace("<->", "↔").replace("->", "→")
 
 
 def unbroken(text: str) -> str:

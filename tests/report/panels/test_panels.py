@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hippo.decide import alternatives as others
+from hippo.decide import reasons
 from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
 from hippo.report import leads
+from hippo.report.palette import domain_colours
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.front import front_chart, ticks
+from hippo.report.panels.labels import SMALL, around, text_box
 from hippo.report.panels.memory import memory_chart
 from hippo.report.panels.network import network
-from hippo.report.panels.planners import entries
-from hippo.report.panels.reasons import reason_groups, waterfall
+from hippo.report.panels.planners import alternatives, entries
+from hippo.report.panels.reasons import LABELS, reason_groups, waterfall
 from hippo.report.panels.timeline import rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
@@ -84,14 +88,30 @@ def test_map_draws_arrows_where_something_flows(small_story: Story) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 12, 16])
-def test_dots_of_the_map_stay_apart_and_inside(story_of_domains: Callable[..., Story], count: int) -> None:
-    story = story_of_domains(tuple(f"domain-{number}" for number in range(count)))
+def test_dots_and_texts_of_the_map_stay_apart_and_inside(story_of_domains: Callable[..., Story], count: int) -> None:
+    story = story_of_domains(tuple(f"a-region-of-the-cloud-{number}" for number in range(count)))
     drawn = network(story, traffic(story))
-    for index, node in enumerate(drawn.nodes):
-        assert node.radius < node.x < drawn.width - node.radius
-        assert node.radius < node.y < drawn.height - node.radius
-        for other in drawn.nodes[:index]:
-            assert (node.x - other.x) ** 2 + (node.y - other.y) ** 2 > (node.radius + other.radius) ** 2
+    texts = [text_box(label.text, label.x, label.y, letter=SMALL) for label in drawn.labels]
+    boxes = [box for node in drawn.nodes for box in (node.boxes[0], around(node.boxes[1:], 0.0))] + texts
+    assert texts
+    for index, box in enumerate(boxes):
+        assert drawn.frame.left < box.left < box.right < drawn.frame.right
+        assert drawn.frame.top < box.top < box.bottom < drawn.frame.bottom
+        assert not any(box.overlaps(other) for other in boxes[:index])
+
+
+def test_a_label_tells_both_rates_where_the_directions_differ(small_story: Story) -> None:
+    flows = traffic(small_story)
+    slower = tuple(replace(flow, gbps=3.0) if flow.source == "guizhou" else flow for flow in flows.flows)
+    drawn = network(small_story, replace(flows, flows=slower))
+    assert [label.text for label in drawn.labels if label.used] == ["4.00 and 3.00 Gbit/s, 20.0 ms"]
+
+
+def test_neighbours_in_the_plan_never_share_a_colour(story_of_domains: Callable[..., Story]) -> None:
+    story = story_of_domains(tuple(f"domain-{number}" for number in range(12)))
+    colours = domain_colours(story)
+    assert [colours[name] for name in story.domain_order[:2]] == ["--d0", "--d1"]
+    assert len(set(colours.values())) == 9
 
 
 # ---------------------------------------------------------------------------------------------------------- memory
@@ -134,6 +154,22 @@ def test_a_hopeless_planner_does_not_flatten_the_others(small_story: Story) -> N
     assert rows[1].versus == "x 1,000"
 
 
+def test_other_ways_to_join_stand_beside_the_plan(small_story: Story) -> None:
+    (alone,) = alternatives(replace(small_story, runners_up=small_story.front[1:]))
+    assert (alone.joining, alone.domains, alone.versus) == ("one domain", ("beijing",), "+32 %")
+    dearer = ((small_story.front[1][0], replace(small_story.score, step_time_s=9.9)),)
+    assert alternatives(replace(small_story, runners_up=dearer))[0].versus == "-10 %"
+
+
+def test_beaten_plans_stand_beside_the_front_unless_hopeless(small_story: Story) -> None:
+    plan, score = small_story.front[0]
+    beaten = tuple((plan, replace(score, step_time_s=seconds)) for seconds in (16.0, 45.0))
+    chart = front_chart(replace(small_story, beaten=beaten))
+    assert chart is not None
+    assert [dot.score.step_time_s for dot in chart.beaten] == [16.0]  # 45 s is more than four times 11 s
+    assert "Of 4 plans that were looked at, 2 are" in leads.front(replace(small_story, beaten=beaten))
+
+
 def test_front_chart(small_story: Story) -> None:
     chart = front_chart(small_story)
     assert chart is not None
@@ -170,6 +206,16 @@ def test_reasons_are_grouped_by_kind(small_story: Story) -> None:
     groups = dict(reason_groups(small_story.reasons))
     assert list(groups) == ["What binds", "Bottleneck", "What links carry"]
     assert len(groups["What links carry"]) == 6
+
+
+def test_every_kind_of_reason_has_a_label() -> None:
+    kinds = {reason.kind for module in (reasons, others) for reason in vars(module).values() if is_reason(reason)}
+    assert len(kinds) >= 16
+    assert kinds <= LABELS.keys()
+
+
+def is_reason(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, reasons.Reason) and thing is not reasons.Reason
 
 
 def test_waterfall_adds_up(small_story: Story) -> None:

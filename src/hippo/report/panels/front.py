@@ -1,29 +1,41 @@
-"""The Pareto front as points: step time to the right, egress upwards, utilisation as the shade of the dot."""
+"""The Pareto front as points: step time to the right, egress upwards, utilisation as the shade of the dot.
+
+Plans that were looked at and are beaten stand beside it, hollow, as far as the scale of the front shows them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor, log10
 
+from hippo.decide.wording import joining
 from hippo.plan.plan import Plan
-from hippo.report.story import Story
+from hippo.report.panels.labels import SMALL, Box, Labels, Point
+from hippo.report.story import Scored, Story
 from hippo.report.text import pipeline_lines
 from hippo.score.score import Score
 
-WIDTH, HEIGHT = 640.0, 340.0
+WIDTH, HEIGHT = 800.0, 340.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 24.0, 24.0, 44.0
+RADIUS = 7.0
+FURTHEST = 4.0
+"""Beaten plans slower than this many times the quickest are left out: they would flatten the front."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One plan of the front."""
+    """One plan, of the front or beaten by it."""
 
     plan: Plan
     score: Score
     x: float
     y: float
-    shade: float  # 0 least, 1 most utilised of the front
+    shade: float  # 0 least, 1 most utilised of those drawn
     chosen: bool
+    on_front: bool
+    label: str  # how it joins domains; empty where there is no room
+    label_x: float = 0.0
+    label_y: float = 0.0
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -43,7 +55,8 @@ class Tick:
 class FrontChart:
     """What the template draws."""
 
-    dots: tuple[Dot, ...]
+    dots: tuple[Dot, ...]  # the front, quickest first
+    beaten: tuple[Dot, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     least_busy: float
@@ -57,29 +70,50 @@ class FrontChart:
 
 
 def front_chart(story: Story) -> FrontChart | None:
-    """The front, quickest first; None when there is none."""
-    points = sorted(story.front, key=lambda point: point[1].step_time_s)
-    if not points:
+    """The front, quickest first, and what it beats; None when there is none."""
+    if not story.front:
         return None
-    times = [score.step_time_s for _, score in points]
-    egress = [score.egress_usd_per_step for _, score in points]
-    busy = [score.utilization for _, score in points]
-    x_range, y_range = _range(times), _range(egress)
-    spread = max(busy) - min(busy)
-    dots = tuple(
-        Dot(
-            plan,
-            score,
-            _x(score.step_time_s, x_range),
-            _y(score.egress_usd_per_step, y_range),
-            (score.utilization - min(busy)) / spread if spread > 0 else 1.0,
-            plan == story.plan,
-        )
-        for plan, score in points
+    front = tuple(sorted(story.front, key=lambda point: point[1].step_time_s))
+    longest = FURTHEST * front[0][1].step_time_s
+    beaten = tuple(point for point in story.beaten if point[1].step_time_s <= longest)
+    scores = [score for _, score in (*front, *beaten)]
+    busy = [score.utilization for score in scores]
+    x_range = _range([score.step_time_s for score in scores])
+    y_range = _range([score.egress_usd_per_step for score in scores])
+    dots = _dots(story, front, beaten, (x_range, y_range), (min(busy), max(busy)))
+    return FrontChart(
+        dots[: len(front)],
+        dots[len(front) :],
+        tuple(Tick(_x(value, x_range), value) for value in ticks(*x_range)),
+        tuple(Tick(_y(value, y_range), value) for value in ticks(*y_range)),
+        min(busy),
+        max(busy),
     )
-    x_ticks = tuple(Tick(_x(value, x_range), value) for value in ticks(*x_range))
-    y_ticks = tuple(Tick(_y(value, y_range), value) for value in ticks(*y_range))
-    return FrontChart(dots, x_ticks, y_ticks, min(busy), max(busy))
+
+
+def _dots(
+    story: Story, front: Scored, beaten: Scored, ranges: tuple[Point, Point], busy: tuple[float, float]
+) -> tuple[Dot, ...]:
+    """Dots with the labels that find room, those of the front first."""
+    points = (*front, *beaten)
+    places = [(_x(s.step_time_s, ranges[0]), _y(s.egress_usd_per_step, ranges[1])) for _, s in points]
+    frame = Labels([Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places])
+    dots = []
+    for index, ((plan, score), (x, y)) in enumerate(zip(points, places, strict=True)):
+        shade = (score.utilization - busy[0]) / (busy[1] - busy[0]) if busy[1] > busy[0] else 1.0
+        text = joining(plan)
+        place = frame.place(text, _beside(text, x, y))
+        label, (label_x, label_y) = (text, place) if place else ("", (x, y))
+        dots.append(Dot(plan, score, x, y, shade, plan == story.plan, index < len(front), label, label_x, label_y))
+    return tuple(dots)
+
+
+def _beside(text: str, x: float, y: float) -> list[Point]:
+    """Right, left, above and below a dot, and aslant to the right, as far as the text stays on the drawing."""
+    half, off, above, below = len(text) * SMALL / 2, RADIUS + 5, y - RADIUS - 7, y + RADIUS + 15
+    places = [(x + off + half, y + 4), (x - off - half, y + 4), (x, above), (x, below)]
+    places += [(x + half - RADIUS, below), (x + half - RADIUS, above)]
+    return [place for place in places if place[0] - half >= LEFT and place[0] + half <= WIDTH]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

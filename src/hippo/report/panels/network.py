@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 from math import cos, hypot, pi, sin
 
 from hippo.decide.wording import number
+from hippo.report.panels.labels import BOLD, SMALL, Box, Labels, Point, around, text_box
 from hippo.report.panels.traffic import Flow, Traffic
 from hippo.report.story import Story
 
-MARGIN = 62.0  # above and below the box of the dots, for names
+MARGIN = 14.0
 LEAST_DOT, MOST_DOT = 8.0, 20.0
 MANY_DOMAINS = 7
 """From here on the map is larger, its dots smaller, and lines without traffic are left to the table of links."""
 MOST_LABELLED_DOMAINS = 4
 """Up to here bandwidth and latency are written on every line; beyond, only on those in use."""
-MOST_LABELLED_ARROWS = 8
+MOST_LABELLED_PAIRS = 6
 LONGEST_NAME = 22
+ALONG = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
+"""Where on a line its label may stand, as a share of its length, best first."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,6 @@ class Node:
     """A domain on the map. ``anchor`` says on which side of the dot its name stands."""
 
     name: str
-    index: int
     gpus: int
     used_gpus: int
     x: float
@@ -39,6 +43,18 @@ class Node:
         """The name, cut where it is too long for the map."""
         return self.name if len(self.name) <= LONGEST_NAME else self.name[: LONGEST_NAME - 1] + "…"
 
+    @property
+    def remark(self) -> str:
+        """How many of its GPUs the plan uses."""
+        return f"{self.used_gpus} of {self.gpus} GPUs"
+
+    @property
+    def boxes(self) -> tuple[Box, Box, Box]:
+        """What the dot and its two lines of text cover."""
+        dot = Box(self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius)
+        name = text_box(self.label, self.label_x, self.label_y, letter=BOLD, anchor=self.anchor)
+        return dot, name, text_box(self.remark, self.label_x, self.label_y + 15, letter=SMALL, anchor=self.anchor)
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -46,36 +62,48 @@ class Edge:
 
     flow: Flow
     used: bool
-    both: bool  # a plain line that stands for both directions
     path: str
     width: float
-    label: str
-    label_x: float
-    label_y: float
-    anchor: str = "middle"
+    points: tuple[Point, ...] = ()  # along the curve
+
+
+@dataclass(frozen=True)
+class EdgeLabel:
+    """Bandwidth and latency of a pair of domains, centred on ``x``."""
+
+    text: str
+    x: float
+    y: float
+    used: bool
 
 
 @dataclass(frozen=True)
 class Map:
-    """What the template draws."""
+    """What the template draws; ``frame`` holds all of it."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]  # plain lines first, so that arrows lie on top
-    width: float
-    height: float
+    labels: tuple[EdgeLabel, ...]
+    frame: Box
+
+    @property
+    def view_box(self) -> str:
+        """For the SVG: left, top, width, height."""
+        frame = self.frame
+        sides = (frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top)
+        return " ".join(f"{side:.0f}" for side in sides)
 
 
 @dataclass(frozen=True)
 class _Paper:
     """The box that the dots fill, and how large they may be."""
 
-    width: float
     half_width: float
     half_height: float
     most_dot: float
 
 
-FEW, MANY = _Paper(560.0, 150.0, 120.0, MOST_DOT), _Paper(600.0, 150.0, 230.0, 13.0)
+FEW, MANY = _Paper(150.0, 120.0, MOST_DOT), _Paper(150.0, 230.0, 13.0)
 
 
 def network(story: Story, traffic: Traffic) -> Map:
@@ -85,49 +113,31 @@ def network(story: Story, traffic: Traffic) -> Map:
     places = {node.name: node for node in nodes}
     arrows = _arrows([flow for flow in traffic.flows if flow.gb > 0], places)
     lines = _lines(traffic, places) if paper is FEW else []
-    return Map(nodes, (*lines, *arrows), paper.width, max(node.y for node in nodes) + MARGIN)
+    boxes = [box for node in nodes for box in node.boxes]
+    taken = Labels(boxes, (point for edge in arrows for point in edge.points))
+    labels = _labels(arrows, lines, places, taken)
+    return Map(nodes, (*lines, *arrows), labels, around(taken.boxes, MARGIN))
 
 
-def _arrows(flows: list[Flow], places: dict[str, Node]) -> list[Edge]:
-    heaviest = max((flow.gb for flow in flows), default=0.0)
-    labelled = len(flows) <= MOST_LABELLED_ARROWS
-    drawn = [_arrow(flow, places[flow.source], places[flow.destination], heaviest) for flow in flows]
-    return drawn if labelled else [replace(edge, label="") for edge in drawn]
-
-
-def _lines(traffic: Traffic, places: dict[str, Node]) -> list[Edge]:
-    """A plain line per pair that nothing crosses in one direction or both."""
-    used = {frozenset((flow.source, flow.destination)) for flow in traffic.flows if flow.gb > 0}
-    lines: dict[frozenset[str], Edge] = {}
-    for flow in traffic.flows:
-        pair = frozenset((flow.source, flow.destination))
-        labelled = len(places) <= MOST_LABELLED_DOMAINS and pair not in used
-        if flow.gb == 0:
-            ends = places[flow.source], places[flow.destination]
-            lines[pair] = _line(flow, *ends, count=len(places), labelled=labelled, both=pair in lines)
-    return list(lines.values())
-
-
+# ----------------------------------------------------------------------------------------------------------- domains
 def _nodes(story: Story, paper: _Paper) -> tuple[Node, ...]:
     """Domains around the circle: those in use in the order the plan visits them, then the idle ones."""
     cluster = story.problem.cluster
     used = {domain.name: 0 for domain in cluster.domains}
     for stage in story.stages:
         used[stage.domain] += len(stage.devices)
-    visited = [*story.plan.domains, *(name for name, gpus in used.items() if gpus == 0)]
+    visited = story.domain_order
     most = max(domain.gpus for domain in cluster.domains)
     nodes = []
-    for index, (name, place) in enumerate(zip(visited, _places(len(visited)), strict=True)):
+    for name, place in zip(visited, _places(len(visited)), strict=True):
         domain = cluster.domain(name)
-        x = paper.width / 2 + paper.half_width * place[0]
-        y = MARGIN + paper.half_height * (place[1] + 1)
+        x, y = paper.half_width * place[0], paper.half_height * place[1]
         radius = max(LEAST_DOT, paper.most_dot * (domain.gpus / most) ** 0.5)
-        label = _label_place(x, y, radius, place)
-        nodes.append(Node(name, index, domain.gpus, used[name], x, y, radius, *label))
+        nodes.append(Node(name, domain.gpus, used[name], x, y, radius, *_label_place(x, y, radius, place)))
     return tuple(nodes)
 
 
-def _label_place(x: float, y: float, radius: float, place: tuple[float, float]) -> tuple[float, float, str]:
+def _label_place(x: float, y: float, radius: float, place: Point) -> tuple[float, float, str]:
     """Where a name stands and how it is anchored: outwards of its dot."""
     if abs(place[0]) < 0.15:
         return x, y + (radius + 18 if place[1] > 0 else -radius - 22), "middle"
@@ -135,7 +145,7 @@ def _label_place(x: float, y: float, radius: float, place: tuple[float, float]) 
     return x + side * (radius + 8), y - 2, "start" if side > 0 else "end"
 
 
-def _places(count: int) -> list[tuple[float, float]]:
+def _places(count: int) -> list[Point]:
     """Clockwise on a circle from the top left (two: side by side), stretched so that they fill [-1, 1] either way."""
     turn = -pi / 2 - pi / count
     circle = [(cos(turn + 2 * pi * index / count), sin(turn + 2 * pi * index / count)) for index in range(count)]
@@ -143,34 +153,88 @@ def _places(count: int) -> list[tuple[float, float]]:
     return [(x / wide if wide > 1e-9 else 0.0, y / high if high > 1e-9 else -1.0) for x, y in circle]
 
 
-def _line(flow: Flow, a: Node, b: Node, *, count: int, labelled: bool, both: bool) -> Edge:
-    path = f"M{a.x:.1f} {a.y:.1f}L{b.x:.1f} {b.y:.1f}"
-    label = _label(flow) if labelled else ""
-    # Lines across the circle cross in its middle: their labels stand nearer to one end, by turns.
-    first, last = sorted((a, b), key=lambda node: node.index)
-    neighbours = last.index - first.index in (1, count - 1)
-    along = 0.5 if neighbours else (0.27 if first.index % 2 == 0 else 0.73)
-    x, y = first.x + (last.x - first.x) * along, first.y + (last.y - first.y) * along
-    return Edge(flow, False, both, path, 1.0, label, x, y - 4)
+# ------------------------------------------------------------------------------------------------------------- links
+def _lines(traffic: Traffic, places: dict[str, Node]) -> list[Edge]:
+    """A plain line per pair that nothing crosses in either direction."""
+    used = {frozenset((flow.source, flow.destination)) for flow in traffic.flows if flow.gb > 0}
+    lines: dict[frozenset[str], Edge] = {}
+    for flow in traffic.flows:
+        pair = frozenset((flow.source, flow.destination))
+        if pair not in used and pair not in lines:
+            a, b = places[flow.source], places[flow.destination]
+            lines[pair] = Edge(flow, False, f"M{a.x:.1f} {a.y:.1f}L{b.x:.1f} {b.y:.1f}", 1.0)
+    return list(lines.values())
+
+
+def _arrows(flows: list[Flow], places: dict[str, Node]) -> list[Edge]:
+    heaviest = max((flow.gb for flow in flows), default=0.0)
+    return [_arrow(flow, places[flow.source], places[flow.destination], heaviest) for flow in flows]
 
 
 def _arrow(flow: Flow, a: Node, b: Node, heaviest: float) -> Edge:
     """A curve bent to the right of its direction, so that the two directions lie side by side."""
-    dx, dy = b.x - a.x, b.y - a.y
-    length = hypot(dx, dy) or 1.0
-    ux, uy = dx / length, dy / length
-    bend = min(34.0, 0.12 * length)
-    mid_x, mid_y = (a.x + b.x) / 2 - uy * bend, (a.y + b.y) / 2 + ux * bend
-    start_x, start_y = a.x + ux * (a.radius + 3), a.y + uy * (a.radius + 3)
-    end_x, end_y = b.x - ux * (b.radius + 9), b.y - uy * (b.radius + 9)
-    path = f"M{start_x:.1f} {start_y:.1f}Q{mid_x:.1f} {mid_y:.1f} {end_x:.1f} {end_y:.1f}"
-    width = 1.5 + 4.0 * (flow.gb / heaviest) ** 0.5
-    # The label stands outside the bulge, on the side the curve bends to.
-    out_x, out_y = -uy, ux
-    label_x, label_y = (a.x + b.x) / 2 + out_x * (bend / 2 + 10), (a.y + b.y) / 2 + out_y * (bend / 2 + 12) + 4
-    anchor = "middle" if abs(out_x) < 0.5 else ("start" if out_x > 0 else "end")
-    return Edge(flow, True, False, path, width, _label(flow), label_x, label_y, anchor)
+    ux, uy, length = _direction(a, b)
+    bend = _bend(length)
+    middle = (a.x + b.x) / 2 - uy * bend, (a.y + b.y) / 2 + ux * bend
+    start = a.x + ux * (a.radius + 3), a.y + uy * (a.radius + 3)
+    end = b.x - ux * (b.radius + 9), b.y - uy * (b.radius + 9)
+    path = f"M{start[0]:.1f} {start[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {end[0]:.1f} {end[1]:.1f}"
+    points = tuple(_on_curve(start, middle, end, step / 24) for step in range(25))
+    return Edge(flow, True, path, 1.5 + 4.0 * (flow.gb / heaviest) ** 0.5, points)
 
 
-def _label(flow: Flow) -> str:
-    return f"{number(flow.gbps)} Gbit/s, {number(flow.latency_ms)} ms"
+def _direction(a: Node, b: Node) -> tuple[float, float, float]:
+    """Unit vector from one dot to another, and how far apart they are."""
+    length = hypot(b.x - a.x, b.y - a.y) or 1.0
+    return (b.x - a.x) / length, (b.y - a.y) / length, length
+
+
+def _bend(length: float) -> float:
+    return min(34.0, 0.12 * length)
+
+
+def _on_curve(start: Point, middle: Point, end: Point, t: float) -> Point:
+    weights = ((1 - t) ** 2, 2 * t * (1 - t), t**2)
+    x, y = (sum(w * point[axis] for w, point in zip(weights, (start, middle, end), strict=True)) for axis in (0, 1))
+    return x, y
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+def _labels(arrows: list[Edge], lines: list[Edge], places: dict[str, Node], taken: Labels) -> tuple[EdgeLabel, ...]:
+    """One label a pair, those in use first, the heaviest of them first; what finds no room is left to the table."""
+    pairs: dict[frozenset[str], list[Edge]] = {}
+    for edge in sorted(arrows, key=lambda edge: -edge.flow.gb):
+        pairs.setdefault(frozenset((edge.flow.source, edge.flow.destination)), []).append(edge)
+    if len(pairs) > MOST_LABELLED_PAIRS:
+        return ()
+    groups = [*pairs.values(), *([edge] for edge in lines if len(places) <= MOST_LABELLED_DOMAINS)]
+    labels = []
+    for edges in groups:
+        first = edges[0]
+        text, ends = _text(edges), (places[first.flow.source], places[first.flow.destination])
+        place = taken.place(text, _beside(*ends, text) if first.used else _upon(*ends))
+        if place is not None:
+            labels.append(EdgeLabel(text, *place, first.used))
+    return tuple(labels)
+
+
+def _text(edges: list[Edge]) -> str:
+    """``4.00 Gbit/s, 19.1 ms``; where the two directions differ, both rates and the longer latency."""
+    rates = dict.fromkeys(number(edge.flow.gbps) for edge in edges)
+    latency = max(edge.flow.latency_ms for edge in edges)
+    return f"{' and '.join(rates)} Gbit/s, {number(latency)} ms"
+
+
+def _upon(a: Node, b: Node) -> Iterator[Point]:
+    for along in ALONG:
+        yield a.x + (b.x - a.x) * along, a.y + (b.y - a.y) * along + 4
+
+
+def _beside(a: Node, b: Node, text: str) -> Iterator[Point]:
+    """Outside the bulge of the arrows: on the side away from the middle of the map first."""
+    ux, uy, length = _direction(a, b)
+    outwards = 1.0 if -uy * (a.x + b.x) + ux * (a.y + b.y) >= 0 else -1.0
+    reach = abs(uy) * len(text) * SMALL / 2 + abs(ux) * 7
+    for side, further, along in product((outwards, -outwards), (0.0, 10.0), ALONG):
+        off = side * (2 * along * (1 - along) * _bend(length) + reach + 7 + further)
+        yield a.x + (b.x - a.x) * along - uy * off, a.y + (b.y - a.y) * along + ux * off + 4

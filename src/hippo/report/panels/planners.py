@@ -1,13 +1,15 @@
-"""Every planner's answer side by side."""
+"""Every planner's answer side by side, and the best plan of each other way to join the domains."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hippo.decide.decision import Row
+from hippo.decide.wording import joining, percent
 from hippo.report.story import Story
 from hippo.report.terminal import ranked
 from hippo.report.text import pipeline_lines, versus
+from hippo.score.score import Score
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,17 @@ class Entry:
     share: float
     clipped: bool  # slower than the scale: the bar is cut off and says so
     lines: tuple[str, ...]  # the plan, a line per pipeline
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The best plan of another way to join domains, or of other domains joined in the same way."""
+
+    joining: str
+    domains: tuple[str, ...]
+    score: Score
+    versus: str  # against the chosen plan: by how much its step is longer
+    lines: tuple[str, ...]
 
 
 MOST_TIMES_BEST = 8.0
@@ -42,3 +55,17 @@ def _entry(row: Row, story: Story, best: float, limit: float) -> Entry:
         return Entry(row, False, "", 0.0, False, lines)
     time = row.score.step_time_s
     return Entry(row, row.planner == story.planner, versus(time, best), min(time / limit, 1.0), time > limit, lines)
+
+
+def alternatives(story: Story) -> tuple[Alternative, ...]:
+    """The runners-up, best first; times against the chosen plan."""
+    time = story.score.step_time_s
+    return tuple(
+        Alternative(joining(plan), plan.domains, score, _longer(score.step_time_s, time), pipeline_lines(plan))
+        for plan, score in story.runners_up
+    )
+
+
+def _longer(value: float, chosen: float) -> str:
+    """``+23 %``, ``x 3.4``, or a minus where it is quicker (the objective is not time alone)."""
+    return versus(value, chosen) if value > chosen * (1 + 5e-4) else f"{percent(value / chosen - 1)}"

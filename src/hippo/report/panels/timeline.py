@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.report.palette import domain_colours
 from hippo.report.story import Story
 from hippo.report.text import stage_name
 from hippo.simulate.timeline import Timeline
@@ -73,11 +74,12 @@ def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
     """The document that ``timeline.js`` draws: ``step_s``, ``ticks``, ``kinds``, ``ranks``, ``links``."""
     timeline = story.timeline
     size = max(1, -(-len(timeline.op_rank) // most_blocks))
-    ranks = []
+    ranks, colours = [], domain_colours(story)
     for rank, (stage, pipeline) in enumerate(zip(story.stages, _numbers(story), strict=True)):
         packed = _pack_rank(timeline, rank, size)
         names = {"name": stage_name(stage), "short": f"{stage.domain} {stage.layers[0]}-{stage.layers[1] - 1}"}
-        ranks.append({**names, "domain": stage.domain, "pipeline": pipeline, **packed})
+        place = {"domain": stage.domain, "colour": colours[stage.domain], "pipeline": pipeline}
+        ranks.append({**names, **place, **packed})
     return {
         "step_s": timeline.step_time_s,
         "ticks": TICKS,

@@ -13,7 +13,7 @@ function hippoTimeline(root, data) {
     const n = rank.gap.length, start = new Float64Array(n), end = new Float64Array(n);
     let time = 0;
     for (let i = 0; i < n; i++) { start[i] = time += rank.gap[i]; end[i] = time += rank.length[i]; }
-    return { name: rank.name, short: rank.short, domain: rank.domain, pipeline: rank.pipeline, start, end, kind: rank.kind, mb: rank.micro_batch, mixed: rank.mixed };
+    return { name: rank.name, short: rank.short, domain: rank.domain, colour: rank.colour, pipeline: rank.pipeline, start, end, kind: rank.kind, mb: rank.micro_batch, mixed: rank.mixed };
   }
   function unpackLink(link) {
     const n = link.start.length, start = new Float64Array(n), end = new Float64Array(n);
@@ -39,9 +39,9 @@ function hippoTimeline(root, data) {
     pen.font = "12px " + getComputedStyle(document.body).fontFamily;
     const names = ranks.map(r => r.name).concat(links.map(l => l.name));
     const widest = Math.max(...names.map(n => pen.measureText(n).width));
-    gutter = Math.round(Math.min(widest + 14, width * (width < 560 ? 0.3 : 0.24)));
+    gutter = Math.round(Math.min(widest + 18, width * (width < 560 ? 0.3 : 0.24)));
     rowH = Math.max(8, Math.min(28, Math.floor(620 / ranks.length)));
-    linkH = Math.max(8, Math.min(20, Math.floor(220 / Math.max(1, links.length))));
+    linkH = Math.max(8, Math.min(20, Math.floor(330 / Math.max(1, links.length))));
     let y = AXIS;
     rowTops = ranks.map((rank, i) => {
       if (i > 0 && (rank.domain !== ranks[i - 1].domain || rank.pipeline !== ranks[i - 1].pipeline)) y += rank.pipeline !== ranks[i - 1].pipeline ? 8 : 3;
@@ -67,6 +67,7 @@ function hippoTimeline(root, data) {
     }
     links.forEach((link, i) => messages(link, linkTop + i * linkH, c));
     labels(c);
+    ranks.forEach((rank, i) => { pen.fillStyle = colour(rank.colour); pen.fillRect(gutter - 5, rowTops[i], 3, rowH - 2); });
     if (drag && drag.moved) {
       const left = Math.min(drag.x0, drag.x1), right = Math.max(drag.x0, drag.x1);
       pen.globalAlpha = 0.18; pen.fillStyle = c.accent; pen.fillRect(left, AXIS, right - left, height - AXIS); pen.globalAlpha = 1;
@@ -174,8 +175,8 @@ function hippoTimeline(root, data) {
     pen.textBaseline = "middle"; pen.fillStyle = c.ink;
     const write = (text, short, y, h) => {
       pen.font = font(h >= 12 ? 12 : 9);
-      let shown = pen.measureText(text).width > gutter - 10 ? short : text;
-      while (shown.length > 3 && pen.measureText(shown).width > gutter - 10) shown = shown.slice(0, shown.endsWith("…") ? -2 : -1) + "…";
+      let shown = pen.measureText(text).width > gutter - 12 ? short : text;
+      while (shown.length > 3 && pen.measureText(shown).width > gutter - 12) shown = shown.slice(0, shown.endsWith("…") ? -2 : -1) + "…";
       pen.fillText(shown, 0, y + h / 2);
     };
     const every = Math.ceil(11 / rowH);
