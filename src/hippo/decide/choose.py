@@ -14,20 +14,17 @@ from time import monotonic
 from hippo.decide.alternatives import Dropped, Note
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
-from hippo.decide.measure import objective_value
+from hippo.decide.local_sgd import if_allowed
+from hippo.decide.measure import flaw, objective_value
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import joining
-from hippo.plan.check import check
-from hippo.plan.plan import Plan, Sync
+from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
-from hippo.planners.diloco import NOTES, PERIOD
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
 
 SHORTFALL_S = 1.0  # the most seconds spent on what is missing when nothing fits
-LOCAL_SGD_S = 0.5  # the most seconds spent on what local SGD would give where it is not allowed
 MOST_RUNNERS_UP = 8
 CLOSE = 1e-6  # gaps below this are none
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
@@ -115,7 +112,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         rejected=decision.rejected,
         runners_up=decision.runners_up,
         baseline=decision.baseline,
-        local_sgd=_if_allowed(decision, panel.local_sgd, seed),
+        local_sgd=if_allowed(decision, panel.local_sgd, seed),
     )
     return replace(decision, reasons=explain(problem, decision.plan, decision.score, context) + dropped)
 
@@ -194,19 +191,6 @@ def _by_reward(problem: Problem, row: Row, proposal: Proposal, baseline: Score |
     return row
 
 
-def flaw(problem: Problem, plan: Plan) -> str | None:
-    """Why the plan does not count (it breaks a rule, does not fit, is out of balance), or None."""
-    violations = check(problem, plan)
-    if violations:
-        return "; ".join(str(violation) for violation in violations[:3])
-    if not fits(problem, plan):
-        return "a GPU would need more memory than it has"
-    delta = problem.objective.balance_delta
-    if delta is not None and imbalance(problem, plan) > delta:
-        return f"its domains' compute times are further apart than the {delta:g} allowed"
-    return None
-
-
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
     """The best row by the objective (ties: the first) as a decision without reasons."""
     base = None if against is None else against.score
@@ -279,25 +263,3 @@ def _runners_up(
             best[key] = (plan, score)
     ordered = sorted(best.values(), key=lambda item: objective_value(problem.objective, item[1]))
     return tuple(ordered[:MOST_RUNNERS_UP])
-
-
-def _if_allowed(decision: Decision, planner: Planner | None, seed: int) -> Proposal | None:
-    """What local SGD would give where it is not allowed, scored by the judge.
-
-    A runner-up that is data parallel across domains is taken as it is, its replicas averaging every H steps instead;
-    where there is none, the local-SGD planner is asked.
-    """
-    if planner is None or decision.problem.allow_local_sgd:
-        return None
-    allowed = replace(decision.problem, allow_local_sgd=True)
-    plans = [plan for plan, _ in decision.runners_up] + ([] if decision.plan is None else [decision.plan])
-    parallel = [replace(plan, sync=Sync("local_sgd", PERIOD)) for plan in plans if len(plan.pipelines) > 1]
-    sound = [plan for plan in parallel if len(plan.domains) > 1 and flaw(allowed, plan) is None]
-    if not sound:
-        proposal = planner.propose(allowed, Stop(LOCAL_SGD_S), seed=seed)
-        sound = [proposal.plan] if proposal.plan is not None and flaw(allowed, proposal.plan) is None else []
-    scored = [(evaluate(allowed, plan), plan) for plan in sound]
-    if not scored:
-        return None
-    score, plan = min(scored, key=lambda item: item[0].step_time_s)
-    return Proposal(planner.name, Status.FEASIBLE, plan, score, notes=NOTES)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.choose import Panel, choose, flaw
+from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Baseline
+from hippo.decide.measure import flaw
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop

@@ -1,11 +1,13 @@
-"""One number to compare plans by, and the same plan under a changed problem."""
+"""One judge of all plans: whether a plan counts, and the one number that plans are compared by."""
 
 from __future__ import annotations
 
+from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.balance import imbalance
+from hippo.score.evaluate import evaluate, fits
 from hippo.score.score import Score
 
 
@@ -28,3 +30,16 @@ def value_from_scratch(problem: Problem, plan: Plan, baseline: Plan | None) -> f
     if problem.objective.name == "weighted" and baseline is not None:
         reference = evaluate(problem, baseline)
     return objective_value(problem.objective, evaluate(problem, plan, baseline=reference))
+
+
+def flaw(problem: Problem, plan: Plan) -> str | None:
+    """Why the plan does not count (it breaks a rule, does not fit, is out of balance), or None."""
+    violations = check(problem, plan)
+    if violations:
+        return "; ".join(str(violation) for violation in violations[:3])
+    if not fits(problem, plan):
+        return "a GPU would need more memory than it has"
+    delta = problem.objective.balance_delta
+    if delta is not None and imbalance(problem, plan) > delta:
+        return f"its domains' compute times are further apart than the {delta:g} allowed"
+    return None
