@@ -23,6 +23,10 @@ def test_help_names_every_command(hippo):
     assert [name for name in NAMES if f"\n  {name} " not in answer.out] == []
 
 
+def test_nothing_asked_shows_the_help(hippo):
+    assert hippo() == hippo("--help")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_and_json(hippo, name):
     answer = hippo(name, "--help")

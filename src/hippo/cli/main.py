@@ -37,7 +37,6 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 
 app = typer.Typer(
     help="Plans how one large language model is trained over several data centres, and says why.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help: rich would triple the time of `hippo --help`
     pretty_exceptions_enable=False,
@@ -76,7 +75,7 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit code; errors are said on stderr."""
     try:
-        code: Any = app(list(arguments), prog_name="hippo", standalone_mode=False)
+        code: Any = app(list(arguments) or ["--help"], prog_name="hippo", standalone_mode=False)
         sys.stdout.flush()
         return _told(code) if isinstance(code, int) else DONE
     except InputError as error:

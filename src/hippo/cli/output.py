@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,9 @@ def print_view(view: RenderableType) -> None:
 
 
 def say(message: str) -> None:
-    """Prints a message on stderr."""
-    print(f"hippo: {message}", file=sys.stderr, flush=True)
+    """Prints a message on stderr; nobody may be reading there."""
+    with suppress(BrokenPipeError):
+        print(f"hippo: {message}", file=sys.stderr, flush=True)
 
 
 def check_folder(folder: Path, *, option: str = "--out") -> None:

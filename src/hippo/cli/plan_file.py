@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hippo.errors import InputError
+from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from hippo.plan.check import Violation
@@ -25,7 +25,21 @@ def read_plan(path: Path) -> tuple[Problem, Plan]:
 
     problem, plan = load_plan(path)
     refuse(check(problem, plan), source=str(path))
+    _refuse_unknown_names(plan, source=str(path))
     return problem, plan
+
+
+def _refuse_unknown_names(plan: Plan, *, source: str) -> None:
+    """Names that only the floors above ``plan`` know: schedules and kinds of compression."""
+    from hippo.pipeline.schedule import SCHEDULES
+    from hippo.simulate.routes import COMPRESSED_BITS
+
+    if plan.schedule.name not in SCHEDULES:
+        raise UnknownNameError("schedule", plan.schedule.name[:60], SCHEDULES, source=source, key="schedule.name")
+    for index, pair in enumerate(plan.compression):
+        if pair.kind not in COMPRESSED_BITS:
+            key = f"compression[{index}].kind"
+            raise UnknownNameError("compression", pair.kind[:60], COMPRESSED_BITS, source=source, key=key)
 
 
 def refuse(violations: Sequence[Violation], *, source: str) -> None:
