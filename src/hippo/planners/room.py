@@ -37,8 +37,8 @@ class Rooms:
     def parts(self, recipe: Recipe, tp: int, dp: int, layers: tuple[int, int]) -> tuple[float, float]:
         """Bytes kept with what is temporary, and bytes of each micro-batch in flight."""
         start, stop = layers
-        kept = self._kept_sums(tp, dp if recipe.sharding != "none" else 1, recipe.sharding)
-        left, temporary = self._left_sums(tp, recipe.micro_batch, recipe.recompute)
+        kept = self.kept(tp, dp, recipe.sharding)
+        left, temporary = self.left(tp, recipe)
         return kept[stop] - kept[start] + max(temporary[start:stop]), left[stop] - left[start]
 
     def missing_bytes(self, recipe: Recipe, tp: int, dp: int, cuts: Sequence[int], waves: int) -> float:
@@ -50,24 +50,24 @@ class Rooms:
         )
         return max(peaks) - self.costs.usable_memory_bytes()
 
-    def _kept_sums(self, tp: int, dp: int, sharding: str) -> Sums:
-        key = tp, dp, sharding
+    def kept(self, tp: int, dp: int, sharding: str) -> Sums:
+        """Running sums of weights, gradients and optimizer state."""
+        key = tp, dp if sharding != "none" else 1, sharding
         if key not in self._kept:
+            recipe = Recipe(1, sharding=sharding)
             each = self._per_layer(
-                Recipe(1, sharding=sharding),
-                tp,
-                dp,
-                lambda one: one.weights_bytes + one.gradients_bytes + one.optimizer_bytes,
+                recipe, tp, dp, lambda one: one.weights_bytes + one.gradients_bytes + one.optimizer_bytes
             )
             self._kept[key] = _running(each)
         return self._kept[key]
 
-    def _left_sums(self, tp: int, micro_batch: int, recompute: str) -> tuple[Sums, Sequence[float]]:
-        key = tp, micro_batch, recompute
+    def left(self, tp: int, recipe: Recipe) -> tuple[Sums, Sequence[float]]:
+        """Running sums of what one micro-batch leaves, and (N,) of what is temporary or reserved."""
+        key = tp, recipe.micro_batch, recipe.recompute
         if key not in self._left:
-            recipe = Recipe(micro_batch, recompute)
-            left = self._per_layer(recipe, tp, 1, lambda one: one.activation_bytes)
-            temporary = self._per_layer(recipe, tp, 1, lambda one: one.workspace_bytes + one.reserved_bytes)
+            plain = Recipe(recipe.micro_batch, recipe.recompute)
+            left = self._per_layer(plain, tp, 1, lambda one: one.activation_bytes)
+            temporary = self._per_layer(plain, tp, 1, lambda one: one.workspace_bytes + one.reserved_bytes)
             self._left[key] = _running(left), temporary.tolist()
         return self._left[key]
 

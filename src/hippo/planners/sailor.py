@@ -10,11 +10,12 @@ plan is chosen by; the judge scores what comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
@@ -25,6 +26,7 @@ from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
+from hippo.planners.room import Rooms
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -78,16 +80,31 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is fixed while data widths are tried."""
+class Split:
+    """An even split; stages that hold the same sorts of layers are of one kind."""
 
     cuts: Cuts
-    recipe: Recipe
+    starts: NDArray[np.int64]  # (K,) layers [start, stop) of the first stage of each kind
+    stops: NDArray[np.int64]
+    kind: NDArray[np.int64]  # (p,)
 
     @property
     def stages(self) -> int:
         """Number of stages."""
         return len(self.cuts) - 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fixed while data widths are tried. W tensor widths, K kinds of stages."""
+
+    split: Split
+    recipe: Recipe
+    seconds: NDArray[np.float64]  # (W, K) forward, backward and weight gradient of one micro-batch
+    raised: NDArray[np.int64]  # (W, K) to which width the scaling heuristic takes a stage of a width
+    left_bytes: NDArray[np.float64]  # (W, K) of each micro-batch in flight
+    room_bytes: NDArray[np.float64]  # (W, K) that temporary results leave for all else
+    least_seconds: tuple[float, ...]  # (W,) of the quickest kind at this width or a narrower one
 
 
 @dataclass(frozen=True)
@@ -97,8 +114,7 @@ class Search:
     costs: CostModel
     reject: Reject
     late: Callable[[], bool]
-    _seconds: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
-    _memories: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
+    _states: dict[tuple[int, str, int], NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -108,24 +124,75 @@ class Search:
     def candidates(self) -> Iterator[Candidate]:
         """The best candidate of every setting; settings whose compute alone is slower than the best are skipped."""
         best = float("inf")
-        for setting in self._settings():
-            if self.late():
-                return
-            candidate = self._best_width(setting, best)
-            if candidate is not None:
-                best = min(best, candidate.value)
-                yield candidate
+        for bound, recipe, sums in sorted(self._recipes(), key=lambda entry: entry[0]):
+            for setting in self._settings(recipe, sums) if bound < best else ():
+                if self.late():
+                    return
+                candidate = self._best_width(setting, best)
+                if candidate is not None:
+                    best = min(best, candidate.value)
+                    yield candidate
 
-    def _settings(self) -> Iterator[Setting]:
-        model, cluster = self.costs.problem.model, self.costs.problem.cluster
-        smallest = self.widths[0] if self.widths else 1
-        for pp in range(1, min(max(model.num_blocks, 1), cluster.gpus // smallest) + 1):
-            cuts = even_cuts(model.num_layers, pp)
-            sizes = {size for tp in self.widths for size in micro_batches(self.costs, tp, most=self._batch)}
-            for micro_batch in sorted(sizes):
-                for recompute in recomputations(self.costs):
-                    for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=pp > 1):
-                        yield Setting(cuts, Recipe(micro_batch, recompute, sharding))
+    def _recipes(self) -> Iterator[tuple[float, Recipe, NDArray[np.float64]]]:
+        """Recipes with running sums of seconds (W, N + 1) and a lower bound: all GPUs share the work."""
+        sizes = sorted({size for tp in self.widths for size in micro_batches(self.costs, tp, most=self._batch)})
+        by_time = self.costs.problem.objective.name != "cost"
+        for micro_batch in (size for size in sizes if self._batch % size == 0):
+            for recompute in recomputations(self.costs):
+                recipe = Recipe(micro_batch, recompute)
+                sums = self._sums(recipe)
+                work = float((sums[:, -1] * np.array(self.widths)).min()) * self._batch / micro_batch / self._gpus
+                yield work + float(sums[:, -1].min()) if by_time else 0.0, recipe, sums
+
+    def _settings(self, recipe: Recipe, sums: NDArray[np.float64]) -> Iterator[Setting]:
+        """Every number of stages and sharding."""
+        left, temporary = zip(*(self._rooms.left(tp, recipe) for tp in self.widths), strict=True)
+        left_sums, usable = np.array(left), self.costs.usable_memory_bytes()
+        room = usable - np.array(temporary)
+        for split in self._splits:
+            seconds = sums[:, split.stops] - sums[:, split.starts]
+            ranges = zip(split.starts.tolist(), split.stops.tolist(), strict=True)
+            least = np.stack([room[:, start:stop].min(axis=1) for start, stop in ranges], axis=1)
+            each = np.maximum(left_sums[:, split.stops] - left_sums[:, split.starts], 1.0)
+            raised, quickest = self._raised(seconds), tuple(np.minimum.accumulate(seconds.min(axis=1)).tolist())
+            for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=split.stages > 1):
+                yield Setting(split, replace(recipe, sharding=sharding), seconds, raised, each, least, quickest)
+
+    @cached_property
+    def _splits(self) -> tuple[Split, ...]:
+        most = min(max(self.costs.problem.model.num_blocks, 1), self._gpus // self.widths[0]) if self.widths else 0
+        return tuple(self._split(pp) for pp in range(1, most + 1))
+
+    @cached_property
+    def _gpus(self) -> int:
+        return self.costs.problem.cluster.gpus
+
+    def _split(self, pp: int) -> Split:
+        cuts, sorts = even_cuts(self.costs.problem.model.num_layers, pp), self.costs.distinct[1]
+        ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
+        kinds: dict[bytes, int] = {}
+        kind = [kinds.setdefault(sorts[start:stop].tobytes(), len(kinds)) for start, stop in ranges]
+        starts, stops = zip(*(ranges[kind.index(one)] for one in range(len(kinds))), strict=True)
+        return Split(cuts, np.array(starts), np.array(stops), np.array(kind))
+
+    def _sums(self, recipe: Recipe) -> NDArray[np.float64]:
+        """(W, N + 1): running sums of the seconds of the layers at every tensor width; inf where a profile has none."""
+        domain, rows = self.costs.problem.cluster.domains[0].name, []
+        for tp in self.widths:
+            if recipe.micro_batch in micro_batches(self.costs, tp, most=self._batch):
+                rows.append(compute_seconds(self.costs, domain, recipe, tp=tp, dp=1))
+            else:
+                rows.append(np.full(self.costs.problem.model.num_layers, np.inf))
+        sums = np.cumsum(np.array(rows), axis=1)
+        return np.concatenate([np.zeros((len(rows), 1)), sums], axis=1)
+
+    def _raised(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Scaling heuristic: wider while a doubling pays."""
+        raised = np.repeat(np.arange(len(seconds))[:, None], seconds.shape[1], axis=1)
+        for width in range(len(seconds) - 2, -1, -1):
+            pays = seconds[width] >= SCALES * seconds[width + 1]
+            raised[width] = np.where(pays, raised[width + 1], width)
+        return raised
 
     @property
     def _batch(self) -> int:
@@ -134,10 +201,8 @@ class Search:
     def _best_width(self, setting: Setting, best: float) -> Candidate | None:
         """H3: data widths from the widest down until throughput stops growing. H4, for cost: from the narrowest up."""
         cost = self.costs.problem.objective.name == "cost"
-        lots, rest = divmod(self._batch, setting.recipe.micro_batch)
-        if rest or not self.widths:
-            return None
-        most = min(lots, self.costs.problem.cluster.gpus // (setting.stages * self.widths[0]))
+        lots = self._batch // setting.recipe.micro_batch
+        most = min(lots, self._gpus // (setting.split.stages * self.widths[0]))
         widths = [dp for dp in range(1, most + 1) if lots % dp == 0]
         found: Candidate | None = None
         for dp in widths if cost else reversed(widths):
@@ -157,110 +222,117 @@ class Search:
         narrow = self._narrowest(setting, dp, waves)
         if narrow is None:
             return None
+        wide = self._expressible(setting.raised[narrow, setting.split.kind])
         found: Candidate | None = None
-        for tps in dict.fromkeys((narrow, self._raised(setting, narrow))):
-            candidate = self._chained(setting, tps, dp, best)
+        for chosen in (narrow, wide) if (narrow != wide).any() else (narrow,):
+            candidate = self._chained(setting, chosen, dp, best)
             if candidate is not None and (found is None or candidate.value < found.value):
                 found = candidate
         return found
 
-    def _chained(self, setting: Setting, tps: tuple[int, ...], dp: int, best: float) -> Candidate | None:
-        """The chain of regions with the least estimate (section 4.2.2)."""
-        cluster, recipe = self.costs.problem.cluster, setting.recipe
+    def _chained(self, setting: Setting, chosen: NDArray[np.int64], dp: int, best: float) -> Candidate | None:
+        """The chain of regions with the least estimate (section 4.2.2); ``chosen`` (p,) indexes the tensor widths."""
+        cluster, recipe, split = self.costs.problem.cluster, setting.recipe, setting.split
         waves = self._batch // (recipe.micro_batch * dp)
-        compute = tuple(self._spans(setting, tp)[stage] for stage, tp in enumerate(tps))
-        if max(compute) * waves + sum(compute) >= best or dp * sum(tps) > cluster.gpus:
+        tps = tuple(self.widths[width] for width in chosen.tolist())
+        compute = setting.seconds[chosen, split.kind]
+        if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
             return None
-        layout = recipe.layout(self.costs.problem, tp=tps[0], dp=dp, stages=setting.stages)
-        first = self.costs.stage(cluster.domains[0].name, setting.cuts[0], setting.cuts[1], layout)
-        chain = Chain(cluster, tuple(dp * tp for tp in tps), compute, waves, first.output_bytes)
+        sent = self._lane_bytes * recipe.micro_batch
+        chain = Chain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent)
         regions = best_chain(chain, limit=best, late=self.late)
         if regions is None:
             return None
         seconds = chain.seconds(regions) + self._sync_seconds(setting, tps, dp, regions)
         value = seconds
         if self.costs.problem.objective.name == "cost":
-            value = self._usd(seconds, dp * sum(tps), first.output_bytes * dp * waves, regions)
-        return Candidate(value, setting.cuts, regions, tps, dp, waves, recipe)
+            value = self._usd(seconds, dp * sum(tps), sent * dp * waves, regions)
+        return Candidate(value, split.cuts, regions, tps, dp, waves, recipe)
+
+    @cached_property
+    def _lane_bytes(self) -> float:
+        """What one lane sends to the next stage per sequence."""
+        problem = self.costs.problem
+        layout = Recipe(1).layout(problem, tp=1, dp=1)
+        return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
 
     def _at_least(self, setting: Setting, dp: int, waves: int) -> float:
-        """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it."""
-        share = self.costs.problem.cluster.gpus // (dp * setting.stages)
-        widths = [tp for tp in self.widths if tp <= share]
-        if not widths:
-            return float("inf")
-        return waves * min(self._spans(setting, widths[-1]))
+        """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it.
 
-    def _narrowest(self, setting: Setting, dp: int, waves: int) -> tuple[int, ...] | None:
+        The GPUs are those of one region, or of all and then some stage pays the fastest link as well.
+        """
+        groups, least = dp * setting.split.stages, setting.least_seconds
+        inside = sum(tp * groups <= self._largest for tp in self.widths)
+        across = sum(tp * groups <= self._gpus for tp in self.widths)
+        slowest = least[inside - 1] if inside else float("inf")
+        if across and self._chains:
+            latency_s, s_per_byte = self._fastest_link
+            border = least[-1] + latency_s + s_per_byte * self._lane_bytes * setting.recipe.micro_batch
+            slowest = min(slowest, max(least[across - 1], border))
+        return waves * slowest
+
+    @cached_property
+    def _chains(self) -> bool:
+        """Whether there are regions to chain."""
+        return len(self.costs.problem.cluster.domains) > 1
+
+    @cached_property
+    def _largest(self) -> int:
+        return max(domain.gpus for domain in self.costs.problem.cluster.domains)
+
+    @cached_property
+    def _fastest_link(self) -> tuple[float, float]:
+        """Least latency, and least seconds per byte, there and back, of any two regions."""
+        cluster = self.costs.problem.cluster
+        both = [(link, cluster.link(link.destination, link.source)) for link in cluster.links]
+        pairs = [(there, back) for there, back in both if back is not None]
+        if not pairs:
+            return float("inf"), 0.0
+        rates = [sum(1 / max(link.rate_bytes_per_s(1), 1e-9) for link in pair) for pair in pairs]
+        return min(there.latency_s + back.latency_s for there, back in pairs), min(rates)
+
+    def _narrowest(self, setting: Setting, dp: int, waves: int) -> NDArray[np.int64] | None:
         """H2: for each stage the narrowest tensor width that fits; None: a stage does not fit at any width."""
-        chosen: list[int] = []
-        for stage in range(setting.stages):
-            live, missing = min(waves, setting.stages - stage), float("inf")
-            for tp in self.widths:
-                if setting.recipe.micro_batch not in self._sizes[tp]:
-                    continue
-                kept, activations = self._memory(setting, stage, tp, dp)
-                missing = kept + activations * live - self.costs.usable_memory_bytes()
-                if missing <= 0:
-                    chosen.append(tp)
-                    break
-            else:
-                self.reject(missing)
-                return None
-        return self._expressible(chosen)
+        split = setting.split
+        live = np.minimum(waves, np.arange(split.stages, 0, -1))
+        free = setting.room_bytes - self._kept(split, setting.recipe.sharding, dp)
+        usable = np.where(np.isfinite(setting.seconds), free / setting.left_bytes, -np.inf)
+        fits = usable[:, split.kind] >= live
+        if not fits.any(axis=0).all():
+            self.reject(max(float((setting.left_bytes - free).min()), 1.0))
+            return None
+        return self._expressible(fits.argmax(axis=0))
 
-    def _raised(self, setting: Setting, narrow: tuple[int, ...]) -> tuple[int, ...]:
-        """Scaling heuristic: each stage wider while a doubling pays."""
-        chosen: list[int] = []
-        for stage, tp in enumerate(narrow):
-            for wider in (width for width in self.widths if width > tp):
-                if self._spans(setting, tp)[stage] < SCALES * self._spans(setting, wider)[stage]:
-                    break
-                tp = wider
-            chosen.append(tp)
-        return self._expressible(chosen)
+    def _kept(self, split: Split, sharding: str, dp: int) -> NDArray[np.float64]:
+        """Bytes (W, K) of weights, gradients and optimizer state."""
+        key = split.stages, sharding, dp if sharding != "none" else 1
+        if key not in self._states:
+            sums = np.array([self._rooms.kept(tp, dp, sharding) for tp in self.widths])
+            self._states[key] = sums[:, split.stops] - sums[:, split.starts]
+        return self._states[key]
 
-    def _expressible(self, tps: Sequence[int]) -> tuple[int, ...]:
+    @cached_property
+    def _rooms(self) -> Rooms:
+        return Rooms(self.costs)
+
+    def _expressible(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """One width for all stages where the runtime has only one."""
-        return (max(tps),) * len(tps) if self._uniform else tuple(tps)
+        return np.full_like(chosen, chosen.max()) if self._uniform else chosen
 
     @cached_property
     def _uniform(self) -> bool:
         return runtime_rules(self.costs.problem.runtime).uniform_tp_dp
 
-    @cached_property
-    def _sizes(self) -> Mapping[int, frozenset[int]]:
-        """Micro-batch sizes per tensor width."""
-        return {tp: frozenset(micro_batches(self.costs, tp, most=self._batch)) for tp in self.widths}
-
-    def _memory(self, setting: Setting, stage: int, tp: int, dp: int) -> tuple[float, float]:
-        """Bytes that a stage keeps, and those of each micro-batch in flight; equal stages are asked for once."""
-        start, stop = setting.cuts[stage : stage + 2]
-        layers = self.costs.distinct[1][start:stop].tobytes()
-        key = setting.recipe, setting.stages, layers, tp, dp if setting.recipe.sharding != "none" else 1
-        if key not in self._memories:
-            layout = setting.recipe.layout(self.costs.problem, tp=tp, dp=dp, stages=setting.stages)
-            domain = self.costs.problem.cluster.domains[0].name
-            one = self.costs.memory(domain, start, stop, layout, live=1.0)
-            self._memories[key] = one.peak_bytes - one.activation_bytes, one.activation_bytes
-        return self._memories[key]
-
-    def _spans(self, setting: Setting, tp: int) -> tuple[float, ...]:
-        """Seconds (p,) of each stage: forward, backward and weight gradient of one micro-batch."""
-        key = setting.recipe.micro_batch, setting.recipe.recompute, tp, setting.stages
-        if key not in self._seconds:
-            domain = self.costs.problem.cluster.domains[0].name
-            seconds = compute_seconds(self.costs, domain, setting.recipe, tp=tp, dp=1)
-            spans = np.add.reduceat(seconds, np.array(setting.cuts[:-1], dtype=np.int64))
-            self._seconds[key] = tuple(float(span) for span in spans)
-        return self._seconds[key]
-
     def _sync_seconds(self, setting: Setting, tps: tuple[int, ...], dp: int, regions: tuple[str, ...]) -> float:
-        """Slowest synchronisation and update of a stage, inside its region."""
-        slowest = 0.0
-        for stage, (tp, region) in enumerate(zip(tps, regions, strict=True)):
-            layout = setting.recipe.layout(self.costs.problem, tp=tp, dp=dp, stages=setting.stages)
-            cost = self.costs.stage(region, setting.cuts[stage], setting.cuts[stage + 1], layout)
+        """Slowest synchronisation and update of a stage, inside its region; equal stages are asked for once."""
+        slowest, split = 0.0, setting.split
+        alike = {
+            (kind, tp, self.costs.fabrics[region]): region
+            for kind, tp, region in zip(split.kind.tolist(), tps, regions, strict=True)
+        }
+        for (kind, tp, _), region in alike.items():
+            layout = setting.recipe.layout(self.costs.problem, tp=tp, dp=dp, stages=split.stages)
+            cost = self.costs.stage(region, int(split.starts[kind]), int(split.stops[kind]), layout)
             slowest = max(slowest, cost.sync_s + cost.optimizer_s + cost.fixed_s)
         return slowest
 
