@@ -80,8 +80,11 @@ def group(
     for pair in pairs:
         for link in pair:
             load[link] = load.get(link, 0.0) + share
-    local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in replicas.domains(ranks))
-    caps = tuple(replicas.routes.nic_bytes_per_s(link, _senders(replicas, ranks, link)) for link in load)
+    domains = replicas.domains(ranks)
+    local_s = 0.0
+    if len(domains) < len(ranks):
+        local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
+    caps = tuple(_cap(replicas, ranks, link) for link in load)
     return SyncGroup(ranks, tuple(load), tuple(load.values()), rounds / every, local_s, pairs, caps)
 
 
@@ -120,11 +123,14 @@ def _local_seconds(replicas: Replicas, ranks: Sequence[int], domain: str, num_by
     return replicas.cost.p2p_seconds(domain, share, same_node=one_node)
 
 
-def _senders(replicas: Replicas, ranks: Sequence[int], link: int) -> int:
-    """Nodes that send into the link: those of the members there, or all of a domain that relays."""
+def _cap(replicas: Replicas, ranks: Sequence[int], link: int) -> float:
+    """Bytes/s that the members may send into the link (inf: no cap): their nodes, or all of a domain that relays."""
+    if replicas.routes.cluster.links[link].per_node_bytes_per_s is None:
+        return np.inf
     source = replicas.routes.cluster.links[link].source
     members = [nodes(replicas.stages[rank].devices) for rank in ranks if replicas.stages[rank].domain == source]
-    return len(frozenset().union(*members)) if members else replicas.routes.cluster.domain(source).nodes
+    senders = len(frozenset().union(*members)) if members else replicas.routes.cluster.domain(source).nodes
+    return replicas.routes.nic_bytes_per_s(link, senders)
 
 
 def gathers_over_wan(replicas: Replicas) -> bool:

@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.simulate.heap import heap_pop, heap_push
-from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NIC, PORT, RECEIVER, SECOND_LINK
+from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NEVER_PLAYED, NIC, PORT, RECEIVER, SECOND_LINK
 from hippo.simulate.program import WEIGHT
 
 Floats = NDArray[np.float64]
@@ -69,21 +69,23 @@ class State(NamedTuple):
     group_left: Ints  # (Q,) members that still work
     group_ready: Floats  # (Q,)
     group_last: Floats  # (Q,) when the last byte has left
+    noting: bool  # whether to write ``tables.sequence``
 
 
 @njit(cache=True, error_model="numpy")
 def play(tables, network, record):  # type: ignore[no-untyped-def]
     """Seconds of the step; NaN when the order deadlocks."""
-    state = new_state(tables, network)
     if tables.known[0] == len(tables.order) and not tables.queued:
+        state = new_state(tables, network, False)
         replay(tables, network, record, state)
     else:
+        state = new_state(tables, network, tables.known[0] != NEVER_PLAYED and not tables.queued)
         tables.known[0] = 0
     return run(tables, network, record, state)
 
 
 @njit(cache=True, error_model="numpy")
-def new_state(tables, network):  # type: ignore[no-untyped-def]
+def new_state(tables, network, noting):  # type: ignore[no-untyped-def]
     """Everything idle; the first stages have all their inputs."""
     ops, slots, ranks, waves = len(tables.order), tables.slots, len(tables.sync_s), tables.waves
     arrived = np.full(2 * slots * waves, -1.0)
@@ -108,6 +110,7 @@ def new_state(tables, network):  # type: ignore[no-untyped-def]
         tables.group_size.copy(),
         np.zeros(groups),
         np.zeros(groups),
+        noting,
     )
 
 
@@ -209,7 +212,7 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
         now = start + (state.duration[place] * network.op_factor[op] if noisy else state.duration[place])
         if recorded:
             record.op_start[op], record.op_end[op] = start, now
-        if not tables.queued:
+        if state.noting:
             row = tables.known[0]
             sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3] = op, rank, place, micro_batch
             tables.known[0] = row + 1

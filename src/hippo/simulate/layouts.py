@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost, StageMemory
+from hippo.dynamics.links import base_bandwidth, base_latency, per_node_only
 from hippo.errors import InputError
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
@@ -18,6 +22,7 @@ _KEPT = 8
 _KNOWN: OrderedDict[int, tuple[Problem, Costs]] = OrderedDict()
 _MOST_ANSWERS = 200_000
 
+Floats = NDArray[np.float64]
 _Answer = TypeVar("_Answer")
 Span = tuple[str, int, int]  # domain, layers [start, stop)
 
@@ -29,6 +34,21 @@ class Costs:
     model: CostModel
     _stages: dict[Layout, dict[Span, StageCost]] = field(default_factory=dict)
     _memories: dict[Layout, dict[Span, StageMemory]] = field(default_factory=dict)
+
+    @cached_property
+    def bandwidth(self) -> Floats:
+        """Base bytes/s of the links, (E,)."""
+        return _fixed(base_bandwidth(self.model.problem.cluster))
+
+    @cached_property
+    def latency(self) -> Floats:
+        """Base one-way seconds of the links, (E,)."""
+        return _fixed(base_latency(self.model.problem.cluster))
+
+    @cached_property
+    def per_node(self) -> NDArray[np.bool_]:
+        """Links with nothing but a cap per node, (E,)."""
+        return per_node_only(self.model.problem.cluster)
 
     def stages(self, plan: Plan, pipeline: Pipeline) -> list[StageCost]:
         """Costs of the stages of a pipeline; raises as ``layout`` does."""
@@ -51,6 +71,11 @@ class Costs:
                 memory = known[key] = self.model.memory(*key, lay, live=0.0)
             found.append(memory)
         return found
+
+
+def _fixed(array: Floats) -> Floats:
+    array.setflags(write=False)
+    return array
 
 
 def _asked(

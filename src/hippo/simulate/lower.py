@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
-from hippo.dynamics.links import base_bandwidth, base_latency, per_node_only
 from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
@@ -64,10 +63,10 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         **_columns(rows),
         **_orders(plan),
         groups=sync_groups(replicas),
-        link_bandwidth_bytes_per_s=base_bandwidth(problem.cluster),
-        link_latency_s=base_latency(problem.cluster),
+        link_bandwidth_bytes_per_s=known.bandwidth,
+        link_latency_s=known.latency,
         extra_link_bytes=extra,
-        link_per_node=per_node_only(problem.cluster),
+        link_per_node=known.per_node,
         gather=gather,
     )
 
@@ -129,26 +128,36 @@ class Border:
         there, back = [], []
         for s, each in enumerate(lane_bytes):
             one, two = pipeline.stages[s], pipeline.stages[(s + 1) % len(pipeline.stages)]
-            there.append(self._message(one, two, each * one.dp))
-            back.append(self._message(two, one, each * one.dp))
+            if one.domain == two.domain:
+                down, up = self._inside(one, two, each * one.dp)
+            else:
+                down, up = self._between(one, two, each * one.dp), self._between(two, one, each * one.dp)
+            there.append(down)
+            back.append(up)
         return there, back
 
-    def _message(self, sender: Stage, receiver: Stage, num_bytes: float) -> Message:
-        if sender.domain == receiver.domain:
-            return Message(delay_s=self._inside(sender, receiver, num_bytes))
+    def _between(self, sender: Stage, receiver: Stage, num_bytes: float) -> Message:
+        """Over the link or the two links of a relay, no faster than the nodes of the sender may send."""
         links = self.routes.links(sender.domain, receiver.domain)
         sent = num_bytes * self.routes.compressed(sender.domain, receiver.domain, self.plan.precision)
         cap = self.routes.cluster.links[links[0]].per_node_bytes_per_s
         nic = np.inf if cap is None else cap * len(nodes(sender.devices))
         return Message(sent, links[0], links[1] if len(links) > 1 else -1, 0.0, nic)
 
-    def _inside(self, sender: Stage, receiver: Stage, num_bytes: float) -> float:
-        """Seconds inside a domain: over NVLink where lanes face each other in a node, else over the nodes' networks."""
-        if sender.devices == receiver.devices:
-            return 0.0
-        if sender.dp == receiver.dp and lanes_face(sender.devices, receiver.devices, sender.dp):
-            return self.cost.p2p_seconds(sender.domain, num_bytes / sender.dp, same_node=True)
-        return self.cost.p2p_seconds(sender.domain, num_bytes / len(nodes(sender.devices)), same_node=False)
+    def _inside(self, one: Stage, two: Stage, num_bytes: float) -> tuple[Message, Message]:
+        """There and back in a domain: over NVLink where lanes face each other in a node, else over nodes' networks."""
+        if one.devices == two.devices:
+            return NOTHING, NOTHING
+        if one.dp == two.dp and lanes_face(one.devices, two.devices, one.dp):
+            message = self._delayed(one.domain, num_bytes / one.dp, same_node=True)
+            return message, message
+        here, over_there = len(nodes(one.devices)), len(nodes(two.devices))
+        down = self._delayed(one.domain, num_bytes / here, same_node=False)
+        same = here == over_there
+        return down, down if same else self._delayed(one.domain, num_bytes / over_there, same_node=False)
+
+    def _delayed(self, domain: str, num_bytes: float, *, same_node: bool) -> Message:
+        return Message(0.0, -1, -1, self.cost.p2p_seconds(domain, num_bytes, same_node=same_node), np.inf)
 
 
 def _orders(plan: Plan) -> dict[str, Any]:

@@ -6,6 +6,7 @@ a slot send goes down (activations), what backwards send goes up.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,11 @@ DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
 DELAY, BYTES, NIC = range(3)
 
 
+NEVER_PLAYED = -1
+
+
 class Tables(NamedTuple):
-    """What a kernel reads. Only ``sequence`` and ``known`` change, and only once: they spare later plays the search."""
+    """What a kernel reads. Only ``sequence`` and ``known`` change: written by the second play for all later ones."""
 
     slots: int
     chunks: int
@@ -34,10 +38,8 @@ class Tables(NamedTuple):
     queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
     order: Ints  # (N, 3)
     order_start: Ints  # (G + 1,)
-    sequence: (
-        Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played; written by the first play
-    )
-    known: Ints  # (1,) rows of it that are written
+    sequence: Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played
+    known: Ints  # (1,) rows of it that are written; NEVER_PLAYED: most programs are played once
     duration: Floats  # (3 S,) of each place: F, B, W
     route: Ints  # (2 S, 5) columns DEST, RECEIVER, LINK, SECOND_LINK, PORT
     transfer: Floats  # (2 S, 3) columns DELAY, BYTES, NIC
@@ -92,55 +94,77 @@ def stretched_durations(program: Program, bandwidth_bytes_per_s: Floats, latency
 
 def destinations(program: Program) -> Ints:
     """Slot that receives what each slot sends down and up, (2, S); -1 at the ends of a pipeline."""
-    ranks, chunks = program.forward_s.shape
-    stages = np.bincount(program.rank_pipeline)[program.rank_pipeline]
-    slot = np.arange(ranks * chunks).reshape(ranks, chunks)
-    stage, chunk = program.rank_stage[:, None], np.arange(chunks)[None, :]
-    last, p = program.rank_stage[:, None] == stages[:, None] - 1, stages[:, None]
-    down = np.where(last, np.where(chunk == chunks - 1, -1, slot - (p - 1) * chunks + 1), slot + chunks)
-    up = np.where(stage == 0, np.where(chunk == 0, -1, slot + (p - 1) * chunks - 1), slot - chunks)
-    return np.stack([down.ravel(), up.ravel()])
+    return _destinations(tuple(np.bincount(program.rank_pipeline).tolist()), program.forward_s.shape[1])
+
+
+@lru_cache(maxsize=256)
+def _destinations(stages: tuple[int, ...], chunks: int) -> Ints:
+    """The same for pipelines of so many stages, one after the other."""
+    of_rank = np.repeat(stages, stages)[:, None]
+    slot = np.arange(len(of_rank) * chunks).reshape(-1, chunks)
+    stage, chunk = np.concatenate([np.arange(p) for p in stages])[:, None], np.arange(chunks)[None, :]
+    around = (of_rank - 1) * chunks - 1  # from the last stage to the next chunk of the first
+    down = np.where(stage == of_rank - 1, np.where(chunk == chunks - 1, -1, slot - around), slot + chunks)
+    up = np.where(stage == 0, np.where(chunk == 0, -1, slot + around), slot - chunks)
+    found = np.stack([down.ravel(), up.ravel()])
+    found.setflags(write=False)
+    return found
 
 
 def _pack(program: Program) -> Tables:
     ranks, chunks = program.forward_s.shape
-    slots = ranks * chunks
-    dest = destinations(program)
-    num_bytes = np.stack([program.down_bytes.ravel(), program.up_bytes.ravel()])
-    link = np.stack([program.down_route.reshape(slots, 2), program.up_route.reshape(slots, 2)])
-    link = np.where(((dest < 0) | (num_bytes <= 0))[:, :, None], -1, link)
-    nic = np.stack([program.down_nic_bytes_per_s.ravel(), program.up_nic_bytes_per_s.ravel()])
-    delay = np.stack([program.down_delay_s.ravel(), program.up_delay_s.ravel()])
-    end_of_model = dest[FORWARD] < 0
-    place = np.stack([dest[FORWARD], np.where(dest[BACKWARD] < 0, -1, dest[BACKWARD] + slots)])
-    place[FORWARD, end_of_model] = np.flatnonzero(end_of_model) + slots
-    delay[FORWARD, end_of_model] = 0.0
-    port = np.where(np.isinf(nic), -1, _ports(link, chunks))
+    route, transfer = _places(program)
+    link = route[:, :, [LINK, SECOND_LINK]]
     return Tables(
-        slots=slots,
+        slots=ranks * chunks,
         chunks=chunks,
         waves=int(program.num_waves.max()),
         queued=_needs_queue(link, chunks, program.groups),
         order=np.ascontiguousarray(program.order),
         order_start=np.ascontiguousarray(program.order_start),
         sequence=np.empty((len(program.order), 4), dtype=np.int64),
-        known=np.zeros(1, dtype=np.int64),
+        known=np.full(1, NEVER_PLAYED),
         duration=durations(program).ravel(),
-        route=np.stack([place, place % slots // chunks, link[:, :, 0], link[:, :, 1], port], axis=2).reshape(-1, 5),
-        transfer=np.stack([delay, num_bytes, nic], axis=2).reshape(-1, 3),
+        route=route.reshape(-1, 5),
+        transfer=transfer.reshape(-1, 3),
         sync_s=program.sync_s,
         finish_s=program.finish_s,
         **_group_tables(program.groups, ranks),
-        **_gather_tables(program, slots),
+        **_gather_tables(program, ranks * chunks),
     )
 
 
-def _ports(link: Ints, chunks: int) -> Ints:
+def _places(program: Program) -> tuple[Ints, Floats]:
+    """Routes (2, S, 5) and transfers (2, S, 3) of what each slot sends down and up."""
+    chunks = program.forward_s.shape[1]
+    dest = destinations(program)
+    slots = dest.shape[1]
+    route, transfer = np.empty((2, slots, 5), dtype=np.int64), np.empty((2, slots, 3))
+    for side, way, size, delay, nic in (
+        (FORWARD, program.down_route, program.down_bytes, program.down_delay_s, program.down_nic_bytes_per_s),
+        (BACKWARD, program.up_route, program.up_bytes, program.up_delay_s, program.up_nic_bytes_per_s),
+    ):
+        route[side, :, LINK : SECOND_LINK + 1] = way.reshape(slots, 2)
+        transfer[side, :, DELAY], transfer[side, :, BYTES] = delay.ravel(), size.ravel()
+        transfer[side, :, NIC] = nic.ravel()
+    route[(dest < 0) | (transfer[:, :, BYTES] <= 0), LINK : SECOND_LINK + 1] = -1
+    end_of_model = np.flatnonzero(dest[FORWARD] < 0)
+    route[FORWARD, :, DEST] = dest[FORWARD]
+    route[BACKWARD, :, DEST] = np.where(dest[BACKWARD] < 0, -1, dest[BACKWARD] + slots)
+    route[FORWARD, end_of_model, DEST] = end_of_model + slots  # hands over to its own backward, at once
+    transfer[FORWARD, end_of_model, DELAY] = 0.0
+    route[:, :, RECEIVER] = route[:, :, DEST] % slots // chunks
+    capped = np.isfinite(transfer[:, :, NIC])
+    route[:, :, PORT] = np.where(capped, _ports(route[:, :, LINK], chunks), -1) if capped.any() else -1
+    return route, transfer
+
+
+def _ports(first_link: Ints, chunks: int) -> Ints:
     """Sending port of each place, (2, S). Down and up of a rank share one where they face each other through a loop."""
-    slots = link.shape[1]
+    slots = first_link.shape[1]
     rank = np.arange(slots) // chunks
-    first_link = link[:, :, 0].reshape(2, slots // chunks, chunks).max(axis=2)
-    same = np.repeat(first_link[FORWARD] == first_link[BACKWARD], chunks)
+    of_rank = first_link.reshape(2, slots // chunks, chunks).max(axis=2)
+    same = np.repeat(of_rank[FORWARD] == of_rank[BACKWARD], chunks)
     return np.stack([2 * rank, np.where(same, 2 * rank, 2 * rank + 1)])
 
 

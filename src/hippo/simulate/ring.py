@@ -33,7 +33,7 @@ def ring(routes: Routes, domains: Sequence[str], num_bytes: float) -> tuple[tupl
     seconds, latency = _pair_costs(routes, names, pairs)
     rounds = 2 * (len(names) - 1)
     order = _best_order(seconds * num_bytes * rounds / len(names), latency * rounds)
-    neighbours = [(names[a], names[b]) for a, b in zip(order, np.roll(order, -1), strict=True)]
+    neighbours = [(names[a], names[b]) for a, b in zip(order, (*order[1:], order[0]), strict=True)]
     if any(pairs[pair] is None for pair in neighbours):
         raise InputError(
             f"the replicas in {', '.join(names)} cannot agree: no ring of links joins these domains",
@@ -69,9 +69,15 @@ def _best_order(transfer: NDArray[np.float64], latency: NDArray[np.float64]) -> 
 def _times(
     orders: NDArray[np.int64], transfer: NDArray[np.float64], latency: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    following = np.roll(orders, -1, axis=1)
+    following = orders[:, _following(orders.shape[1])]
     times: NDArray[np.float64] = transfer[orders, following].max(axis=1) + latency[orders, following].max(axis=1)
     return times
+
+
+@lru_cache(maxsize=64)
+def _following(n: int) -> NDArray[np.int64]:
+    """Position behind each of n on a ring."""
+    return (np.arange(n) + 1) % n
 
 
 @lru_cache(maxsize=16)
