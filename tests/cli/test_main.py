@@ -21,6 +21,7 @@ def test_help_names_every_command(hippo):
     answer = hippo("--help")
     assert answer.code == 0
     assert [name for name in NAMES if f"\n  {name} " not in answer.out] == []
+    assert "..." not in answer.out.split("Commands:")[1]  # each says its purpose in one line
 
 
 def test_nothing_asked_shows_the_help(hippo):

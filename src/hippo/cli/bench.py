@@ -31,7 +31,10 @@ class Choice:
 
 @takes(Choice)
 def bench(choice: Choice) -> None:
-    """Print the figures, one table each (needs the source tree; minutes)."""
+    """The figures of docs/figures.md, one table each.
+
+    Needs the source tree, and minutes.
+    """
     known = scripts()
     if choice.name is not None and choice.name not in known:
         raise UnknownNameError("table", choice.name, known, source="hippo bench")

@@ -10,7 +10,10 @@ from hippo.cli.question import Question
 
 @takes(Question)
 def compare(question: Question) -> None:
-    """All planners side by side (or those that --planner names, with commas); each may take --time-limit."""
+    """All planners side by side, scored by one judge.
+
+    --planner names some of them, with commas. Each may take the whole --time-limit.
+    """
     from hippo.front_door import compare as side_by_side
 
     decision = question.answer(side_by_side, "comparing")

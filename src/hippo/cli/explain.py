@@ -22,7 +22,7 @@ class Choice:
 
 @takes(Choice)
 def explain(choice: Choice) -> None:
-    """What sets the pace of a plan, and what would have to change for another answer."""
+    """What sets the pace of a plan, and what would change it."""
     stop = stop_after(choice.time_limit)
     problem, plan = read_plan(choice.plan)
     from hippo.front_door import explain as reasons_for

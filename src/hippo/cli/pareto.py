@@ -11,7 +11,10 @@ from hippo.cli.question import Question
 
 @takes(Question)
 def pareto(question: Question) -> None:
-    """The plans that none beats in step time, utilisation and egress cost together; --out writes pareto.json."""
+    """Plans that none beats in time, utilisation and egress cost.
+
+    --out writes pareto.json into its folder.
+    """
     from hippo.files import json_text
     from hippo.front_door import pareto as best_front
     from hippo.plan.codec import plan_to_document

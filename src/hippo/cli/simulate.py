@@ -42,7 +42,10 @@ class Choice:
 
 @takes(Choice)
 def simulate(choice: Choice) -> None:
-    """A plan played once, and under noise (--fluctuation, --samples) or along a network trace (--trace)."""
+    """A plan played again: under noise, or along a network trace.
+
+    Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
+    """
     _check(choice)
     problem, plan = read_plan(choice.plan)
     with Watch("simulating"):

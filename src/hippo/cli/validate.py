@@ -23,7 +23,10 @@ class Choice:
 
 @takes(Choice)
 def validate(choice: Choice) -> None:
-    """Published training runs against predictions: error per row, per family, overall."""
+    """Published training runs against predictions.
+
+    Error per row, per family, and overall.
+    """
     from hippo.score import published
     from hippo.score.cases import load_cases
 
