@@ -145,6 +145,16 @@ def test_the_front_doors_import_nothing_heavy(statement: str):
     assert seen.strip() == "[]"
 
 
+def test_a_plan_loads_only_what_it_needs():
+    """No charts and no page without --out, no tables with --json."""
+    heavy = ["plotly", "jinja2", "rich", "simpy", "torch", "ortools"]
+    words = ["plan", "--model", "llama-3-8b", "--cluster", "toy", "--planner", "even", "--json"]
+    check = f"from hippo.cli.main import run\nimport sys\nrun({words!r})\n"
+    check += f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    seen = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stderr
+    assert seen.splitlines()[-1] == "[]"
+
+
 def test_planning_needs_no_torch():
     check = "import hippo.registry as r, sys\n[r.planner(n) for n in r.PLANNERS]\nprint('torch' in sys.modules)"
     seen = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
