@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -76,6 +76,15 @@ class CostModel:
 
     def memory(self, domain: str, start: int, stop: int, layout: Layout, *, live: float) -> StageMemory:
         """Peak bytes of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
+        key = ("memory", self.distinct[1][start:stop].tobytes(), layout)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._memory(start, stop, layout)
+        assert isinstance(found, StageMemory)
+        return replace(found, live_micro_batches=live)
+
+    def _memory(self, start: int, stop: int, layout: Layout) -> StageMemory:
+        """``memory`` without any micro-batch in flight."""
         layers, seq = self.problem.model.layers[start:stop], self.problem.workload.seq
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
         attention = self.problem.workload.software.attention
@@ -86,7 +95,7 @@ class CostModel:
             gradients_bytes=gradients,
             optimizer_bytes=optimizer,
             activation_bytes=activation * (1 + calibration.fragmentation),
-            live_micro_batches=live,
+            live_micro_batches=0.0,
             workspace_bytes=workspace_bytes(layers, layout, seq, attention=attention) if layers else 0.0,
             reserved_bytes=calibration.context_bytes + calibration.reserved_share * whole,
         )
@@ -115,6 +124,7 @@ class CostModel:
 
     def _tables(self, domain: str, layout: Layout) -> NDArray[np.float64]:
         """(N, 5): forward, backward, weight gradient, communication, FLOP of each layer."""
+        layout = _timed(layout)
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
         if table is None:
@@ -131,6 +141,7 @@ class CostModel:
 
     def _prefix(self, domain: str, layout: Layout) -> NDArray[np.float64]:
         """(N + 1, 5): running sums of ``_tables``."""
+        layout = _timed(layout)
         key = ("prefix", self.fabrics[domain], layout)
         sums = self._cache.get(key)
         if sums is None:
@@ -158,6 +169,13 @@ class CostModel:
         if self.problem.workload.software.overlap_dp:
             reduce_s /= 2  # a reduce-scatter suffices
         return reduce_s, optimizer_s + gather * exposed
+
+
+def _timed(layout: Layout) -> Layout:
+    """The layout without what the seconds of a layer do not depend on, so that fewer tables are made."""
+    if layout.sharding in ("full", "hybrid"):
+        return replace(layout, num_stages=1, replicas=1, interleave=1)
+    return replace(layout, dp=1, sharding="none", num_stages=1, replicas=1, interleave=1)
 
 
 def _row(time: LayerTime) -> tuple[float, float, float, float, float]:
