@@ -14,8 +14,7 @@ help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: $(STAMP) ## plan Llama-3 70B over four hubs: comparison, reasons, out/report.html, out/plan.json, out/trace.json
-	@$(BIN)/hippo compare --model $(MODEL) --cluster $(CLUSTER)
-	@$(BIN)/hippo plan --model $(MODEL) --cluster $(CLUSTER) --out out
+	@$(BIN)/hippo compare --model $(MODEL) --cluster $(CLUSTER) --out out
 
 test: $(STAMP) ## every quick test, on two cores
 	@$(BIN)/python -m pytest -n 2 -m "not slow"

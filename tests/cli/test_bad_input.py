@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hippo.plan.codec import save_plan
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.load import load_problem
+
 CLUSTER = {
     "gpu": "A100-SXM-80GB",
     "domains": [
@@ -184,3 +188,93 @@ def test_a_profile_of_another_gpu(refused, tmp_path):
     message = refused("plan", "--model", "llama-3-8b", "--cluster", "toy", "--profile", file)
     assert file in message
     assert "H100-SXM-80GB" in message
+
+
+GARBAGE = {
+    "empty": b"",
+    "binary": bytes(range(256)) * 20,
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "Latin-1": '{"a": "é"}'.encode("latin-1"),
+    "NUL": b"\x00",
+    "null": b"null",
+    "number": b"3",
+    "list": b"[1, 2]",
+    "deep list": b"[" * 100_000,
+    "deep mapping": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "one long word": b"a" * 1_000_000,
+    "endless digits": b'{"a": ' + b"9" * 10_000 + b"}",
+    "truncated": b'{"a": [1, 2',
+    "twice": b'{"a": 1, "a": 2}',
+    "bomb": b"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n",
+    "folder": None,
+}
+
+
+@pytest.fixture(scope="module")
+def sound_plan(tmp_path_factory) -> str:
+    """A plan file that is in order, made without any planner."""
+    problem = load_problem(model="gpt2", cluster="toy", global_batch=8)
+    stages = (Stage("east", (0, 7), 1, 1, ("east/0/0",)), Stage("west", (7, 14), 1, 1, ("west/0/0",)))
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    save_plan(path, problem, Plan((Pipeline(stages, 8),), micro_batch=1))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["model", "cluster", "profile", "trace", "simulate", "explain", "validate"])
+@pytest.mark.parametrize("name", GARBAGE)
+def test_files_of_the_wrong_kind(refused, tmp_path, sound_plan, kind, name):
+    suffix = {"cluster": "yaml", "trace": "csv"}.get(kind, "json")
+    path = tmp_path / f"file.{suffix}"
+    content = GARBAGE[name]
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    plan = ["plan", "--planner", "single_domain", "--model", "llama-3-8b", "--cluster", "toy"]
+    command = {
+        "model": ["plan", "--planner", "single_domain", "--model", path, "--cluster", "toy"],
+        "cluster": [*plan[:-1], path],
+        "profile": [*plan, "--profile", path],
+        "trace": ["simulate", sound_plan, "--trace", path],
+    }.get(kind, [kind, path])
+    message = refused(*command)
+    assert str(path) in message
+    assert message.count("\n") == 1
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schedule": {"name": "1f2b"}}, "plan.json: schedule.name: unknown schedule '1f2b'"),
+        ({"compression": [{"from": "east", "to": "west", "kind": "zip"}]}, "compression[0].kind: unknown compression"),
+        ({"micro_batch": float("nan")}, "plan.json: micro_batch: NaN is not a finite number"),
+        ({"micro_batch": 10**9}, "= 1000000000"),
+        ({"hippo_plan": 2}, "(got 2)"),
+        ({"nodes": 5}, "plan.json: nodes: unknown key 'nodes' (got 5)"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+def test_a_wrong_plan(refused, tmp_path, sound_plan, command, change, said):
+    document = json.loads(Path(sound_plan).read_text()) | change
+    message = refused(command, written(tmp_path, "plan.json", document))
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gpus": 10**12}, "[0].gpus"),
+        ({"global_batch": 10**12}, "[0].global_batch"),
+        ({"model": {"name": "m", "layers": 10**6, "hidden": 64, "heads": 8, "seq": 64}}, "[0].model.layers"),
+        ({"model": {"name": "m", "layers": 2, "hidden": 64, "heads": 7, "seq": 64}}, "does not divide hidden (64)"),
+        ({"measured": {"seconds_per_iter": float("nan")}}, "[0].measured.seconds_per_iter: NaN"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_case(refused, shared_data, tmp_path, change, said):
+    row = json.loads((shared_data / "training_open.json").read_text())[0]
+    message = refused("validate", written(tmp_path, "cases.json", [row | change]))
+    assert "cases.json" in message
+    assert said in message

@@ -35,6 +35,7 @@ def test_people_read_one_line_per_planner(hippo):
     assert answer.code == 0
     lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
     assert {"even", "sailor", "single_domain", "planner"} <= set(lines)
+    assert lines.index("planner") < lines.index("Plan") < lines.index("Why")  # then the best plan and its reasons
 
 
 def test_out_writes_the_best_plan(hippo, tmp_path):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hippo.cli.options import takes
 from hippo.cli.output import finish, print_document, print_view
 from hippo.cli.plan import write_decision
 from hippo.cli.question import Question
+
+if TYPE_CHECKING:
+    from hippo.decide.decision import Decision
 
 
 @takes(Question)
@@ -22,8 +27,16 @@ def compare(question: Question) -> None:
     if question.json:
         print_document({**decision.document(), "plan": None})
     else:
-        from hippo.report.terminal import comparison_view, question_view
-
-        print_view(question_view(decision.problem))
-        print_view(comparison_view(decision.rows, best=decision.planner))
+        _show(decision)
     finish(feasible=decision.plan is not None)
+
+
+def _show(decision: Decision) -> None:
+    """The planners side by side, then the best plan and its reasons."""
+    from hippo.report.terminal import comparison_view, layout_view, question_view, why_view
+
+    print_view(question_view(decision.problem))
+    print_view(comparison_view(decision.rows, best=decision.planner))
+    if decision.plan is not None:
+        print_view(layout_view(decision.plan))
+    print_view(why_view(decision.reasons))

@@ -33,8 +33,8 @@ def explain(choice: Choice) -> None:
     if choice.json:
         print_document(decision.document())
     else:
-        from hippo.report.terminal import plan_view, reasons_view
+        from hippo.report.terminal import plan_view, why_view
 
         print_view(plan_view(decision))
-        print_view(reasons_view([reason.sentence() for reason in decision.reasons]))
+        print_view(why_view(decision.reasons))
     finish(feasible=decision.status is not Status.INFEASIBLE)

@@ -40,7 +40,7 @@ def write_decision(question: Question, decision: Decision) -> None:
 
 
 def _show(decision: Decision) -> None:
-    from hippo.report.terminal import plan_view, reasons_view
+    from hippo.report.terminal import plan_view, why_view
 
     print_view(plan_view(decision))
-    print_view(reasons_view([reason.sentence() for reason in decision.reasons]))
+    print_view(why_view(decision.reasons))
