@@ -38,7 +38,7 @@ class Row:
 
 
 def pipeline(stages: int, micro_batches: int, *, links: bool) -> Program:
-    """1F1B, F = 10 and B = 11 + 9; neighbours joined by links of their own (a slow pair in the middle), or by nothing."""
+    """1F1B, F = 10, B = 11 + 9; neighbours joined by links of their own (a slow pair in the middle), or by nothing."""
     schedule = order("1f1b", stages=stages, micro_batches=micro_batches)
     program = abstract_program(schedule, forward_s=10.0, backward_s=11.0, weight_s=9.0)
     if not links:
