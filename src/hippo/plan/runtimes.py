@@ -89,7 +89,7 @@ def tp_refusal(model: Model, tp: int, rules: RuntimeRules) -> str | None:
 
     Heads and widths must divide; fewer key-value heads than ranks are repeated where the runtime can do that.
     """
-    for layer in dict.fromkeys(model.layers):
+    for layer in model.distinct_layers:
         attention, feed_forward = layer.attention, layer.feed_forward
         if attention is not None and attention.heads % tp:
             return f"tp {tp} does not divide the {attention.heads} attention heads"

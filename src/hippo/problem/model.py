@@ -174,6 +174,11 @@ class Model:
         return len(self.layers) - 2
 
     @cached_property
+    def distinct_layers(self) -> tuple[Layer, ...]:
+        """Every sort of layer once, in order of first appearance."""
+        return tuple(dict.fromkeys(self.layers))
+
+    @cached_property
     def parameters(self) -> int:
         """All parameters, tied matrices counted once."""
         return sum(layer.parameters for layer in self.layers)
