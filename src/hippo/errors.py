@@ -59,7 +59,14 @@ class UnknownNameError(InputError):
     """A name that its table does not hold; the message lists close and known names."""
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], *, source: str | None = None, key: str | None = None
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        *,
+        source: str | None = None,
+        key: str | None = None,
+        value: object = None,
     ):
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
@@ -68,6 +75,7 @@ class UnknownNameError(InputError):
             f"unknown {kind} '{name}'",
             source=source,
             key=key,
+            value=value,
             remedy=f"{hint}use one of {', '.join(names)}",
         )
 

@@ -28,7 +28,7 @@ def read_text(path: str | Path, *, what: str, limit_bytes: int = MAX_DOCUMENT_BY
     InputError
         The file is missing, a folder, unreadable, larger than ``limit_bytes`` or not UTF-8.
     """
-    source = str(path)
+    source = str(path) or what
     try:
         with open(path, "rb") as stream:
             content = stream.read(limit_bytes + 1)

@@ -239,7 +239,7 @@ def test_files_of_the_wrong_kind(refused, tmp_path, sound_plan, kind, name):
     }.get(kind, [kind, path])
     message = refused(*command)
     assert str(path) in message
-    assert message.count("\n") == 1
+    assert "\n" not in message.strip()
     assert len(message) < 1000
 
 
@@ -249,7 +249,7 @@ def test_files_of_the_wrong_kind(refused, tmp_path, sound_plan, kind, name):
         ({"schedule": {"name": "1f2b"}}, "plan.json: schedule.name: unknown schedule '1f2b'"),
         ({"compression": [{"from": "east", "to": "west", "kind": "zip"}]}, "compression[0].kind: unknown compression"),
         ({"micro_batch": float("nan")}, "plan.json: micro_batch: NaN is not a finite number"),
-        ({"micro_batch": 10**9}, "= 1000000000"),
+        ({"micro_batch": 10**9}, "= 8000000000, not 8"),
         ({"hippo_plan": 2}, "(got 2)"),
         ({"nodes": 5}, "plan.json: nodes: unknown key 'nodes' (got 5)"),
     ],

@@ -23,6 +23,7 @@ from hippo.problem.config_json import model_from_config
 from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
 from hippo.problem.profile_json import check_profile, profile_from_document
 from hippo.problem.trace_csv import trace_from_csv
+from hippo.score.cases import load_cases
 
 Loader = Callable[[Path], object]
 LOADERS: dict[str, Loader] = {
@@ -32,6 +33,7 @@ LOADERS: dict[str, Loader] = {
     "net.csv": lambda path: load_trace(path, cluster("toy")),
     "profile.json": load_profile,
     "plan.json": load_plan,
+    "cases.json": load_cases,
 }
 
 CONFIG: dict[str, Any] = {

@@ -131,7 +131,7 @@ def _plan(table: Table) -> Plan:
     known = ("stages", "num_micro_batches", "warm_up")
     pipelines = tuple(_pipeline(row) for row in table.tables("pipelines", known=known, most=100_000))
     if not pipelines:
-        table.refuse("pipelines", "is empty", "describe at least one pipeline", value="[]")
+        table.refuse("pipelines", "is empty", "describe at least one pipeline")
     return Plan(
         pipelines=pipelines,
         micro_batch=table.integer("micro_batch"),
@@ -159,7 +159,7 @@ def _pipeline(row: Table) -> Pipeline:
     known = ("domain", "layers", "tp", "dp", "devices")
     stages = tuple(_stage(stage) for stage in row.tables("stages", known=known, most=100_000))
     if not stages:
-        row.refuse("stages", "is empty", "describe at least one stage", value="[]")
+        row.refuse("stages", "is empty", "describe at least one stage")
     return Pipeline(stages, row.integer("num_micro_batches"), _warm_up(row))
 
 

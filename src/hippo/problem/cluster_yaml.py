@@ -189,7 +189,7 @@ def _peak_flops(given: Table) -> Mapping[str, float]:
 def _domains(table: Table, gpu: Gpu) -> tuple[Domain, ...]:
     rows = table.tables("domains", known=_DOMAIN, hints=_DOMAIN_HINTS, most=MAX_DOMAINS)
     if not rows:
-        table.refuse("domains", "is empty", "describe at least one domain", value="[]")
+        table.refuse("domains", "is empty", "describe at least one domain")
     domains = tuple(_domain(row, gpu) for row in rows)
     seen: set[str] = set()
     for row, domain in zip(rows, domains, strict=True):

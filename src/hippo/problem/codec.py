@@ -17,7 +17,7 @@ from hippo.problem.cluster_yaml import PRECISIONS, cluster_from_document, cluste
 from hippo.problem.config_json import MAX_BLOCKS
 from hippo.problem.load import RUNTIMES
 from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
-from hippo.problem.objective import Objective
+from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile_json import profile_from_document, profile_to_document
 from hippo.problem.table import Table, open_table
@@ -89,12 +89,18 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         model=_model(table.table("model", known=_MODEL)),
         cluster=cluster,
         workload=_workload(table),
-        objective=_record(_open(table, "objective", Objective), Objective) if table.has("objective") else Objective(),
+        objective=_objective(table) if table.has("objective") else Objective(),
         profile=profile,
         runtime=table.choice("runtime", RUNTIMES, default="any"),
         uniform_cuts=table.flag("uniform_cuts", default=False),
         allow_local_sgd=table.flag("allow_local_sgd", default=False),
     )
+
+
+def _objective(table: Table) -> Objective:
+    row = _open(table, "objective", Objective)
+    row.choice("name", OBJECTIVES, default="time")
+    return _record(row, Objective)
 
 
 def _workload(table: Table) -> Workload:

@@ -62,8 +62,9 @@ def parse_yaml(text: str, source: str) -> object:
             key=where,
             remedy="correct the YAML there",
         ) from None
-    except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {error}", source=source, remedy="save it as plain UTF-8 text") from None
+    except yaml.YAMLError as error:  # a control character
+        problem = f"not valid YAML: {str(error).splitlines()[0]}"
+        raise InputError(problem, source=source, remedy="save it as plain UTF-8 text") from None
     except UnicodeError:
         raise InputError("not valid YAML: half a character", source=source, remedy="save it as UTF-8") from None
     _check_values(value, source)
@@ -118,6 +119,7 @@ _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_ENDLESS = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def _scalar(text: str) -> object:
@@ -130,8 +132,8 @@ def _scalar(text: str) -> object:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    if text.lower().lstrip("+-") in (".nan", ".inf"):
-        return math.nan  # refused with its key when the whole value is there
+    if _ENDLESS.fullmatch(text):
+        return float(text.replace(".", "", 1))  # refused with its key when the whole value is there
     return text
 
 
@@ -156,7 +158,8 @@ def _check_values(value: object, source: str) -> None:
         item, path = waiting.pop()
         if isinstance(item, float) and not math.isfinite(item):
             key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-            raise InputError(f"{item} is not a finite number", source=source, key=key, remedy="write a finite number")
+            name = "NaN" if math.isnan(item) else "Infinity" if item > 0 else "-Infinity"
+            raise InputError(f"{name} is not a finite number", source=source, key=key, remedy="write a finite number")
         if isinstance(item, (dict, list)):
             if len(path) >= MAX_DEPTH:
                 raise _too_deep(source)

@@ -130,6 +130,8 @@ def _named_or_read(
     if found is not None:
         return found
     path = Path(text)
+    if not key:
+        raise InputError("is empty", source=f"--{what}", value=text, remedy="give a name of the catalogue or a file")
     if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):
         return read(path)
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hippo.errors import InputError
 
+OBJECTIVES = ("time", "cost", "weighted")
+
 
 @dataclass(frozen=True)
 class Objective:

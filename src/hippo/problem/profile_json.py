@@ -44,7 +44,7 @@ def profile_from_document(document: object, *, source: str) -> Profile:
     table = open_table(document, source=source, known=("precision", "state_bytes_per_parameter", "rows", "source"))
     rows = tuple(_row(row) for row in table.tables("rows", known=_ROW, hints=_HINTS, most=MAX_ROWS))
     if not rows:
-        table.refuse("rows", "is empty", "write at least one measured row", value="[]")
+        table.refuse("rows", "is empty", "write at least one measured row")
     keys = Counter((r.layer_kind, r.layer_index, r.gpu, r.tp, r.micro_batch, r.recompute) for r in rows)
     key, times = keys.most_common(1)[0]
     if times > 1:

@@ -140,7 +140,8 @@ class Table:
         near = get_close_matches(name, [key for key in self.values if isinstance(key, str)], n=1)
         misspelt = bool(near) and name not in self.values
         hint = f" (there is '{near[0]}')" if misspelt else ""
-        remedy = f"rename '{near[0]}' to '{name}'" if misspelt else f"add the key '{name}'"
+        remedy = f"write a value for '{name}'" if name in self.values else f"add the key '{name}'"
+        remedy = f"rename '{near[0]}' to '{name}'" if misspelt else remedy
         raise InputError(f"{state}{hint}", source=self.source, key=self.key(name), remedy=remedy)
 
 
@@ -166,7 +167,7 @@ def open_table(
             continue
         if hints and key in hints:
             table.refuse(key, "unknown key", hints[key])
-        raise UnknownNameError("key", key[:60], known or (), source=source, key=table.key(key[:60]))
+        raise UnknownNameError("key", key[:60], known or (), source=source, key=table.key(key[:60]), value=value[key])
     return table
 
 
