@@ -54,16 +54,89 @@ def test_the_check_of_nesting_can_fail() -> None:
         check_nesting(overlapping)
 
 
-def test_form(small_story: Story) -> None:
-    document = json.loads(trace(small_story))
-    assert document["otherData"] == {"model": "toy-4b", "cluster": "hand-made", "step_time_s": 11.0}
-    for event in document["traceEvents"]:
-        assert {"ph", "name", "pid", "tid"} <= event.keys()
-        assert event["ph"] in "XMsf"
+METADATA = {
+    "process_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_name": "name",
+    "thread_sort_index": "sort_index",
+}
+
+
+def check_form(document: dict[str, Any]) -> None:
+    """Chrome's Trace Event Format: the keys and types that each phase needs, and both ends of every flow in a slice."""
+    assert isinstance(document["traceEvents"], list)
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    events: list[Event] = document["traceEvents"]
+    for event in events:
+        assert event["ph"] in "XMsfC"
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] == "M":
+            assert list(event["args"]) == [METADATA[event["name"]]]
+            continue
+        assert event["ts"] >= 0
         if event["ph"] == "X":
             assert event["dur"] > 0
-            assert 0 <= event["ts"] <= 11e6
-            assert isinstance(event["args"], dict)
+            assert isinstance(event.get("args", {}), dict)
+        if event["ph"] == "C":
+            assert event["args"]
+            assert all(isinstance(value, int | float) and value >= 0 for value in event["args"].values())
+    check_flows(events)
+
+
+def check_flows(events: list[Event]) -> None:
+    """Every flow has one start and one end, not before it, of one name and category, each where a slice starts."""
+    slots = {(event["pid"], event["tid"], event["ts"]) for event in slices(events)}
+    ends = {phase: {event["id"]: event for event in events if event["ph"] == phase} for phase in "sf"}
+    assert ends["s"].keys() == ends["f"].keys()
+    assert len(ends["s"]) + len(ends["f"]) == sum(event["ph"] in "sf" for event in events)
+    for number, start in ends["s"].items():
+        end = ends["f"][number]
+        assert (start["name"], start["cat"]) == (end["name"], end["cat"])
+        assert start["ts"] <= end["ts"]
+        assert end["bp"] == "e"  # ends in the slice around it, not in the next one
+        assert {(event["pid"], event["tid"], event["ts"]) for event in (start, end)} <= slots
+
+
+@pytest.mark.parametrize("size", ["small_story", "wide_story"])
+def test_form(size: str, request: pytest.FixtureRequest) -> None:
+    story = request.getfixturevalue(size)
+    document = json.loads(trace(story))
+    check_form(document)
+    assert document["otherData"]["step_time_s"] == story.timeline.step_time_s
+    assert all(e["ts"] + e["dur"] <= story.timeline.step_time_s * 1e6 + 1e-3 for e in slices(document["traceEvents"]))
+    times = [event["ts"] for event in document["traceEvents"] if event["ph"] != "M"]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ph": "X", "name": "F", "pid": 1, "tid": 1, "ts": 0.0},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"label": "x"}},
+        {"ph": "s", "name": "message", "cat": "message", "id": 999, "pid": 1, "tid": 1, "ts": 0.0},
+        {"ph": "C", "name": "rate", "pid": 1, "tid": 1, "ts": 0.0, "args": {"Gbit/s": "fast"}},
+        {"ph": "Z", "name": "?", "pid": 1, "tid": 1},
+    ],
+)
+def test_the_check_of_the_form_can_fail(small_story: Story, change: Event) -> None:
+    document = json.loads(trace(small_story))
+    document["traceEvents"].append(change)
+    with pytest.raises((AssertionError, KeyError)):
+        check_form(document)
+
+
+def test_counters_by_hand(small_story: Story) -> None:
+    events = events_of(small_story)
+    there = [e for e in events if e["ph"] == "C" and e["name"] == "beijing -> guizhou, sending"]
+    # Two messages of 2 Gbit each leave within 0.48 s, and arrive 20 ms later.
+    assert [(e["ts"] / 1e6, e["args"]["Gbit/s"]) for e in there] == [(1.0, 4.167), (1.48, 0), (2.0, 4.167), (2.48, 0)]
+
+
+def test_a_large_trace_stays_light(wide_story: Story) -> None:
+    text = trace(wide_story)
+    assert len(text) < 120 * (len(wide_story.timeline.op_rank) + 5 * len(wide_story.timeline.message_link))
 
 
 def test_operations_by_hand(small_story: Story) -> None:

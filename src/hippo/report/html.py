@@ -43,6 +43,9 @@ from hippo.report.text import (
     usd,
 )
 
+LONGEST_HEADER = 14
+"""Letters of a domain's name up to which the heat map writes it across its column."""
+
 MOST_REASONS = 4
 """Reasons of one kind shown at once; the rest unfolds."""
 
@@ -146,7 +149,7 @@ def _panels(story: Story) -> dict[str, object]:
         "traffic": flows,
         "traffic_lead": leads.traffic(flows, story.score),
         "map": networks.network(story, flows),
-        "turned": len(flows.domains) > 5,
+        "turned": len(flows.domains) > 5 or max(map(len, flows.domains)) > LONGEST_HEADER,
         "dense": len(flows.domains) > 5,
         "memory": memory,
         "memory_lead": leads.memory(memory),

@@ -2,8 +2,9 @@
 
 Form: Chrome's "Trace Event Format" (JSON object with ``traceEvents``). A process per domain and one for the links; in a
 domain each rank has a track that computes, tracks that send and tracks that receive. Complete events (``X``) of one
-track must nest, and messages overlap while they travel: each goes to the first track of its kind that is free.
-Times are whole nanoseconds, written as microseconds.
+track must nest, and messages overlap while they travel: each goes to the first track of its kind that is free. An arrow
+(flow, ``s`` to ``f``) joins the sent to the received end of a message, a counter (``C``) of each link says how fast it
+sends. Times are whole nanoseconds, written as microseconds.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from hippo.report.panels.timeline import KINDS, rank_names
 from hippo.report.story import Story
+from hippo.units import gbps_from_bytes_per_s
 
 COMPUTE, SEND, RECEIVE, LINK = "compute", "send", "receive", "link"
 _MESSAGES = {0: "Activations", 1: "Gradients of activations", 3: "Agreement"}
 
-Event = dict[str, object]
+Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ def trace(story: Story) -> str:
     slices = [*_operations(story), *_messages(story)]
     tracks = _Tracks(story)
     events = [event for item in sorted(slices, key=lambda s: (s.start_ns, -s.end_ns)) for event in tracks.place(item)]
+    events = sorted([*events, *_counters(story)], key=lambda event: event["ts"])
     document = {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -54,7 +60,7 @@ def trace(story: Story) -> str:
 
 def _operations(story: Story) -> Iterator[Slice]:
     """What every rank computes; operations of no length are left out."""
-    timeline, domains = story.timeline, story.program.rank_domain
+    timeline, domains, several = story.timeline, story.program.rank_domain, story.plan.interleave > 1
     columns = (
         timeline.op_rank.tolist(),
         timeline.op_kind.tolist(),
@@ -67,7 +73,7 @@ def _operations(story: Story) -> Iterator[Slice]:
         if _ns(end) <= _ns(start):
             continue
         name = KINDS[kind] if micro_batch < 0 else f"{KINDS[kind]} {micro_batch}"
-        args = (("micro_batch", micro_batch), ("chunk", chunk)) if micro_batch >= 0 else ()
+        args = (("chunk", chunk),) if micro_batch >= 0 and several else ()
         yield Slice(int(domains[rank]) + 1, rank, COMPUTE, name, _ns(start), _ns(end), args)
 
 
@@ -99,6 +105,27 @@ def _messages(story: Story) -> Iterator[Slice]:
             yield Slice(int(domains[receiver]) + 1, receiver, RECEIVE, name, *times, number)
 
 
+def _counters(story: Story) -> Iterator[Event]:
+    """What each link sends, Gbit/s, wherever it changes: a message counts from its first byte until the last has left.
+
+    Its last byte arrives a latency later; the rate is the mean over the message.
+    """
+    timeline, cluster = story.timeline, story.problem.cluster
+    latency_s = np.array([link.latency_s for link in cluster.links])[timeline.message_link]
+    left_s = np.maximum(timeline.message_end_s - latency_s, timeline.message_start_s + 1e-9)
+    gbps = gbps_from_bytes_per_s(1.0) * timeline.message_bytes / (left_s - timeline.message_start_s)
+    for e in np.unique(timeline.message_link).tolist():
+        own = timeline.message_link == e
+        times = np.rint(np.concatenate([timeline.message_start_s[own], left_s[own]]) * 1e9).astype(np.int64)
+        changes = np.concatenate([gbps[own], -gbps[own]])
+        at, where = np.unique(times, return_inverse=True)
+        rates = np.cumsum(np.bincount(where, changes)).round(3)
+        name = f"{cluster.links[e].source} -> {cluster.links[e].destination}, sending"
+        for time_ns, rate in zip(at.tolist(), rates.tolist(), strict=True):
+            place: Event = {"pid": len(cluster.domains) + 1, "tid": 0}
+            yield {"ph": "C", "name": name, "ts": time_ns / 1000, **place, "args": {"Gbit/s": abs(rate)}}
+
+
 def _receiver(story: Story, sender: int, kind: int) -> int:
     """Rank after (activations) or before (gradients) the sender in its pipeline, which closes to a ring for chunks."""
     stage, pipeline = int(story.program.rank_stage[sender]), int(story.program.rank_pipeline[sender])
@@ -121,15 +148,9 @@ class _Tracks:
         """The events of one slice; slices must come in order of their start."""
         tid = self._track(item)
         place: Event = {"pid": item.pid, "tid": tid}
-        event = {
-            "ph": "X",
-            "name": item.name,
-            "cat": item.role,
-            "ts": item.start_ns / 1000,
-            "dur": (item.end_ns - item.start_ns) / 1000,
-            **place,
-            "args": dict(item.args),
-        }
+        times = {"ts": item.start_ns / 1000, "dur": (item.end_ns - item.start_ns) / 1000}
+        event: Event = {"ph": "X", "name": item.name, **times, **place}
+        event |= {"args": dict(item.args)} if item.args else {}
         if item.flow < 0:
             return [event]
         end: Event = {"ph": "s"} if item.role == SEND else {"ph": "f", "bp": "e"}

@@ -33,7 +33,7 @@ class Dot:
     shade: float  # 0 least, 1 most utilised of those drawn
     chosen: bool
     on_front: bool
-    label: str  # how it joins domains; empty where there is no room
+    label: str  # who found it, else how it joins domains; empty where there is no room
     label_x: float = 0.0
     label_y: float = 0.0
 
@@ -84,7 +84,7 @@ def front_chart(story: Story) -> FrontChart | None:
     return FrontChart(
         dots[: len(front)],
         dots[len(front) :],
-        tuple(Tick(_x(value, x_range), value) for value in ticks(*x_range)),
+        tuple(Tick(_x(value, x_range), value) for value in ticks(*x_range, count=8)),
         tuple(Tick(_y(value, y_range), value) for value in ticks(*y_range)),
         min(busy),
         max(busy),
@@ -98,14 +98,23 @@ def _dots(
     points = (*front, *beaten)
     places = [(_x(s.step_time_s, ranges[0]), _y(s.egress_usd_per_step, ranges[1])) for _, s in points]
     frame = Labels([Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places])
-    dots = []
+    dots, names = [], _finders(story)
     for index, ((plan, score), (x, y)) in enumerate(zip(points, places, strict=True)):
         shade = (score.utilization - busy[0]) / (busy[1] - busy[0]) if busy[1] > busy[0] else 1.0
-        text = joining(plan)
+        text = names.get(plan) or joining(plan)
         place = frame.place(text, _beside(text, x, y))
         label, (label_x, label_y) = (text, place) if place else ("", (x, y))
         dots.append(Dot(plan, score, x, y, shade, plan == story.plan, index < len(front), label, label_x, label_y))
     return tuple(dots)
+
+
+def _finders(story: Story) -> dict[Plan, str]:
+    """The planners that found each plan, as far as they are known."""
+    names: dict[Plan, str] = {}
+    for row in story.rows:
+        if row.plan is not None:
+            names[row.plan] = f"{names[row.plan]}, {row.planner}" if row.plan in names else row.planner
+    return names
 
 
 def _beside(text: str, x: float, y: float) -> list[Point]:

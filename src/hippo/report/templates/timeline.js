@@ -19,7 +19,7 @@ function hippoTimeline(root, data) {
     const n = link.start.length, start = new Float64Array(n), end = new Float64Array(n);
     let time = 0, longest = 0;
     for (let i = 0; i < n; i++) { start[i] = time += link.start[i]; end[i] = time + link.length[i]; longest = Math.max(longest, link.length[i]); }
-    return { name: link.from + " → " + link.to, start, end, longest, kind: link.kind, mb: link.micro_batch, size: link.mb, every: link.every };
+    return { name: link.from + " → " + link.to, from: link.from, to: link.to, start, end, longest, kind: link.kind, mb: link.micro_batch, size: link.mb, every: link.every };
   }
   const x = t => gutter + (t - from) / (to - from) * (width - gutter);
   const timeAt = px => from + (px - gutter) / (width - gutter) * (to - from);
@@ -173,16 +173,25 @@ function hippoTimeline(root, data) {
   }
   function labels(c) {
     pen.textBaseline = "middle"; pen.fillStyle = c.ink;
-    const write = (text, short, y, h) => {
+    const write = (text, parts, y, h) => {
       pen.font = font(h >= 12 ? 12 : 9);
-      let shown = pen.measureText(text).width > gutter - 12 ? short : text;
-      while (shown.length > 3 && pen.measureText(shown).width > gutter - 12) shown = shown.slice(0, shown.endsWith("…") ? -2 : -1) + "…";
-      pen.fillText(shown, 0, y + h / 2);
+      pen.fillText(pen.measureText(text).width > gutter - 12 ? shortened(parts) : text, 0, y + h / 2);
     };
     const every = Math.ceil(11 / rowH);
-    ranks.forEach((rank, i) => { if (i % every === 0) write(rank.name, rank.short, rowTops[i], rowH - 2); });
+    ranks.forEach((rank, i) => { if (i % every === 0) write(rank.name, [rank.domain, rank.short.slice(rank.domain.length)], rowTops[i], rowH - 2); });
     const everyLink = Math.ceil(11 / linkH);
-    links.forEach((link, i) => { if (i % everyLink === 0) write(link.name, link.name, linkTop + i * linkH, linkH - 3); });
+    links.forEach((link, i) => { if (i % everyLink === 0) write(link.name, [link.from, " → ", link.to], linkTop + i * linkH, linkH - 3); });
+  }
+
+  // Letters are taken from the longest part (a domain's name) until all parts fit; layers and arrows stay.
+  function shortened(parts) {
+    const cut = parts.slice(), whole = () => pen.measureText(cut.join("")).width <= gutter - 12;
+    while (!whole()) {
+      const i = cut.reduce((best, part, k) => part.length > cut[best].length ? k : best, 0);
+      if (cut[i].length <= 4) break;
+      cut[i] = cut[i].slice(0, cut[i].endsWith("…") ? -2 : -1) + "…";
+    }
+    return cut.join("");
   }
 
   function at(px, py) {
