@@ -37,14 +37,14 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
         Binding("bandwidth", 0.6, 0.1, 0.2, 0.05, 0.05, 0.1, 0.05, 0.09, 0.01),
         "Bandwidth between domains binds: 10 % quicker links would take 9.0 % off the step, less latency 1.0 % and "
-        "quicker GPUs 5.0 %. The busiest stage computes 60 % of the step, fill, drain and imbalance 10 %, "
-        "waiting for bandwidth between domains 20 %, waiting for latency between domains 5.0 % and agreeing on "
-        "gradients and the optimizer 5.0 %; 10 % of the fullest GPU's memory is free.",
+        "quicker GPUs 5.0 %. The busiest stage computes 60 % of the step; 10 % goes to fill, drain and imbalance, "
+        "20 % to waiting for bandwidth between domains, 5.0 % to waiting for latency between domains and 5.0 % to "
+        "agreeing on gradients and the optimizer; 10 % of the fullest GPU's memory is free.",
     ),
     (
         Binding("compute", 0.99, 0.0, 0.0, 0.0, 0.01, 0.1, 0.099, 0.0, 0.0),
         "Compute binds: 10 % quicker GPUs would take 9.9 % off the step, anything else nothing. The busiest stage "
-        "computes 99 % of the step and agreeing on gradients and the optimizer 1.0 %; 10 % of the fullest GPU's memory "
+        "computes 99 % of the step; 1.0 % goes to agreeing on gradients and the optimizer; 10 % of the fullest GPU's memory "
         "is free.",
     ),
     (
@@ -53,18 +53,22 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "10 % faster, 7.0 % less.",
     ),
     (
-        LinkThreshold("the link a -> b", "bandwidth", 0.5e9, 0.925e9, 0.38, crossed=True),
-        "Bandwidth of the link a -> b is 4.00 Gbit/s, below the 7.40 Gbit/s at which it would stop to cost time: "
-        "38 % of the step is waiting for it.",
+        LinkThreshold("the link a <-> b", "bandwidth", 0.5e9, 0.925e9, 0.05, 0.38, crossed=True),
+        "Bandwidth of the link a <-> b is 4.00 Gbit/s, and 38 % of the step is waiting for it; from 7.40 Gbit/s on "
+        "it would cost no more than 5.0 %.",
     ),
     (
-        LinkThreshold("the link a -> b", "latency", 0.04, 0.012, 0.03, crossed=True),
-        "Latency of the link a -> b is 40.0 ms, above the 12.0 ms at which it would stop to cost time: "
-        "3.0 % of the step is waiting for it.",
+        LinkThreshold("the link a <-> b", "latency", 0.04, 0.012, 0.05, 0.13, crossed=True),
+        "Latency of the link a <-> b is 40.0 ms, and 13 % of the step is waiting for it; up to 12.0 ms it would cost "
+        "no more than 5.0 %.",
     ),
     (
-        LinkThreshold("the link a -> b", "latency", 0.04, 0.12, 0.0, crossed=False),
-        "Latency of the link a -> b is 40.0 ms, below the 120 ms at which it would start to cost time.",
+        LinkThreshold("the link a <-> b", "bandwidth", 0.5e9, 0.25e9, 0.05, 0.01, crossed=False),
+        "Bandwidth of the link a <-> b is 4.00 Gbit/s; only below 2.00 Gbit/s would it cost more than 5.0 %.",
+    ),
+    (
+        LinkThreshold("the link a <-> b", "latency", 0.04, 0.12, 0.05, 0.0, crossed=False),
+        "Latency of the link a <-> b is 40.0 ms; only above 120 ms would it cost more than 5.0 %.",
     ),
     (
         Capacity("the link a -> b", 0.5e9, 31_250, 62_000, 62_000, in_use=True),
@@ -93,10 +97,10 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     ),
     (
         Capacity("the link a -> b", 0.5e9, 31_250, 25_000, 100_000, in_use=False),
-        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s: as much as 1.25 times the GPUs of the plan compute "
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s, 1.25 times what the GPUs of the plan compute "
         "(25,000).",
     ),
-    (Gap("exact", 0.0, 3.0, ()), "Gap 0: exact closed its search, none of the plans it knows is better."),
+    (Gap("exact", 0.0, 3.0, ()), "Gap 0: exact searched to the end; no plan that it knows is better."),
     (
         Gap("exact", 0.012, 3.0, ("The time limit stopped it.",)),
         "Gap at most 1.2 %: no plan that exact knows takes less than 3.00 s a step. The time limit stopped it.",

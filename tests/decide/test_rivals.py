@@ -9,7 +9,7 @@ import pytest
 from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import objective_value, value_from_scratch, worse_by
 from hippo.decide.play import played
-from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches
+from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches, threshold
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
@@ -62,6 +62,18 @@ def test_what_one_does_who_goes_over(worlds, here, there, words):
         return replace(worlds.alone(), plan=Plan((Pipeline(stages, 4),), micro_batch=1))
 
     assert advice(Contest(game(here), game(there))) == words
+
+
+def test_the_limit_of_a_world_solved_by_hand(worlds):
+    """Four micro-batches over a and b take 15 s and four messages of s seconds (s <= 3), in a alone 24 s.
+
+    The pipeline wins where s is below 9/4, and messages take 10 s today: above 40/9 times the bandwidth, both ways.
+    """
+    match = Contest(worlds.alone(), worlds.across(send_s=10.0))
+    assert threshold(match, Knob("bandwidth", (0, 1))) == pytest.approx(40 / 9, rel=0.005)
+    assert threshold(match, Knob("bandwidth", (0,))) is None  # the way back still takes too long
+    back = Contest(worlds.across(send_s=1.0), worlds.alone())
+    assert threshold(back, Knob("bandwidth")) == pytest.approx(4 / 9, rel=0.005)
 
 
 def test_less_bandwidth_or_more_latency_lets_one_domain_win(worlds):

@@ -37,10 +37,12 @@ class Context:
 
 def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tuple[Reason, ...]:
     """Reasons for a plan that can be played, most telling first. Costs some hundred plays of the step at most."""
-    game = played(problem, plan)
-    headroom = memory_headroom(problem, plan)
-    free_share = 1 - max(headroom.peak_bytes) / headroom.usable_bytes
-    reasons: list[Reason] = [binding(game, free_share), bottleneck(game)]
+    return reasons_of(played(problem, plan), score, memory_headroom(problem, plan), context)
+
+
+def reasons_of(game: Played, score: Score, headroom: MemoryHeadroom, context: Context) -> tuple[Reason, ...]:
+    """The same for a plan that has been played; ``headroom`` is its memory."""
+    reasons: list[Reason] = [binding(game, 1 - max(headroom.peak_bytes) / headroom.usable_bytes), bottleneck(game)]
     reasons += link_thresholds(game)
     reasons += capacities(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
@@ -49,7 +51,7 @@ def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tup
     reasons += idle_domains(game, context.runners_up)
     reasons.append(headroom)
     reasons += sensitivity(game)
-    reasons += _reward(problem, score, context.baseline)
+    reasons += _reward(game.problem, score, context.baseline)
     reasons += _local_sgd(game, context.local_sgd)
     reasons += _rejected(context)
     return tuple(reasons)

@@ -21,7 +21,8 @@ from hippo.decide.reasons import Binding, Bottleneck, Capacity, LinkThreshold, S
 from hippo.problem.cluster import Cluster
 
 SWING = 0.3  # spec A1: bandwidth moves by +-30 %
-NEAR_BEST = 1.01  # a link matters where the step is more than 1 % longer than with the link at its best
+ALLOWED = 0.05  # a link matters where the step is more than 5 % longer than with the link at its best
+NEAR_BEST = 1 + ALLOWED
 STEP = 0.1  # a bottleneck is what lengthens the step most when it takes 10 % longer
 WIDEST = 1e3  # thresholds are searched within this factor
 
@@ -146,7 +147,7 @@ def _bandwidth_threshold(game: Played, links: Links) -> LinkThreshold:
     actual = pair_rate_bytes_per_s(game, links)
     name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
-    return LinkThreshold(name, "bandwidth", actual, actual * factor, lost, factor > 1)
+    return LinkThreshold(name, "bandwidth", actual, actual * factor, ALLOWED, lost, factor > 1)
 
 
 def _latency_threshold(game: Played, links: Links) -> LinkThreshold:
@@ -162,7 +163,7 @@ def _latency_threshold(game: Played, links: Links) -> LinkThreshold:
     actual = max(float(game.program.link_latency_s[link]) for link in links)
     name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
-    return LinkThreshold(name, "latency", actual, actual * factor, lost, factor < 1)
+    return LinkThreshold(name, "latency", actual, actual * factor, ALLOWED, lost, factor < 1)
 
 
 def capacities(game: Played, most: int = 3) -> tuple[Capacity, ...]:

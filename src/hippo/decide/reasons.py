@@ -71,10 +71,13 @@ class Binding(Reason):
             (self.latency_share, "waiting for latency between domains"),
             (self.synchronisation_share, "agreeing on gradients and the optimizer"),
         )
-        shares = [f"the busiest stage computes {percent(self.compute_share)} of the step"]
-        shares += [f"{words} {percent(share)}" for share, words in losses if share >= 0.0005]
+        told = [(percent(share), words) for share, words in losses if share >= 0.0005]
+        lost = listed(
+            [f"{share} {'goes ' if not index else ''}to {words}" for index, (share, words) in enumerate(told)]
+        )
+        shares = f"the busiest stage computes {percent(self.compute_share)} of the step{lost and f'; {lost}'}"
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        return f"{_BINDING[self.subject]} {self._gains()}. {capital(listed(shares))}; {memory}."
+        return f"{_BINDING[self.subject]} {self._gains()}. {capital(shares)}; {memory}."
 
     def _gains(self) -> str:
         """What 10 % more of what binds gives, against 10 % more of the rest."""
@@ -121,22 +124,21 @@ class LinkThreshold(Reason):
     kind: ClassVar[str] = "link_threshold"
     quantity: str  # "bandwidth" or "latency"
     actual: float  # bytes/s or s
-    threshold: float  # where the step is 1 % longer than with this link at its best
+    threshold: float  # where the step is longer than with this link at its best by ``allowed_share``
+    allowed_share: float
     lost_share: float  # of the step, against this link at its best
     crossed: bool
 
     def _said(self) -> str:
         tell = gbps if self.quantity == "bandwidth" else seconds
-        short = self.crossed == (self.quantity == "bandwidth")  # too little of a bandwidth, little enough of a latency
-        side = "below" if short else "above"
-        head = (
-            f"{self.quantity.capitalize()} of {self.subject} is {tell(self.actual)}, {side} the {tell(self.threshold)}"
-        )
-        if self.crossed:
-            return (
-                f"{head} at which it would stop to cost time: {percent(self.lost_share)} of the step is waiting for it."
-            )
-        return f"{head} at which it would start to cost time."
+        head = f"{self.quantity.capitalize()} of {self.subject} is {tell(self.actual)}"
+        much, limit = percent(self.allowed_share), tell(self.threshold)
+        if not self.crossed:
+            side = "below" if self.quantity == "bandwidth" else "above"
+            return f"{head}; only {side} {limit} would it cost more than {much}."
+        side = f"from {limit} on" if self.quantity == "bandwidth" else f"up to {limit}"
+        lost = percent(self.lost_share)
+        return f"{head}, and {lost} of the step is waiting for it; {side} it would cost no more than {much}."
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class Capacity(Reason):
         if less:
             return f"{head}, less than the {used} that the plan's GPUs compute without it: more domains only wait."
         times = number(self.link_tokens_per_s / self.used_tokens_per_s)
-        return f"{head}: as much as {times} times the GPUs of the plan compute ({used})."
+        return f"{head}, {times} times what the GPUs of the plan compute ({used})."
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class Gap(Reason):
         if self.gap is None:
             proof = f"Gap unknown: {self.subject} proves nothing about the optimum."
         elif self.gap <= 0:
-            proof = f"Gap 0: {self.subject} closed its search, none of the plans it knows is better."
+            proof = f"Gap 0: {self.subject} searched to the end; no plan that it knows is better."
         else:
             bound = f"no plan that {self.subject} knows takes less than {seconds(self.lower_bound_s or 0.0)} a step"
             proof = f"Gap at most {percent(self.gap)}: {bound}."

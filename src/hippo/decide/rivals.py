@@ -89,7 +89,7 @@ def runner_up_reasons(
 
 def switches(contest: Contest) -> tuple[Reason, ...]:
     """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
-    found = [(knob, factor) for knob in _knobs(contest) if (factor := _threshold(contest, knob)) is not None]
+    found = [(knob, factor) for knob in _knobs(contest) if (factor := threshold(contest, knob)) is not None]
     every = [item for item in found if not item[0].links]
     single = sorted((item for item in found if item[0].links), key=lambda item: abs(log(item[1])))[:1]
     every = [item for item in every if not any(_alike(item, one) for one in single)]  # one link is all they use
@@ -127,7 +127,7 @@ def _knobs(contest: Contest) -> tuple[Knob, ...]:
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
-def _threshold(contest: Contest, knob: Knob) -> float | None:
+def threshold(contest: Contest, knob: Knob) -> float | None:
     """Factor nearest to 1 at which the rival starts to win, or None."""
 
     @cache
