@@ -32,7 +32,7 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.room import Rooms
+from hippo.planners.room import Rooms, rooms
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -133,7 +133,7 @@ class Layouts:
 
     @cached_property
     def _rooms(self) -> Rooms:
-        return Rooms(self.costs)
+        return rooms(self.costs)
 
     def _grid(self, tp: int, pp: int, dp: int, recipes: Sequence[tuple[Recipe, NDArray[np.float64]]]) -> Grid | None:
         """The recipe with the least ``(m - 1) slowest stage + all stages`` that fits."""

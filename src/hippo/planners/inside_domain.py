@@ -11,9 +11,11 @@ search is best first: a layout is worked out only when its lower bound (compute 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,7 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
+from hippo.planners.room import rooms
 from hippo.problem.cluster import Domain
 
 Reject = Callable[[float], None]
@@ -62,6 +65,16 @@ class Inside:
         return PipelineSketch(tuple(StageSketch(self.domain, span, self.tp, self.dp) for span in stages), self.waves)
 
 
+class Draft(NamedTuple):
+    """A layout before anything is worked out."""
+
+    tp: int
+    dp: int
+    pp: int
+    recipe: Recipe
+    waves: int
+
+
 @dataclass(frozen=True)
 class Search:
     """What is searched: ``sequences`` of the batch in one domain, within the limits given."""
@@ -74,25 +87,30 @@ class Search:
     pps: tuple[int, ...] | None = None  # None: every number of stages
     shardings: tuple[str, ...] = ("none", "optimizer", "gradients", "full")
     replicas: int = 1  # pipelines of the whole plan that hold the model (what a world-wide sharding divides by)
+    _tables: dict[tuple[int, int, str], tuple[Cuts, ...]] = field(default_factory=dict)
 
     def layouts(self, reject: Reject = lambda missing: None) -> Iterator[Inside]:
         """Layouts that fit, fastest first; ties: the order in which they were made up (narrow before wide)."""
-        heap = [(inside.seconds, index, False, inside) for index, inside in enumerate(self._sketched())]
-        heapify(heap)
-        while heap:
-            _, index, finished, inside = heappop(heap)
-            if finished:
-                yield inside
-                continue
-            worked_out = self._worked_out(inside, reject)
-            if worked_out is not None:
-                heappush(heap, (worked_out.seconds, index, True, worked_out))
+        entries: list[tuple[float, int, bool, Draft | Inside]] = []
+        entries += [(bound, index, False, draft) for index, (bound, draft) in enumerate(self._drafts())]
+        heapify(entries)
+        while entries:
+            _, index, finished, entry = heappop(entries)
+            if isinstance(entry, Draft):
+                cut = self._cut(entry)
+                heappush(entries, (cut.seconds, index, False, cut))
+            elif finished:
+                yield entry
+            else:
+                worked_out = self._worked_out(entry, reject)
+                if worked_out is not None:
+                    heappush(entries, (worked_out.seconds, index, True, worked_out))
 
     def best(self, count: int, reject: Reject = lambda missing: None) -> tuple[Inside, ...]:
         """The first ``count`` layouts."""
         return tuple(islice(self.layouts(reject), count))
 
-    def _sketched(self) -> Iterator[Inside]:
+    def _drafts(self) -> Iterator[tuple[float, Draft]]:
         """Every layout that the batch and the GPUs allow, with a lower bound on its seconds."""
         for tp in self.tps if self.tps is not None else tensor_widths(self.costs, self.domain):
             groups = self.domain.nodes * (self.domain.gpus_per_node // tp)
@@ -100,34 +118,52 @@ class Search:
                 for recompute in recomputations(self.costs):
                     yield from self._of_recipe(tp, groups, Recipe(micro_batch, recompute))
 
-    def _of_recipe(self, tp: int, groups: int, recipe: Recipe) -> Iterator[Inside]:
+    def _of_recipe(self, tp: int, groups: int, plain: Recipe) -> Iterator[tuple[float, Draft]]:
         """Layouts of one tensor width and recipe, for every number of stages and sharding."""
-        seconds = compute_seconds(self.costs, self.domain.name, recipe, tp=tp, dp=1)
-        total = float(seconds.sum())
-        for pp, cuts in self._cuts(seconds, groups):
-            slowest = float(_spans(seconds, cuts).max())
-            for sharding in self._shardings(pp):
-                for dp in self._widths(recipe.micro_batch, groups // pp):
-                    waves = self.sequences // (recipe.micro_batch * dp)
-                    chosen = replace(recipe, sharding=sharding)
+        seconds = compute_seconds(self.costs, self.domain.name, plain, tp=tp, dp=1)
+        total, longest = float(seconds.sum()), float(seconds.max())
+        recipes = {sharding: replace(plain, sharding=sharding) for sharding in self.shardings}
+        most = min(groups, max(len(seconds) - 2, 1))
+        for pp in (pp for pp in self.pps or range(1, groups + 1) if pp <= most):
+            slowest, widths = max(total / pp, longest), self._widths(plain.micro_batch, groups // pp)
+            for sharding in self._several if pp > 1 else self._single:
+                for dp in widths:
+                    waves = self.sequences // (plain.micro_batch * dp)
                     if dp > 1 or sharding == "none":
-                        bound = (waves - 1) * slowest + total
-                        yield Inside(self.domain.name, tp, dp, cuts, chosen, waves, bound)
+                        yield (waves - 1) * slowest + total, Draft(tp, dp, pp, recipes[sharding], waves)
+
+    @cached_property
+    def _single(self) -> tuple[str, ...]:
+        return self._shardings(1)
+
+    @cached_property
+    def _several(self) -> tuple[str, ...]:
+        return self._shardings(2)
 
     def _shardings(self, pp: int) -> tuple[str, ...]:
         """Beside a pipeline only shardings that do not gather parameters for every micro-batch."""
         wanted = self.shardings if pp == 1 else [name for name in self.shardings if name in STATE_SHARDINGS]
         return shardings(self.costs.problem, wanted, pipeline=pp > 1)
 
-    def _cuts(self, seconds: NDArray[np.float64], groups: int) -> list[tuple[int, Cuts]]:
-        blocks = max(len(seconds) - 2, 1)
-        allowed = [pp for pp in self.pps or range(1, groups + 1) if pp <= min(groups, blocks)]
-        if not allowed:
-            return []
+    def _cut(self, draft: Draft) -> Inside:
+        """The layout with its cuts and the bound that they give."""
+        seconds = compute_seconds(self.costs, self.domain.name, draft.recipe, tp=draft.tp, dp=draft.dp)
+        cuts = self._cuts(draft, seconds)
+        bound = (draft.waves - 1) * float(_spans(seconds, cuts).max()) + float(seconds.sum())
+        return Inside(self.domain.name, draft.tp, draft.dp, cuts, draft.recipe, draft.waves, bound)
+
+    def _cuts(self, draft: Draft, seconds: NDArray[np.float64]) -> Cuts:
+        """Even, or those whose slowest stage is fastest."""
+        layers = self.costs.problem.model.num_layers
         if self.even or self.costs.problem.uniform_cuts:
-            return [(pp, even_cuts(len(seconds), pp)) for pp in allowed]
-        table = bottleneck_cuts(seconds, max(allowed))
-        return [(pp, table[pp - 1]) for pp in allowed]
+            return even_cuts(layers, draft.pp)
+        if draft.pp == 1:
+            return 0, layers
+        key = draft.tp, draft.recipe.micro_batch, draft.recipe.recompute
+        if key not in self._tables:
+            groups = self.domain.nodes * (self.domain.gpus_per_node // draft.tp)
+            self._tables[key] = bottleneck_cuts(seconds, min(groups, max(layers - 2, 1)))
+        return self._tables[key][draft.pp - 1]
 
     def _widths(self, micro_batch: int, most: int) -> tuple[int, ...]:
         """The largest data width; where money counts, every smaller one too."""
@@ -153,10 +189,9 @@ class Search:
         if not might_fit(self.costs, inside):
             return None
         seconds = compute_seconds(self.costs, inside.domain, inside.recipe, tp=inside.tp, dp=inside.dp)
-        layout = inside_layout(self.costs, inside, replicas=self.replicas * inside.dp)
 
         def reach(stage: int, start: int) -> int:
-            return furthest(self.costs, inside.domain, layout, start, live=min(inside.waves, inside.pp - stage))
+            return furthest(self.costs, inside, start, live=min(inside.waves, inside.pp - stage))
 
         cuts = fitting_cuts(seconds, inside.pp, reach)
         return None if cuts is None else replace(inside, cuts=cuts)
@@ -169,6 +204,8 @@ def inside_layout(costs: CostModel, inside: Inside, *, replicas: int | None = No
 
 def missing_bytes(costs: CostModel, inside: Inside, *, replicas: int | None = None) -> float:
     """Bytes per GPU that the fullest stage lacks under 1F1B (stage i keeps p - i micro-batches); at most 0: it fits."""
+    if inside.recipe.sharding in STATE_SHARDINGS:
+        return rooms(costs).missing_bytes(inside.recipe, inside.tp, inside.dp, inside.cuts, inside.waves)
     layout = inside_layout(costs, inside, replicas=replicas)
     peak = max(
         costs.memory(inside.domain, start, stop, layout, live=min(inside.waves, inside.pp - stage)).peak_bytes
@@ -179,19 +216,17 @@ def missing_bytes(costs: CostModel, inside: Inside, *, replicas: int | None = No
 
 def might_fit(costs: CostModel, inside: Inside) -> bool:
     """Whether what is kept, dealt evenly over the stages, leaves any room (quick, optimistic)."""
-    layout = inside_layout(costs, inside)
-    whole = costs.memory(inside.domain, 0, costs.problem.model.num_layers, layout, live=0.0)
-    kept = whole.weights_bytes + whole.gradients_bytes + whole.optimizer_bytes
+    kept = rooms(costs).kept(inside.tp, inside.dp, inside.recipe.sharding)[-1]
     return kept / inside.pp < costs.usable_memory_bytes()
 
 
-def furthest(costs: CostModel, domain: str, layout: Layout, start: int, *, live: float) -> int:
+def furthest(costs: CostModel, inside: Inside, start: int, *, live: float) -> int:
     """Largest stop such that layers [start, stop) fit into one rank's memory; ``start``: not even one layer fits."""
-    usable = costs.usable_memory_bytes()
+    usable, room = costs.usable_memory_bytes(), rooms(costs)
     low, high = start, costs.problem.model.num_layers
     while low < high:
         middle = (low + high + 1) // 2
-        if costs.memory(domain, start, middle, layout, live=live).peak_bytes <= usable:
+        if room.peak_bytes(inside.recipe, inside.tp, inside.dp, (start, middle), live) <= usable:
             low = middle
         else:
             high = middle - 1
@@ -203,10 +238,9 @@ def step_seconds(costs: CostModel, inside: Inside) -> float:
     layout = inside_layout(costs, inside)
     seconds = compute_seconds(costs, inside.domain, inside.recipe, tp=inside.tp, dp=inside.dp)
     spans = _spans(seconds, inside.cuts)
-    stages = [
-        costs.stage(inside.domain, start, stop, layout)
-        for start, stop in zip(inside.cuts[:-1], inside.cuts[1:], strict=True)
-    ]
+    spread = zip(inside.cuts[:-1], inside.cuts[1:], strict=True)
+    unlike = {costs.distinct[1][start:stop].tobytes(): (start, stop) for start, stop in spread}
+    stages = [costs.stage(inside.domain, *span, layout) for span in unlike.values()]
     once = max(stage.sync_s + stage.optimizer_s + stage.fixed_s for stage in stages)
     node = costs.problem.cluster.domain(inside.domain).gpus_per_node
     same_node = 2 * inside.tp * inside.dp <= node

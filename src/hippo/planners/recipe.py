@@ -67,10 +67,9 @@ def compute_seconds(costs: CostModel, domain: str, recipe: Recipe, *, tp: int, d
 
     Unless parameters are gathered on the way, they do not depend on ``dp``; then one table serves every width.
     """
-    width = 1 if recipe.sharding in STATE_SHARDINGS else dp
-    seconds: NDArray[np.float64] = costs.layer_seconds(domain, recipe.layout(costs.problem, tp=tp, dp=width)).sum(
-        axis=1
-    )
+    if recipe.sharding in STATE_SHARDINGS:
+        recipe, dp = Recipe(recipe.micro_batch, recipe.recompute), 1
+    seconds: NDArray[np.float64] = costs.layer_seconds(domain, recipe.layout(costs.problem, tp=tp, dp=dp)).sum(axis=1)
     return seconds
 
 

@@ -6,6 +6,7 @@ width; so few questions to the cost floor answer all of a search. Only for shard
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -19,6 +20,19 @@ from hippo.planners.recipe import Recipe
 
 Sums = Sequence[float]
 """Running sums over layers: (N + 1,)."""
+
+_REMEMBERED = 8
+_ROOMS: OrderedDict[int, Rooms] = OrderedDict()
+
+
+def rooms(costs: CostModel) -> Rooms:
+    """The rooms of a cost model; the same object for the same cost model, so that planners share its answers."""
+    found = _ROOMS.get(id(costs))
+    if found is None or found.costs is not costs:
+        found = _ROOMS[id(costs)] = Rooms(costs)
+        while len(_ROOMS) > _REMEMBERED:
+            _ROOMS.popitem(last=False)
+    return found
 
 
 @dataclass(frozen=True)

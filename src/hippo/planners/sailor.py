@@ -26,7 +26,7 @@ from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
-from hippo.planners.room import Rooms
+from hippo.planners.room import Rooms, rooms
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -313,7 +313,7 @@ class Search:
 
     @cached_property
     def _rooms(self) -> Rooms:
-        return Rooms(self.costs)
+        return rooms(self.costs)
 
     def _expressible(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """One width for all stages where the runtime has only one."""
