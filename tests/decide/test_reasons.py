@@ -44,8 +44,8 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (
         Binding("compute", 0.99, 0.0, 0.0, 0.0, 0.01, 0.1, 0.099, 0.0, 0.0),
         "Compute binds: 10 % quicker GPUs would take 9.9 % off the step, anything else nothing. The busiest stage "
-        "computes 99 % of the step; 1.0 % goes to agreeing on gradients and the optimizer; 10 % of the fullest GPU's memory "
-        "is free.",
+        "computes 99 % of the step; 1.0 % goes to agreeing on gradients and the optimizer; 10 % of the fullest GPU's "
+        "memory is free.",
     ),
     (
         Bottleneck("the link a -> b", 0.08, 0.07, 0.9),
