@@ -18,10 +18,11 @@ from hippo.report.story import Story
 
 
 def printed(view: RenderableType, width: int = 100) -> str:
-    """Plain text, no trailing blanks."""
+    """Plain text, without the blank line that parts it from what stands before."""
     stream = io.StringIO()
     Console(file=stream, width=width).print(view)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
+    assert not any(line.endswith(" ") for line in stream.getvalue().splitlines())
+    return stream.getvalue().removeprefix("\n")
 
 
 PLAN = """\

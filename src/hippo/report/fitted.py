@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from hippo.report.trimmed import Trimmed
 
 PADDING = 3
 """Blank cells between two columns."""
@@ -50,10 +52,8 @@ class FittedTable:
         """A blank line, the table at the width at hand, and a line that names the columns left out."""
         kept = fit(self.columns, options.max_width)
         dropped = [item.header for item in self.columns if item not in kept]
-        yield Text()
-        yield self._table(kept)
-        if dropped:
-            yield Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
+        left_out = Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
+        yield Trimmed(Group(Text(), self._table(kept), *([left_out] if dropped else [])))
 
     def _table(self, kept: Sequence[Column]) -> Table:
         title = Text(self.title, style="bold") if self.title else None

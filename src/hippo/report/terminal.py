@@ -36,6 +36,7 @@ from hippo.report.text import (
     usd,
     versus,
 )
+from hippo.report.trimmed import Trimmed
 from hippo.score.score import Score
 
 ROOM_FOR_LABELS = 80
@@ -52,19 +53,19 @@ def plan_view(decision: Decision) -> RenderableType:
         return Group(*parts, Text("No plan fits.", style="bold red"), rejected_view(decision.rejected))
     certain = gap_sentence(decision.gap, decision.lower_bound_s, decision.prover)
     found = f"Found by {decision.planner}; planning took {cpu_seconds(decision.planning_s)} of CPU."
-    return Group(
-        *parts,
+    parts += [
         figures_view(decision.problem, decision.plan, decision.score),
         Text(certain, style="green" if decision.gap == 0 else ""),
         Text(found, style="dim"),
         layout_view(decision.plan),
-    )
+    ]
+    return Trimmed(Group(*parts))
 
 
 def question_view(problem: Problem) -> RenderableType:
     """The model and the cluster, and below what is asked."""
     title = Text.assemble((problem.model.name, "bold"), " on ", (problem.cluster.name, "bold"))
-    return Group(title, Text(question_line(problem), style="dim"))
+    return Trimmed(Group(title, Text(question_line(problem), style="dim")))
 
 
 def figures_view(problem: Problem, plan: Plan, score: Score) -> RenderableType:
@@ -75,20 +76,20 @@ def figures_view(problem: Problem, plan: Plan, score: Score) -> RenderableType:
     grid.add_column(style="dim")
     for name, value, remark in headline_figures(problem, plan, score):
         grid.add_row(Text(name), Text(value), Text(remark))
-    return grid
+    return Trimmed(grid)
 
 
 def layout_view(plan: Plan) -> RenderableType:
     """The plan in one line per pipeline, and its settings."""
     lines = [Padding(Text(line), (0, 0, 0, 2)) for line in pipeline_lines(plan)]
     told = ", ".join(f"{name} {value}" for name, value in settings(plan))
-    return Group(Text(), Text("Plan", style="bold"), *lines, Padding(Text(told, style="dim"), (0, 0, 0, 2)))
+    return Trimmed(Group(Text(), Text("Plan", style="bold"), *lines, Padding(Text(told, style="dim"), (0, 0, 0, 2))))
 
 
 def rejected_view(rejected: Mapping[str, int]) -> RenderableType:
     """Candidates turned down, by cause, most frequent first."""
     if not rejected:
-        return Text()
+        return Group()
     rows = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
     causes = column("turned down because of", (cause for cause, _ in rows), right=False)
     return FittedTable((causes, column("candidates", (f"{times:,}" for _, times in rows))))
@@ -98,13 +99,13 @@ def rejected_view(rejected: Mapping[str, int]) -> RenderableType:
 def reasons_view(sentences: Sequence[str], *, title: str = "Why") -> RenderableType:
     """Reasons as a list of sentences; wrapped lines hang under the first."""
     if not sentences:
-        return Text()
+        return Group()
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1, no_wrap=True)
     grid.add_column()
     for sentence in sentences:
         grid.add_row(Text("-", style="dim"), Text(sentence))
-    return Group(Text(), Text(title, style="bold"), grid)
+    return Trimmed(Group(Text(), Text(title, style="bold"), grid))
 
 
 def why_view(reasons: Sequence[Reason]) -> RenderableType:
@@ -126,7 +127,7 @@ class _Why:
         for label, sentences in self.groups:
             for index, sentence in enumerate(sentences):
                 grid.add_row(Text(label if index == 0 else ""), Text(sentence))
-        yield from (Text(), Text("Why", style="bold"), grid)
+        yield from (Text(), Text("Why", style="bold"), Trimmed(grid))
 
 
 # ------------------------------------------------------------------------------------------------------ comparison
@@ -197,7 +198,7 @@ def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | Non
     )
     told = f"{count(len(ordered), 'plan')} on the front"
     told += f", hypervolume {number(hypervolume)}" if hypervolume is not None else ""
-    return Group(table, Text(told, style="dim"))
+    return Trimmed(Group(table, Text(told, style="dim")))
 
 
 # -------------------------------------------------------------------------------------------------------- simulate
@@ -214,7 +215,7 @@ def simulation_view(document: Mapping[str, object]) -> RenderableType:
     parts: list[RenderableType] = [grid]
     parts += _pairs(document.get("utilization"), "domain", "busy", percent)
     parts += _pairs(document.get("gb_per_step"), "link", "GB a step", number)
-    return Group(*parts)
+    return Trimmed(Group(*parts))
 
 
 def _pairs(values: object, what: str, header: str, tell: Callable[[float], str]) -> list[RenderableType]:

@@ -208,6 +208,15 @@ def test_reasons_are_grouped_by_kind(small_story: Story) -> None:
     assert len(groups["What links carry"]) == 6
 
 
+def test_a_sentence_does_not_repeat_its_label() -> None:
+    runner_up = others.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32)
+    dropped = others.Dropped("even", "too full")
+    assert reason_groups((runner_up, dropped)) == (
+        ("Runner-up", ("One domain, wuhu; 14.5 s a step, 32 % worse.",)),
+        ("Dropped", ("The plan of even was dropped: too full.",)),
+    )
+
+
 def test_every_kind_of_reason_has_a_label() -> None:
     kinds = {reason.kind for module in (reasons, others) for reason in vars(module).values() if is_reason(reason)}
     assert len(kinds) >= 16

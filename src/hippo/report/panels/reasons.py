@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hippo.decide.reasons import Binding, Reason
+from hippo.decide.wording import capital
 
 LABELS = {
     "binding_constraint": "What binds",
@@ -46,8 +47,14 @@ def reason_groups(reasons: Sequence[Reason]) -> tuple[tuple[str, tuple[str, ...]
     groups: dict[str, list[str]] = {}
     for reason in reasons:
         label = LABELS.get(reason.kind, reason.kind.replace("_", " ").capitalize())
-        groups.setdefault(label, []).append(reason.sentence())
+        groups.setdefault(label, []).append(_said_under(label, reason.sentence()))
     return tuple((label, tuple(sentences)) for label, sentences in groups.items())
+
+
+def _said_under(label: str, sentence: str) -> str:
+    """The sentence without its first words where they only repeat the label above it."""
+    head = f"{label}: "
+    return capital(sentence.removeprefix(head)) if sentence.startswith(head) else sentence
 
 
 def waterfall(reasons: Sequence[Reason]) -> tuple[Share, ...]:
