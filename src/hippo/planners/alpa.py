@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
-from hippo.cost.stage import Layout
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
@@ -22,7 +21,16 @@ from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
 from hippo.planners.lanes import pipelines_of_lanes
 from hippo.planners.placement import place
-from hippo.planners.recipe import Recipe, micro_batches, powers_of_two, recomputations, shardings, tensor_widths
+from hippo.planners.recipe import (
+    Recipe,
+    compute_seconds,
+    micro_batches,
+    powers_of_two,
+    recomputations,
+    shardings,
+    tensor_widths,
+)
+from hippo.planners.room import rooms
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -31,6 +39,7 @@ LAYERS = 20  # the paper's L, "a small L": operators are clustered into at most 
 GAP = 0.01  # t_max is tried only when this share larger than the last (epsilon: 1e-6 s in the paper)
 MANY_NODES = 8  # from so many nodes on submeshes are whole nodes, powers of two of them (as in Alpa's own settings)
 WAVES = (16, 512)  # numbers of micro-batches B that are enumerated, powers of two
+TRIED = 2  # slicings of each number of micro-batches that the judge plays, those with the least latency
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One fabric for all (the first domain's), transfers between stages free, as in the paper: the plan is blind to the "
@@ -49,22 +58,18 @@ class Alpa:
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The plan of the inter-operator pass that plays best; see ``planners.base``."""
         shortlist = ShortList(problem, Clock.of(stop))
+        tables = Tables(cost_model(problem))
         found: list[Sliced] = []
         for mesh in _meshes(problem):
-            for setting in _settings(problem, mesh):
+            for setting in _settings(problem):
                 if shortlist.clock.rang:
                     break
-                sliced = InterOp(cost_model(problem), mesh, setting, shortlist.reject_memory).solve()
+                sliced = InterOp(tables, mesh, setting, shortlist.reject_memory).solve()
                 if sliced is not None:
                     found.append(sliced)
-        for sliced in sorted(found, key=lambda one: one.seconds):
-            plan = _placed(problem, sliced)
-            if plan is None:
-                shortlist.rejected["submesh over domains"] += 1
-            else:
-                shortlist.try_all([plan])
-            if shortlist.clock.rang:
-                break
+        for waves in dict.fromkeys(sliced.setting.waves for sliced in found):
+            slicings = sorted((one for one in found if one.setting.waves == waves), key=lambda one: one.seconds)
+            shortlist.try_all(_plans(problem, slicings, shortlist), most=TRIED)
         return shortlist.proposal(self.name, notes=NOTES, nothing=f"No slicing of {problem.model.name} fits.")
 
 
@@ -118,14 +123,72 @@ class Sliced:
 
 
 @dataclass(frozen=True)
+class Tables:
+    """Seconds and bytes of clustered layers [k, i] as (L, L), asked once for all settings."""
+
+    costs: CostModel
+    _known: dict[tuple[object, ...], NDArray[np.float64]] = field(default_factory=dict)
+
+    def seconds(self, bounds: Cuts, recipe: Recipe, tp: int) -> NDArray[np.float64]:
+        """Of one micro-batch: forward, backward and weight gradient."""
+        key = "seconds", bounds, recipe.micro_batch, recipe.recompute, tp
+        domain = self.costs.problem.cluster.domains[0].name
+        return self._once(key, lambda: _sums(bounds, compute_seconds(self.costs, domain, recipe, tp=tp, dp=1)))
+
+    def agreeing(self, bounds: Cuts, sharding: str, tp: int, dp: int) -> NDArray[np.float64]:
+        """Of gradient synchronisation and optimizer, once per step."""
+        return self._once(("agreeing", bounds, sharding, tp, dp), lambda: self._agreeing(bounds, sharding, tp, dp))
+
+    def _agreeing(self, bounds: Cuts, sharding: str, tp: int, dp: int) -> NDArray[np.float64]:
+        problem, domain = self.costs.problem, self.costs.problem.cluster.domains[0].name
+        layout = Recipe(1, sharding=sharding).layout(problem, tp=tp, dp=dp)
+        whole = self.costs.stage(domain, 0, problem.model.num_layers, layout)
+        parameters = np.array([float(layer.parameters) for layer in problem.model.layers])
+        return _sums(bounds, (whole.sync_s + whole.optimizer_s) * parameters / parameters.sum())
+
+    def room(self, bounds: Cuts, recipe: Recipe, tp: int, dp: int) -> NDArray[np.float64]:
+        """Micro-batches in flight that fit beside what is kept; negative: not even that fits."""
+        usable, key = self.costs.usable_memory_bytes(), ("kept", bounds, recipe.sharding, tp, dp)
+        sums = rooms(self.costs).kept(tp, dp, recipe.sharding)
+        kept = self._once(key, lambda: _sums(bounds, np.diff(sums)))
+        left, temporary = rooms(self.costs).left(tp, recipe)
+        passing = bounds, recipe.micro_batch, recipe.recompute, tp
+        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(left)), 1.0))
+        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(temporary)))
+        return np.floor((usable - kept - above) / each)
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+def _sums(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(L, L): sums over clustered layers [k, i]; below the diagonal negative or 0."""
+    sums = np.concatenate([[0.0], np.cumsum(per_layer)])[list(bounds)]
+    return np.asarray(sums[None, 1:] - sums[:-1, None])
+
+
+def _maxima(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(L, L): maxima over clustered layers [k, i]."""
+    clustered = np.maximum.reduceat(per_layer, np.array(bounds[:-1]))
+    return np.asarray(np.maximum.accumulate(np.triu(np.tile(clustered, (len(clustered), 1))), axis=1))
+
+
+@dataclass(frozen=True)
 class InterOp:
     """Algorithm 1 for one setting."""
 
-    costs: CostModel
+    tables: Tables
     mesh: Mesh
     setting: Setting
     reject: Reject
     _options: dict[int, tuple[Option, ...]] = field(default_factory=dict)
+
+    @property
+    def costs(self) -> CostModel:
+        """The cost model."""
+        return self.tables.costs
 
     @cached_property
     def bounds(self) -> Cuts:
@@ -193,40 +256,15 @@ class InterOp:
         return self._options[size]
 
     def _option(self, tp: int, dp: int, micro_batch: int) -> Option:
-        problem, domain = self.costs.problem, self.costs.problem.cluster.domains[0].name
-        layout = Recipe(micro_batch, self.setting.recompute, self.setting.sharding).layout(problem, tp=tp, dp=dp)
-        whole = self.costs.stage(domain, 0, problem.model.num_layers, layout)
-        parameters = np.array([float(layer.parameters) for layer in problem.model.layers])
-        once = (whole.sync_s + whole.optimizer_s) * parameters / parameters.sum()
-        seconds = self._spans(self.costs.layer_seconds(domain, layout).sum(axis=1) + once / self.setting.waves)
-        kept, activations, workspace = self._memory(layout)
-        room = self.costs.usable_memory_bytes() - self._spans(kept) - self._spans(workspace, np.maximum.accumulate)
-        most_live = np.floor(np.where(room >= 0, room / np.maximum(self._spans(activations), 1.0), -1.0))
+        recipe = Recipe(micro_batch, self.setting.recompute, self.setting.sharding)
+        once = self.tables.agreeing(self.bounds, recipe.sharding, tp, dp)
+        seconds = self.tables.seconds(self.bounds, recipe, tp) + once / self.setting.waves
+        most_live = self.tables.room(self.bounds, recipe, tp, dp)
         if most_live.max() < 1:
-            self.reject(float(-room[np.triu_indices(len(room))].max()))
+            last = self.bounds[-2], self.bounds[-1]
+            least = rooms(self.costs).peak_bytes(recipe, tp, dp, last, 1.0)
+            self.reject(max(least - self.costs.usable_memory_bytes(), 1.0))
         return Option(tp, dp, seconds, most_live)
-
-    def _memory(self, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Bytes (N,) per layer: kept; per micro-batch in flight; temporary (with what the process reserves)."""
-        distinct, index = self.costs.distinct
-        domain = self.costs.problem.cluster.domains[0].name
-        first = [int(np.argmax(index == kind)) for kind in range(len(distinct))]
-        each = [self.costs.memory(domain, layer, layer + 1, layout, live=1.0) for layer in first]
-        rows = [(one.weights_bytes + one.gradients_bytes + one.optimizer_bytes, one.activation_bytes) for one in each]
-        table = np.array(rows)[index]
-        temporary = np.array([one.workspace_bytes + one.reserved_bytes for one in each])[index]
-        return table[:, 0], table[:, 1], temporary
-
-    def _spans(
-        self, per_layer: NDArray[np.float64], over: Callable[..., NDArray[np.float64]] = np.cumsum
-    ) -> NDArray[np.float64]:
-        """(L, L): the sum (or maximum) over clustered layers [k, i]; below the diagonal 0."""
-        starts = np.array(self.bounds[:-1], dtype=np.int64)
-        clustered = (np.add if over is np.cumsum else np.maximum).reduceat(per_layer, starts)
-        spans = np.zeros((len(clustered), len(clustered)))
-        for k in range(len(clustered)):
-            spans[k, k:] = over(clustered[k:])
-        return spans
 
     def _walk(self, choice: NDArray[np.int64], stages: int) -> tuple[Cuts, tuple[tuple[int, int], ...]]:
         """Cuts and (tp, dp) of the stages chosen."""
@@ -265,7 +303,7 @@ def _one_width(problem: Problem, mesh: Mesh) -> Iterator[Mesh]:
                 yield replace(mesh, sizes=(size,), width=(tp, size // tp))
 
 
-def _settings(problem: Problem, mesh: Mesh) -> Iterator[Setting]:
+def _settings(problem: Problem) -> Iterator[Setting]:
     batch, costs = problem.workload.global_batch, cost_model(problem)
     for waves in powers_of_two(min(batch, WAVES[1])):
         if batch % waves or waves < min(WAVES[0], batch):
@@ -273,6 +311,16 @@ def _settings(problem: Problem, mesh: Mesh) -> Iterator[Setting]:
         for recompute in recomputations(costs):
             for sharding in shardings(problem, SHARDINGS, pipeline=True):
                 yield Setting(waves, recompute, sharding)
+
+
+def _plans(problem: Problem, slicings: Sequence[Sliced], shortlist: ShortList) -> Iterator[Plan]:
+    """Plans of the slicings that can be said."""
+    for sliced in slicings:
+        plan = _placed(problem, sliced)
+        if plan is None:
+            shortlist.rejected["submesh over domains"] += 1
+        else:
+            yield plan
 
 
 def _placed(problem: Problem, sliced: Sliced) -> Plan | None:

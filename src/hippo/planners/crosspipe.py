@@ -27,6 +27,7 @@ from hippo.planners.inside_domain import Reject
 from hippo.planners.paths import best_chains
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
+from hippo.planners.room import rooms
 from hippo.planners.shortlist import Clock, ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
@@ -130,16 +131,24 @@ class Search:
         if rest:
             return
         total = float(compute_seconds(self.costs, chain[0].name, recipe, tp=tp, dp=1).sum())
+        kinds = shardings(self.costs.problem, SHARDINGS, pipeline=True)
+        recipes = {sharding: replace(recipe, sharding=sharding) for sharding in kinds}
         for dp in (width for width in range(1, min(groups) + 1) if lots % width == 0):
             depths = [count // dp for count in groups]
             if sum(depths) > self.costs.problem.model.num_blocks:
                 continue
             domains = tuple(domain.name for domain, depth in zip(chain, depths, strict=True) for _ in range(depth))
-            slowest = max(self._link_seconds(domains, tp, dp, recipe)[1])
+            slowest = max(self._busy_seconds(a, b.name, tp, dp, recipe) for a, b in zip(chain, chain[1:], strict=False))
             bound = (lots // dp - 1) * max(total / len(domains), slowest) + total
-            for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=True):
+            for sharding in kinds:
                 if dp > 1 or sharding == "none":
-                    yield Candidate(domains, tp, dp, replace(recipe, sharding=sharding), lots // dp, bound)
+                    yield Candidate(domains, tp, dp, recipes[sharding], lots // dp, bound)
+
+    def _busy_seconds(self, a: Domain, b: str, tp: int, dp: int, recipe: Recipe) -> float:
+        """Seconds that one wave occupies the busier of the two links between two domains."""
+        sent, nodes = self._lane_bytes * recipe.micro_batch * dp, _sending_nodes(a, tp, dp)
+        links = (self.costs.problem.cluster.link(a.name, b), self.costs.problem.cluster.link(b, a.name))
+        return max(sent / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links if link is not None)
 
     @cached_property
     def _lane_bytes(self) -> float:
@@ -167,16 +176,14 @@ class Search:
                 busy.append(0.0)
                 continue
             domain = self.costs.problem.cluster.domain(a)
-            nodes = min(domain.nodes, ceil(tp * dp / domain.gpus_per_node))
-            returns.append(self._there_and_back(a, b, sent, nodes))
-            links = (self.costs.problem.cluster.link(a, b), self.costs.problem.cluster.link(b, a))
-            busy.append(max(sent / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links if link is not None))
+            returns.append(self._there_and_back(a, b, sent, _sending_nodes(domain, tp, dp)))
+            busy.append(self._busy_seconds(domain, b, tp, dp, recipe))
         return returns, busy
 
     def _worked_out(self, candidate: Candidate) -> Candidate | None:
         """Cuts, the forwards that run ahead, and the closed form; None: it does not fit."""
         cut = replace(candidate, cuts=self._cuts(candidate))
-        spans = np.array([self._span(cut, stage) for stage in range(cut.stages)])
+        spans = self._spans(cut)
         kept, activations = self._memory(cut)
         usable = self.costs.usable_memory_bytes()
         depth = np.arange(cut.stages, 0, -1)
@@ -203,24 +210,27 @@ class Search:
         key = candidate.domains[0], candidate.tp, recipe.micro_batch, recipe.recompute
         if key not in self._tables:
             seconds = compute_seconds(costs, candidate.domains[0], recipe, tp=candidate.tp, dp=1)
-            self._tables[key] = bottleneck_cuts(seconds, costs.problem.model.num_blocks)
+            most = sum(domain.gpus for domain in costs.problem.cluster.domains) // candidate.tp
+            self._tables[key] = bottleneck_cuts(seconds, min(costs.problem.model.num_blocks, most))
         return self._tables[key][candidate.stages - 1]
 
-    def _span(self, candidate: Candidate, stage: int) -> float:
-        """Seconds of one micro-batch on a stage."""
-        start, stop = candidate.cuts[stage : stage + 2]
-        seconds = compute_seconds(self.costs, candidate.domains[stage], candidate.recipe, tp=candidate.tp, dp=1)
-        return float(seconds[start:stop].sum())
+    def _spans(self, candidate: Candidate) -> NDArray[np.float64]:
+        """Seconds (p,) of one micro-batch on each stage."""
+        sums = {
+            domain: np.concatenate(
+                [[0.0], np.cumsum(compute_seconds(self.costs, domain, candidate.recipe, tp=candidate.tp, dp=1))]
+            )
+            for domain in dict.fromkeys(candidate.domains)
+        }
+        spans = zip(candidate.domains, candidate.cuts[:-1], candidate.cuts[1:], strict=True)
+        return np.array([sums[domain][stop] - sums[domain][start] for domain, start, stop in spans])
 
     def _memory(self, candidate: Candidate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bytes (p,) that each stage keeps, and those of each micro-batch in flight."""
-        layout = candidate.recipe.layout(self.costs.problem, tp=candidate.tp, dp=candidate.dp, stages=candidate.stages)
-        ones = [
-            self.costs.memory(domain, candidate.cuts[stage], candidate.cuts[stage + 1], layout, live=1.0)
-            for stage, domain in enumerate(candidate.domains)
-        ]
-        activations = np.array([one.activation_bytes for one in ones])
-        return np.array([one.peak_bytes for one in ones]) - activations, activations
+        room, cuts = rooms(self.costs), candidate.cuts
+        spans = zip(cuts[:-1], cuts[1:], strict=True)
+        parts = [room.parts(candidate.recipe, candidate.tp, candidate.dp, span) for span in spans]
+        return np.array([kept for kept, _ in parts]), np.array([each for _, each in parts])
 
     def _schedule(self, candidate: Candidate, spans: NDArray[np.float64], room: NDArray[np.float64]) -> ScheduleChoice:
         """As many forwards ahead per hop as hide the slowest round trip, ``1 + r / t``, or as fit; 1F1B if none.
@@ -248,12 +258,18 @@ class Search:
         ahead = max(1.0, (candidate.recipe.schedule.live_limit or 0) / candidate.stages)
         pace = max(slowest, *busy, (2 * slowest + max(returns)) / (ahead + 1))
         layout = candidate.recipe.layout(self.costs.problem, tp=candidate.tp, dp=candidate.dp, stages=candidate.stages)
-        stages = [
-            self.costs.stage(domain, candidate.cuts[stage], candidate.cuts[stage + 1], layout)
-            for stage, domain in enumerate(candidate.domains)
-        ]
+        unlike = {
+            (self.costs.fabrics[domain], self.costs.distinct[1][start:stop].tobytes()): (domain, start, stop)
+            for domain, start, stop in zip(candidate.domains, candidate.cuts[:-1], candidate.cuts[1:], strict=True)
+        }
+        stages = [self.costs.stage(*where, layout) for where in unlike.values()]
         once = max(stage.sync_s + stage.optimizer_s + stage.fixed_s for stage in stages)
         return float((candidate.waves - 1) * pace + spans.sum() + sum(returns) + once)
+
+
+def _sending_nodes(domain: Domain, tp: int, dp: int) -> int:
+    """Nodes of one stage."""
+    return min(domain.nodes, ceil(tp * dp / domain.gpus_per_node))
 
 
 def _plans(problem: Problem, candidate: Candidate) -> Iterator[Plan]:
