@@ -103,6 +103,23 @@ def test_old_and_new_keys_give_the_same_model() -> None:
     assert model_from_config(gpt2, source="c", name="m").num_blocks == 3
 
 
+@pytest.mark.parametrize("kind", sorted({kind for kind, _ in CASES}))
+def test_keys_that_nobody_reads_are_passed_over(kind: str) -> None:
+    from transformers import AutoConfig
+
+    sizes = next(config for name, config in CASES if name == kind)
+    whole = AutoConfig.for_model(kind, **sizes).to_dict() | {"_name_or_path": "x", "quantization_config": {"bits": 4}}
+    found = model_from_config(whole, source="config.json", name="m")
+    assert found.parameters == model_from_config({"model_type": kind, **sizes}, source="", name="m").parameters
+
+
+def test_a_misspelt_key_with_a_default_is_refused() -> None:
+    config = {**SMALL, "model_type": "llama", "num_key_value_head": 2}
+    with pytest.raises(InputError, match="c: num_key_value_head: unknown key, close to 'num_key_value_heads'"):
+        model_from_config(config, source="c", name="m")
+    assert model_from_config({**config, "num_key_value_heads": 2}, source="c", name="m").num_blocks == 3
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({}, "c: model_type: no 'model_type' says which architecture this is."),
     ({"model_type": "mamba"}, "c: model_type: unknown architecture 'mamba'."),
@@ -133,5 +150,7 @@ def test_refusals_name_key_value_and_remedy(config: dict[str, Any], words: str) 
 
 def test_a_misspelt_size_is_pointed_at() -> None:
     config = {key: value for key, value in SMALL.items() if key != "hidden_size"}
-    with pytest.raises(InputError, match=r"hidden_size: is missing \(there is 'hiden_size'\)"):
+    with pytest.raises(InputError, match="hiden_size: unknown key, close to 'hidden_size'"):
         model_from_config({**config, "model_type": "llama", "hiden_size": 64}, source="c", name="m")
+    with pytest.raises(InputError, match=r"hidden_size: is missing \(there is 'hidden_dim'\)"):
+        model_from_config({**config, "model_type": "llama", "hidden_dim": 64}, source="c", name="m")

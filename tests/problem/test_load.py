@@ -47,6 +47,16 @@ def test_a_config_json_or_its_folder_is_a_model(tmp_path: Path) -> None:
     assert load_problem(model=str(folder), cluster="toy").workload.seq == 512
 
 
+def test_a_path_that_is_there_wins_over_a_page_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_model("Qwen/Qwen3-8B") is model("qwen3-8b")
+    (tmp_path / "Qwen" / "Qwen3-8B").mkdir(parents=True)
+    (tmp_path / "Qwen" / "Qwen3-8B" / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    assert load_model("Qwen/Qwen3-8B").num_blocks == 2
+    with pytest.raises(InputError, match="--model: is empty"):
+        load_model(" ")
+
+
 def test_clusters_by_name_and_file(tmp_path: Path) -> None:
     assert load_cluster("Four-Hubs") is cluster("four-hubs")
     path = tmp_path / "mine.yaml"

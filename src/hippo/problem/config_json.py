@@ -10,6 +10,7 @@ build either, are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,16 @@ MAX_HEADS = 1 << 16
 MAX_EXPERTS = 1 << 16
 MAX_POSITIONS = 1 << 31
 
+_KEYS = (
+    *("model_type", "architectures", "text_config", "vocab_size", "tie_word_embeddings", "add_cross_attention"),
+    *("hidden_size", "n_embd", "intermediate_size", "n_inner", "moe_intermediate_size", "num_hidden_layers", "n_layer"),
+    *("num_attention_heads", "n_head", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias"),
+    *("max_position_embeddings", "n_positions", "n_ctx", "num_experts", "num_local_experts", "n_routed_experts"),
+    *("num_experts_per_tok", "n_shared_experts", "mlp_only_layers", "decoder_sparse_step", "first_k_dense_replace"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+)
+"""Keys that some architecture reads."""
+
 _MISSING = object()
 
 
@@ -39,7 +50,18 @@ def model_from_config(document: object, *, source: str, name: str) -> Model:
         An unknown architecture, a nested (multimodal) configuration, a missing, misspelt or impossible size.
     """
     table = open_table(document, source=source)
-    return _READERS[_architecture(table)](table, name)
+    read = _READERS[_architecture(table)]
+    _refuse_misspelt(table)
+    return read(table, name)
+
+
+def _refuse_misspelt(table: Table) -> None:
+    """Keys that nobody reads are passed over, as there are hundreds; not so one that all but spells one that is."""
+    absent = [key for key in _KEYS if key not in table.values]
+    for key in table.values:
+        near = [] if key in _KEYS or len(key) > 60 else get_close_matches(key, absent, n=1, cutoff=0.9)
+        if near:
+            table.refuse(key, f"unknown key, close to '{near[0]}'", f"rename it to '{near[0]}', or remove it")
 
 
 def _architecture(table: Table) -> str:

@@ -124,12 +124,11 @@ def _named_or_read(
     *,
     what: str,
 ) -> _Found:
-    """A name of the table wins; what exists or looks like a path is read; the rest is an unknown name."""
+    """A name of the table wins over a file of that name, not over a path; what is neither is an unknown name."""
     key = text.strip().lower()
-    found = known.get(aliases.get(key, key))
-    if found is not None:
+    found, path = known.get(aliases.get(key, key)), Path(text)
+    if found is not None and not (os.sep in text and os.path.exists(path)):
         return found
-    path = Path(text)
     if not key:
         raise InputError("is empty", source=f"--{what}", value=text, remedy="give a name of the catalogue or a file")
     if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):

@@ -15,21 +15,67 @@ PUBLISHED = {
     "gpt2": 124_439_808,
     "gpt2-xl": 1_557_611_200,
     "bloom-560m": 559_214_592,
+    "bloom-1b1": 1_065_314_304,
+    "bloom-1b7": 1_722_408_960,
+    "bloom-3b": 3_002_557_440,
+    "bloom-7b1": 7_069_016_064,
     "bloom-176b": 176_247_271_424,
+    "llama-1-7b": 6_738_415_616,
+    "llama-1-65b": 65_285_660_672,
     "llama-2-7b": 6_738_415_616,
     "llama-2-13b": 13_015_864_320,
     "llama-2-70b": 68_976_648_192,
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
     "llama-3-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
     "qwen3-8b": 8_190_735_360,
     "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
     "mixtral-8x7b": 46_702_792_704,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # the weights also hold the routers' balancing biases, not trained
 }
+
+# Millions of parameters as papers print them: GPT-3 table D.1 (2005.14165), Megatron-LM table 1 (2104.04473).
+PRINTED = {
+    "gpt3-125m": 125,
+    "gpt3-350m": 356,
+    "gpt3-760m": 760,
+    "gpt3-1.3b": 1_320,
+    "gpt3-2.7b": 2_650,
+    "gpt3-6.7b": 6_660,
+    "gpt3-13b": 12_850,
+    "gpt3-175b": 174_600,
+    "megatron-1.7b": 1_700,
+    "megatron-3.6b": 3_600,
+    "megatron-7.5b": 7_500,
+    "megatron-18b": 18_400,
+    "megatron-39b": 39_100,
+    "megatron-76b": 76_100,
+    "megatron-145b": 145_600,
+    "megatron-310b": 310_100,
+    "megatron-530b": 529_600,
+    "megatron-1t": 1_008_000,
+    "megatron-8.3b": 8_300,
+    "megatron-22b": 22_000,
+    "mt-nlg-530b": 530_000,
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_parameters_round_to_what_papers_print(name: str) -> None:
+    digits = len(str(PRINTED[name]).rstrip("0"))
+    unit = 10 ** (6 + len(str(PRINTED[name])) - digits)
+    assert abs(model(name).parameters - PRINTED[name] * 1e6) <= 0.51 * unit
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -65,6 +111,9 @@ def test_every_model_names_its_source_and_keeps_its_key(each) -> None:  # type: 
 
 def test_aliases_lead_to_models() -> None:
     assert all(model(alias).name == name for alias, name in ALIASES.items())
+    assert not set(ALIASES) & set(MODELS)
+    names = {"GPT-2.7B": "gpt3-2.7b", "gpt-3": "gpt3-175b", "meta-llama/Llama-3.1-405B": "llama-3-405b"}
+    assert {alias: model(alias).name for alias in names} == names
     with pytest.raises(UnknownNameError, match="did you mean 'llama-3-8b'"):
         model("llama-3-8")
 

@@ -29,21 +29,27 @@ def _gpt2() -> Iterable[Model]:
 
 
 def _gpt3() -> Iterable[Model]:
-    """GPT-3 sizes; the printed heads are of 64, 80, 96 or 128."""
+    """GPT-3, all sizes. Where the printed sizes do not make a model, Cerebras-GPT's of the same name are taken."""
     source = "Brown et al. 2020 (arXiv 2005.14165), table 2.1; vocabulary of GPT-2"
+    repaired = "; {} (Cerebras-GPT, arXiv 2304.03208) where {} is printed, which does not divide"
     sizes = {
-        "gpt3-125m": (12, 768, 12),
-        "gpt3-350m": (24, 1024, 16),
-        "gpt3-2.7b": (32, 2560, 32),
-        "gpt3-6.7b": (32, 4096, 32),
-        "gpt3-175b": (96, 12288, 96),
+        "gpt3-125m": (12, 768, 12, ""),
+        "gpt3-350m": (24, 1024, 16, ""),
+        "gpt3-760m": (24, 1536, 16, ""),
+        "gpt3-1.3b": (24, 2048, 16, repaired.format("16 heads", "24")),
+        "gpt3-2.7b": (32, 2560, 32, ""),
+        "gpt3-6.7b": (32, 4096, 32, ""),
+        "gpt3-13b": (40, 5120, 40, repaired.format("hidden size 5120", "5140")),
+        "gpt3-175b": (96, 12288, 96, ""),
     }
-    for name, (layers, hidden, heads) in sizes.items():
-        yield gpt_model(name, layers=layers, hidden=hidden, heads=heads, vocab=50257, seq=2048, source=source)
+    for name, (layers, hidden, heads, repair) in sizes.items():
+        yield gpt_model(
+            name, layers=layers, hidden=hidden, heads=heads, vocab=50257, seq=2048, source=f"{source}{repair}"
+        )
 
 
 def _megatron() -> Iterable[Model]:
-    """The ten models of Megatron-LM's scaling study, and the two giants trained with it."""
+    """The ten models of Megatron-LM's scaling study, and three others trained with it."""
     source = "Narayanan et al. 2021 (arXiv 2104.04473), table 1 and section 5.1: vocabulary 51,200, sequences of 2,048"
     sizes = {
         "megatron-1.7b": (24, 2304, 24),
@@ -77,6 +83,15 @@ def _megatron() -> Iterable[Model]:
         seq=2048,
         source="Korthikanti et al. 2022 (arXiv 2205.05198), table 3",
     )
+    yield gpt_model(
+        "megatron-8.3b",
+        layers=72,
+        hidden=3072,
+        heads=32,
+        vocab=51200,
+        seq=1024,
+        source="Shoeybi et al. 2019 (arXiv 1909.08053), table 1",
+    )
 
 
 def _bloom() -> Iterable[Model]:
@@ -106,6 +121,10 @@ def _bloom() -> Iterable[Model]:
 
 # name: (layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, source)
 _LLAMA = {
+    "llama-1-7b": (32, 4096, 32, 32, 11008, 32000, 2048, "arXiv 2302.13971, table 2; hf:huggyllama/llama-7b"),
+    "llama-1-13b": (40, 5120, 40, 40, 13824, 32000, 2048, "arXiv 2302.13971, table 2; hf:huggyllama/llama-13b"),
+    "llama-1-33b": (60, 6656, 52, 52, 17920, 32000, 2048, "arXiv 2302.13971, table 2; hf:huggyllama/llama-30b"),
+    "llama-1-65b": (80, 8192, 64, 64, 22016, 32000, 2048, "arXiv 2302.13971, table 2; hf:huggyllama/llama-65b"),
     "llama-2-7b": (32, 4096, 32, 32, 11008, 32000, 4096, "hf:meta-llama/Llama-2-7b-hf"),
     "llama-2-13b": (40, 5120, 40, 40, 13824, 32000, 4096, "hf:meta-llama/Llama-2-13b-hf"),
     "llama-2-70b": (80, 8192, 64, 8, 28672, 32000, 4096, "hf:meta-llama/Llama-2-70b-hf"),
@@ -125,7 +144,7 @@ _LLAMA = {
 
 
 def _llama() -> Iterable[Model]:
-    """Llama 2 and 3."""
+    """Llama 1 to 3."""
     for name, (layers, hidden, heads, kv_heads, ffn, vocab, seq, source) in _LLAMA.items():
         yield gpt_model(
             name,
@@ -141,14 +160,22 @@ def _llama() -> Iterable[Model]:
         )
 
 
+_TIED = {"tie_word_embeddings": True}
+
 # name: (architecture, layers, hidden, heads, key-value heads, width, vocabulary, longest sequence, more keys, source)
 _CONFIGS: Mapping[str, tuple[str, int, int, int, int, int, int, int, Mapping[str, object], str]] = {
+    "llama-3.2-1b": ("llama", 16, 2048, 32, 8, 8192, 128256, 131072, _TIED, "hf:meta-llama/Llama-3.2-1B"),
+    "llama-3.2-3b": ("llama", 28, 3072, 24, 8, 8192, 128256, 131072, _TIED, "hf:meta-llama/Llama-3.2-3B"),
+    "qwen2.5-0.5b": ("qwen2", 24, 896, 14, 2, 4864, 151936, 32768, _TIED, "hf:Qwen/Qwen2.5-0.5B"),
+    "qwen2.5-1.5b": ("qwen2", 28, 1536, 12, 2, 8960, 151936, 131072, _TIED, "hf:Qwen/Qwen2.5-1.5B"),
+    "qwen2.5-3b": ("qwen2", 36, 2048, 16, 2, 11008, 151936, 32768, _TIED, "hf:Qwen/Qwen2.5-3B"),
+    "qwen2.5-14b": ("qwen2", 48, 5120, 40, 8, 13824, 152064, 131072, {}, "hf:Qwen/Qwen2.5-14B"),
     "qwen2.5-7b": ("qwen2", 28, 3584, 28, 4, 18944, 152064, 131072, {}, "hf:Qwen/Qwen2.5-7B"),
     "qwen2.5-32b": ("qwen2", 64, 5120, 40, 8, 27648, 152064, 131072, {}, "hf:Qwen/Qwen2.5-32B"),
     "qwen2.5-72b": ("qwen2", 80, 8192, 64, 8, 29568, 152064, 131072, {}, "hf:Qwen/Qwen2.5-72B"),
-    "qwen3-0.6b": ("qwen3", 28, 1024, 16, 8, 3072, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-0.6B"),
-    "qwen3-1.7b": ("qwen3", 28, 2048, 16, 8, 6144, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-1.7B"),
-    "qwen3-4b": ("qwen3", 36, 2560, 32, 8, 9728, 151936, 40960, {"tie_word_embeddings": True}, "hf:Qwen/Qwen3-4B"),
+    "qwen3-0.6b": ("qwen3", 28, 1024, 16, 8, 3072, 151936, 40960, _TIED, "hf:Qwen/Qwen3-0.6B"),
+    "qwen3-1.7b": ("qwen3", 28, 2048, 16, 8, 6144, 151936, 40960, _TIED, "hf:Qwen/Qwen3-1.7B"),
+    "qwen3-4b": ("qwen3", 36, 2560, 32, 8, 9728, 151936, 40960, _TIED, "hf:Qwen/Qwen3-4B"),
     "qwen3-8b": ("qwen3", 36, 4096, 32, 8, 12288, 151936, 40960, {}, "hf:Qwen/Qwen3-8B"),
     "qwen3-14b": ("qwen3", 40, 5120, 40, 8, 17408, 151936, 40960, {}, "hf:Qwen/Qwen3-14B"),
     "qwen3-32b": ("qwen3", 64, 5120, 64, 8, 25600, 151936, 40960, {}, "hf:Qwen/Qwen3-32B"),
@@ -213,17 +240,29 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 )
 """Every model of the catalogue by its name."""
 
+
+def _pages(each: Model) -> Iterable[str]:
+    """Its page on huggingface.co, without the families' (``bloom*``)."""
+    words = each.source.lower().split()
+    return (word.removeprefix("hf:") for word in words if word.startswith("hf:") and not word.endswith("*"))
+
+
+_GPT3_SIZES = tuple(name.removeprefix("gpt3-") for name in MODELS if name.startswith("gpt3-"))
+
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
-        "gpt-2.7b": "gpt3-2.7b",
-        "gpt-3-2.7b": "gpt3-2.7b",
+        **{page: each.name for each in MODELS.values() for page in _pages(each)},
+        **{f"{way}{size}": f"gpt3-{size}" for size in _GPT3_SIZES for way in ("gpt-", "gpt-3-")},
         "gpt-3": "gpt3-175b",
-        "gpt-3-175b": "gpt3-175b",
-        "gpt-175b": "gpt3-175b",
+        "gpt3": "gpt3-175b",
         "bloom": "bloom-176b",
         "llama-3.1-8b": "llama-3-8b",
         "llama-3.1-70b": "llama-3-70b",
         "llama-3.1-405b": "llama-3-405b",
+        "llama-3.3-70b": "llama-3-70b",
+        "qwen2-7b": "qwen2.5-7b",
+        "qwen2-72b": "qwen2.5-72b",
+        "deepseek-r1": "deepseek-v3",
         "llama3-8b": "llama-3-8b",
         "llama3-70b": "llama-3-70b",
         "llama3-405b": "llama-3-405b",
