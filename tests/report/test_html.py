@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -124,3 +125,30 @@ def test_styles_name_only_known_colours(small_page: str) -> None:
     used = set(re.findall(r"var\((--[a-z0-9-]+)", small_page))
     defined = set(re.findall(r"(--[a-z0-9-]+):", small_page))
     assert used <= defined
+
+
+def test_headings_name_every_section_in_order(small_page: str) -> None:
+    page = Page(small_page)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = {attrs.get("id") for _, attrs in page.tags}
+    assert all(attrs.get("aria-labelledby") in ids for tag, attrs in page.tags if tag == "section")
+
+
+def test_pictures_are_told_in_words(small_page: str) -> None:
+    pictures = [attrs for tag, attrs in Page(small_page).tags if tag in {"svg", "canvas"} or attrs.get("role") == "img"]
+    assert len(pictures) >= 5
+    assert all(attrs.get("aria-label") or attrs.get("aria-hidden") == "true" for attrs in pictures)
+
+
+def test_tables_and_buttons_have_names(small_page: str) -> None:
+    page = Page(small_page)
+    heads = [attrs for tag, attrs in page.tags if tag == "th"]
+    assert heads
+    assert all(attrs.get("scope") in {"row", "col"} for attrs in heads)
+    assert '<th scope="col" class="n"></th>' not in small_page
+    buttons = re.findall(r"<button([^>]*)>([^<]*)", small_page)
+    assert len(buttons) == 6
+    assert all("aria-label=" in attributes or text[0].isalpha() for attributes, text in buttons)

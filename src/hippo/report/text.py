@@ -47,9 +47,18 @@ def _run_text(stages: Sequence[Stage]) -> str:
 
 def pipeline_lines(plan: Plan) -> tuple[str, ...]:
     """One line per distinct pipeline, with how many there are of it and how many micro-batches each works through."""
-    lines = [f"{pipeline_line(pipeline)}, {micro_batches(pipeline.num_micro_batches)}" for pipeline in plan.pipelines]
+    lines = [f"{pipeline_line(pipeline)}, {_waves(pipeline)}" for pipeline in plan.pipelines]
     counts = {line: lines.count(line) for line in lines}
     return tuple(line if times == 1 else f"{times} x  {line}" for line, times in counts.items())
+
+
+def _waves(pipeline: Pipeline) -> str:
+    """``64 micro-batches``, and how many stages run ahead of their first backward where the plan says so."""
+    told = micro_batches(pipeline.num_micro_batches)
+    if not pipeline.warm_up:
+        return told
+    least, most = min(pipeline.warm_up), max(pipeline.warm_up)
+    return f"{told}, {most if least == most else f'{least} to {most}'} ahead"
 
 
 def micro_batches(quantity: int) -> str:

@@ -13,6 +13,7 @@ from hippo.decide import reasons
 from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
 from hippo.report import leads
+from hippo.report.html import report
 from hippo.report.palette import domain_colours
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.front import front_chart, ticks
@@ -24,6 +25,7 @@ from hippo.report.panels.reasons import LABELS, reason_groups, waterfall
 from hippo.report.panels.timeline import rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
+from hippo.report.text import pipeline_lines
 
 
 # ------------------------------------------------------------------------------------------------------------ cuts
@@ -56,6 +58,16 @@ def test_interleaved_chunks_go_round(small_story: Story) -> None:
     (strip,) = strips(replace(small_story, game=game))
     assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(0, 0, 6), (1, 6, 12), (0, 12, 18), (1, 18, 24)]
     assert [cut.layer for cut in strip.cuts] == [6, 12, 18]
+
+
+def test_how_far_stages_run_ahead_is_told(small_story: Story) -> None:
+    (pipeline,) = small_story.plan.pipelines
+    ahead = with_plan(small_story, pipelines=(replace(pipeline, warm_up=(5, 2)),))
+    assert [block.ahead for block in strips(ahead)[0].blocks] == [5, 2]
+    assert pipeline_lines(ahead.plan)[0].endswith("2 micro-batches, 2 to 5 ahead")
+    text = report(ahead)
+    assert "Micro-batches ahead" in text
+    assert "5 micro-batches ahead" in text
 
 
 def test_pipelines_alike_share_a_strip(small_story: Story) -> None:

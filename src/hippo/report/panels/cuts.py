@@ -24,6 +24,7 @@ class Block:
     tp: int
     dp: int
     gpus: int
+    ahead: int | None = None  # micro-batches it runs forward before its first backward, where the plan says so
 
     @property
     def label(self) -> str:
@@ -83,7 +84,8 @@ def _blocks(pipeline: Pipeline, chunks: int) -> tuple[Block, ...]:
     for _ in range(chunks):
         for index, stage in enumerate(pipeline.stages):
             stop = start + stage.num_layers // chunks
-            blocks.append(Block(index, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices)))
+            ahead = pipeline.warm_up[index] if pipeline.warm_up else None
+            blocks.append(Block(index, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead))
             start = stop
     return tuple(blocks)
 

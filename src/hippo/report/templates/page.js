@@ -32,5 +32,6 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("[data-timeline]").forEach(root => {
     hippoTimeline(root, JSON.parse(document.getElementById(root.dataset.timeline).textContent));
   });
+  document.querySelectorAll(".scroll, .map").forEach(box => { if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; }); // for keyboards
   hippoRoot.dataset.ready = "yes";
 });
