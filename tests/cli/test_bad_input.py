@@ -268,7 +268,7 @@ def test_a_wrong_plan(refused, tmp_path, sound_plan, command, change, said):
         ({"gpus": 10**12}, "[0].gpus"),
         ({"global_batch": 10**12}, "[0].global_batch"),
         ({"model": {"name": "m", "layers": 10**6, "hidden": 64, "heads": 8, "seq": 64}}, "[0].model.layers"),
-        ({"model": {"name": "m", "layers": 2, "hidden": 64, "heads": 7, "seq": 64}}, "does not divide hidden (64)"),
+        ({"model": {"name": "m", "layers": 2, "hidden": 64, "heads": 65, "seq": 64}}, "is more than hidden (64)"),
         ({"measured": {"seconds_per_iter": float("nan")}}, "[0].measured.seconds_per_iter: NaN"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",

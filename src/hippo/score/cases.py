@@ -5,7 +5,6 @@ A row that lacks what no general rule can fill keeps its ``refusal`` and is neve
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -14,8 +13,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hippo.errors import InputError
+from hippo.files import read_text
 from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Gpu
+from hippo.problem.cluster_yaml import MAX_GPUS
+from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOCAB, MAX_WIDTH
+from hippo.problem.document import parse_json
+from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.workload import Software
 
@@ -69,18 +73,11 @@ class Case:
 def load_cases(path: str | Path) -> tuple[Case, ...]:
     """Cases of a JSON file, a list of rows; ``InputError`` names file, key, value and remedy."""
     source = str(path)
-    try:
-        rows = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read the file: {error.strerror}", source=source, remedy="give a readable file"
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not JSON: {error}", source=source, remedy="give a complete JSON list of rows") from None
+    rows = parse_json(read_text(path, what="file of cases"), source)
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
         rows = rows["rows"]
     if not isinstance(rows, list):
-        raise InputError("the file must hold a list of rows", source=source, remedy="see data/README.md for the form")
+        raise InputError("the file must hold a list of rows", source=source, remedy="see docs/input.md for the form")
     return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
 
 
@@ -95,7 +92,7 @@ class _Row:
     def case(self) -> Case:
         """The row as a case."""
         if not isinstance(self.row, dict):
-            self._complain("", self.row, "a row must be an object", "give an object with the keys of data/README.md")
+            self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/input.md")
         row = self.row
         model, refusal = self._model()
         measured = self._object("measured")
@@ -109,7 +106,7 @@ class _Row:
             family=self._text("family"),
             model=model,
             gpu=device,
-            gpus=self._count("gpus", required=True) or 1,
+            gpus=self._count("gpus", required=True, most=MAX_GPUS) or 1,
             dp=self._count("dp"),
             tp=self._count("tp"),
             pp=self._count("pp") or _stated(notes, "PP"),
@@ -117,7 +114,7 @@ class _Row:
             ep=self._count("ep") or _stated(notes, "EP"),
             interleave=self._count("interleave_v"),
             micro_batch=self._count("micro_batch"),
-            global_batch=self._count("global_batch"),
+            global_batch=self._count("global_batch", most=MAX_BATCH),
             seq=model.max_seq if model is not None else 1,
             recompute=self._recompute(),
             sequence_parallel=self._flag("sequence_parallel"),
@@ -147,19 +144,22 @@ class _Row:
         model = self._object("model")
         inner = _Row(model, self.source, f"{self.where}.model")
         name = inner._text("name")
-        sizes = {key: inner._count(key) for key in ("layers", "hidden", "heads", "seq")}
+        limits = {"layers": MAX_BLOCKS, "hidden": MAX_HIDDEN, "heads": MAX_HEADS, "seq": MAX_WIDTH}
+        sizes = {key: inner._count(key, most=most) for key, most in limits.items()}
         missing = [key for key, value in sizes.items() if value is None]
         if missing:
             return None, f"the row does not give the model's {', '.join(missing)}"
         layers, hidden, heads, seq = (int(value or 0) for value in sizes.values())
+        if heads > hidden:
+            inner._complain("heads", heads, f"is more than hidden ({hidden})", "correct one of them")
         built = gpt_model(
             name,
             layers=layers,
             hidden=hidden,
             heads=heads,
-            kv_heads=inner._count("kv_heads"),
-            ffn=inner._count("ffn"),
-            vocab=inner._count("vocab") or USUAL_VOCAB,
+            kv_heads=inner._count("kv_heads", most=MAX_HEADS),
+            ffn=inner._count("ffn", most=MAX_WIDTH),
+            vocab=inner._count("vocab", most=MAX_VOCAB) or USUAL_VOCAB,
             seq=seq,
             gated=bool(inner._flag("gated_mlp")),
             source=str(self.row.get("source") or ""),
@@ -187,13 +187,13 @@ class _Row:
     def _object(self, key: str) -> Mapping[str, Any]:
         value: object = self.row.get(key)
         if not isinstance(value, dict):
-            self._complain(key, value, "an object is missing", "give it as in data/README.md")
+            self._complain(key, value, "an object is missing", "give it as in docs/input.md")
         return value
 
     def _text(self, key: str) -> str:
         value: object = self.row.get(key)
         if not isinstance(value, str) or not value:
-            self._complain(key, value, "a text is missing", "give it as in data/README.md")
+            self._complain(key, value, "a text is missing", "give it as in docs/input.md")
         return value
 
     def _one_of(self, key: str, names: Mapping[str, str]) -> str:
@@ -208,12 +208,12 @@ class _Row:
             self._complain(key, value, "must be true, false or null", "give a JSON boolean")
         return value
 
-    def _count(self, key: str, *, required: bool = False) -> int | None:
+    def _count(self, key: str, *, required: bool = False, most: int = 10**9) -> int | None:
         value: object = self.row.get(key)
         if value is None and not required:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**9:
-            self._complain(key, value, "must be a positive whole number", "give a count of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+            self._complain(key, value, "must be a positive whole number", f"write a number from 1 to {most}")
         return value
 
     def _number(self, holder: Mapping[str, Any], key: str, prefix: str = "") -> float | None:
