@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.report.worlds import decision_of
 
@@ -17,7 +18,7 @@ def test_says_what_matters_and_stays_small(small_story: Story) -> None:
     for said in (
         "toy-4b",
         "11.0 s",
-        "beijing [0-12) tp2 dp1",
+        "beijing [0-12) tp2 dp1 →",
         "Proven by exact to be optimal",
         "bubble",
         "single_domain",
@@ -43,3 +44,9 @@ def test_names_are_escaped(story_of_domains: Callable[..., Story]) -> None:
     assert "<script" not in text
     assert "<b>" not in text
     assert "&lt;b&gt;x&lt;/b&gt;" in text
+
+
+def test_more_reasons_unfold_where_there_are_more(small_story: Story) -> None:
+    assert "All reasons" in decision_html(decision_of(small_story))
+    one = replace(decision_of(small_story), reasons=small_story.reasons[:2])
+    assert "All reasons" not in decision_html(one)

@@ -11,7 +11,19 @@ from hippo.decide.wording import percent, seconds
 from hippo.report.panels.reasons import reason_groups, waterfall
 from hippo.report.templates import template_text
 from hippo.report.terminal import ranked
-from hippo.report.text import gap_sentence, gap_text, headline_figures, pipeline_lines, question_line, usd, versus
+from hippo.report.text import (
+    arrows,
+    gap_sentence,
+    gap_text,
+    headline_figures,
+    pipeline_lines,
+    question_line,
+    usd,
+    versus,
+)
+
+MOST_KINDS = 3
+"""Kinds of reasons shown at once, by their first sentence; the rest unfolds."""
 
 COLOURS = {"--k0": "#2360c0", "--idle": "#b9bcc2", "--k1": "#e8890c", "--d6": "#b0343c", "--k3": "#ad5f9e"}
 """The report's colours of the step's parts, fixed: a notebook may be light or dark."""
@@ -20,6 +32,7 @@ COLOURS = {"--k0": "#2360c0", "--idle": "#b9bcc2", "--k1": "#e8890c", "--d6": "#
 def decision_html(decision: Decision) -> str:
     """A fragment of HTML (no script, no outside reference), a few kilobytes."""
     score, plan, rows = decision.score, decision.plan, ranked(decision.rows)
+    reasons = reason_groups(decision.reasons)
     found = plan is not None and score is not None
     quickest = min((row.score.step_time_s for row in rows if row.score), default=0.0)
     return _template().render(
@@ -29,7 +42,9 @@ def decision_html(decision: Decision) -> str:
         verdict=gap_sentence(decision.gap, decision.lower_bound_s, decision.prover) if found else "No plan fits.",
         lines=pipeline_lines(plan) if plan else (),
         waterfall=waterfall(decision.reasons),
-        reasons=reason_groups(decision.reasons),
+        reasons=reasons,
+        hidden=any(len(sentences) > 1 for _, sentences in reasons) or len(reasons) > MOST_KINDS,
+        most_kinds=MOST_KINDS,
         rows=rows if len(rows) > 1 else (),
         quickest=quickest,
         colours=COLOURS,
@@ -45,5 +60,12 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"seconds": seconds, "percent": percent, "usd": usd, "gap": gap_text, "versus": versus}
+    environment.filters |= {
+        "arrows": arrows,
+        "seconds": seconds,
+        "percent": percent,
+        "usd": usd,
+        "gap": gap_text,
+        "versus": versus,
+    }
     return environment.get_template("notebook.html.j2")
