@@ -1,0 +1,153 @@
+"""How replicas agree: bytes on each link, latencies in a row, who belongs together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from tests.simulate.conftest import PlanOf
+
+from hippo.errors import InputError
+from hippo.plan.plan import Relay, Sync
+from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.problem import Problem
+from hippo.simulate.lower import lower
+from hippo.simulate.ring import ring
+from hippo.simulate.routes import Routes
+from hippo.simulate.timeline import link_bytes
+
+
+def gradient(problem: Problem, start: int = 0, stop: int = 8) -> float:
+    return 2.0 * sum(layer.parameters for layer in problem.model.layers[start:stop])
+
+
+def test_replicas_in_three_domains_go_round_a_ring(problem: Problem, plan_of: PlanOf) -> None:
+    """Every domain sends 2 (n - 1) / n of the gradient; 2 (n - 1) = 4 latencies in a row."""
+    program = lower(problem, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), ("c/0/0 0-8",)))
+    (group,) = program.groups
+    assert group.ranks == (0, 1, 2)
+    assert group.link_bytes == pytest.approx([4 / 3 * gradient(problem)] * 3)
+    assert group.hops == 4
+    assert group.local_s == 0.0
+    sources = {problem.cluster.links[link].source for link in group.links}
+    assert sources == {"a", "b", "c"}
+
+
+def test_local_sgd_agrees_every_so_many_steps(problem: Problem, plan_of: PlanOf) -> None:
+    every, now = (
+        lower(problem, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), sync=sync)).groups[0]
+        for sync in (Sync("local_sgd", 50), Sync())
+    )
+    assert every.link_bytes == pytest.approx([size / 50 for size in now.link_bytes])
+    assert every.hops == now.hops / 50 == 2 / 50
+
+
+def test_members_of_one_domain_agree_first(problem: Problem, plan_of: PlanOf) -> None:
+    program = lower(problem, plan_of(("a/0/0 0-8",), ("a/0/1 0-8",), ("b/0/0 0-8",)))
+    (group,) = program.groups
+    assert group.local_s > 0.0
+    assert group.link_bytes == pytest.approx([gradient(problem)] * 2)  # 2 (2 - 1) / 2 of it
+    apart = lower(problem, plan_of(("a/0/0 0-8",), ("a/1/0 0-8",), ("b/0/0 0-8",))).groups[0]
+    assert apart.local_s > group.local_s  # over the network of the nodes instead of NVLink
+
+
+def test_replicas_in_one_domain_use_no_link(problem: Problem, plan_of: PlanOf) -> None:
+    (group,) = lower(problem, plan_of(("a/0/0 0-8",), ("a/0/1 0-8",))).groups
+    assert group.links == ()
+    assert group.local_s > 0.0
+
+
+def test_pipelines_cut_differently_share_layers_in_groups(problem: Problem, plan_of: PlanOf) -> None:
+    plan = plan_of(("a/0/0 0-3", "b/0/0 3-8"), ("b/0/1 0-5", "c/0/0 5-8"))
+    groups = {group.ranks: group for group in lower(problem, plan).groups}
+    assert set(groups) == {(0, 2), (1, 2), (1, 3)}
+    assert groups[0, 2].link_bytes == pytest.approx([gradient(problem, 0, 3)] * 2)
+    assert groups[1, 2].links == ()  # both in b
+    assert groups[1, 3].link_bytes == pytest.approx([gradient(problem, 5, 8)] * 2)
+
+
+def test_tied_ends_of_a_pipeline_sum_their_gradient(problem: Problem, plan_of: PlanOf) -> None:
+    model = problem.model
+    tied = replace(model, layers=(*model.layers[:-1], replace(model.layers[-1], tied=True)))
+    (group,) = lower(replace(problem, model=tied), plan_of(("a/0/0 0-4", "b/0/0 4-8"))).groups
+    assert group.ranks == (0, 1)
+    assert group.link_bytes == pytest.approx([2.0 * 1000 * 512] * 2)
+    assert lower(replace(problem, model=tied), plan_of(("a/0/0 0-8",))).groups == ()
+
+
+def test_parameters_sharded_over_domains_are_gathered_in_every_pass(problem: Problem, plan_of: PlanOf) -> None:
+    """Half of the weights per forward, twice as much per backward, on both links, for each of 4 waves."""
+    program = lower(problem, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), sharding="full"))
+    assert program.groups == ()
+    assert program.gather is not None
+    assert program.gather.forward_bytes == pytest.approx(np.full((2, 1), gradient(problem) / 2))
+    assert program.gather.backward_bytes == pytest.approx(np.full((2, 1), gradient(problem)))
+    assert link_bytes(program)[list(program.gather.links)] == pytest.approx([4 * 1.5 * gradient(problem)] * 2)
+
+
+def test_a_ring_over_relays_loads_both_hops(problem: Problem, plan_of: PlanOf) -> None:
+    plan = plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), relays=(Relay("a", "b", "c"),))
+    (group,) = lower(problem, plan).groups
+    links = problem.cluster.link_index
+    assert set(group.links) == {links["a", "c"], links["c", "b"], links["b", "a"]}
+    assert group.routes == ((links["a", "c"], links["c", "b"]), (links["b", "a"],))
+
+
+def test_caps_of_nodes_slow_the_ring(problem: Problem, plan_of: PlanOf) -> None:
+    capped = tuple(replace(link, per_node_bytes_per_s=1e8) for link in problem.cluster.links)
+    other = replace(problem, cluster=replace(problem.cluster, links=capped))
+    (group,) = lower(other, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",))).groups
+    assert group.nic_bytes_per_s == (1e8, 1e8)
+    relayed = plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), relays=(Relay("a", "b", "c"),))
+    caps = dict(
+        zip(*(getattr(lower(other, relayed).groups[0], name) for name in ("links", "nic_bytes_per_s")), strict=True)
+    )
+    assert caps[other.cluster.link_index["c", "b"]] == 2e8  # both nodes of c pass on
+
+
+# --------------------------------------------------------------------------------------------------------------- rings
+def ring_of(size: int, seed: int, num_bytes: float = 1e9) -> tuple[Cluster, list[str], float]:
+    """A mesh of random links and the seconds of the ring that is chosen on it."""
+    rng, names = np.random.default_rng(seed), [f"d{i}" for i in range(size)]
+    links = tuple(
+        Link(a, b, float(rng.uniform(1e8, 1e9)), float(rng.uniform(0.01, 0.1)), 0.0)
+        for a in names
+        for b in names
+        if a != b
+    )
+    cluster = Cluster(
+        "mesh", gpu("A100-SXM-80GB"), tuple(Domain(name, 1, 8, 3e11, 5e10, 5e-6) for name in names), links
+    )
+    pairs = ring(Routes(cluster, {}, {}), names, num_bytes)
+    order = [(cluster.links[pair[0]].source, cluster.links[pair[0]].destination) for pair in pairs]
+    assert [b for _, b in order] == [a for a, _ in (*order[1:], order[0])]
+    return cluster, names, seconds(cluster, order, num_bytes)
+
+
+def seconds(cluster: Cluster, pairs: list[tuple[str, str]], num_bytes: float) -> float:
+    links = [cluster.links[cluster.link_index[pair]] for pair in pairs]
+    rounds, n = 2 * (len(pairs) - 1), len(pairs)
+    transfer = max(rounds / n * num_bytes / (link.bandwidth_bytes_per_s or 1.0) for link in links)
+    return transfer + rounds * max(link.latency_s for link in links)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_other_ring_is_quicker(seed: int) -> None:
+    cluster, names, chosen = ring_of(5, seed)
+    rings = [(names[0], *rest) for rest in permutations(names[1:])]
+    best = min(seconds(cluster, list(zip(r, (*r[1:], r[0]), strict=True)), 1e9) for r in rings)
+    assert chosen == pytest.approx(best)
+
+
+def test_a_large_ring_is_better_than_the_order_of_the_file() -> None:
+    cluster, names, chosen = ring_of(12, 0)
+    assert chosen < seconds(cluster, list(zip(names, [*names[1:], names[0]], strict=True)), 1e9)
+
+
+def test_domains_that_no_ring_joins_cannot_agree(problem: Problem, plan_of: PlanOf) -> None:
+    one_way = replace(problem, cluster=replace(problem.cluster, links=problem.cluster.links[:3]))
+    with pytest.raises(InputError, match="no ring of links"):
+        lower(one_way, plan_of(("a/0/0 0-8",), ("b/0/0 0-8",)))
