@@ -1,8 +1,12 @@
-"""Lower bounds on the played step time of one pipeline, as numba kernels. Proofs: ``docs/exact.md``, section 3.
+"""Lower bounds on the played step time of pipelines, as numba kernels. Proofs: ``docs/exact.md``, section 3.
 
 Letters: N layers, m waves, p stages. Stage i holds layers [a, b) with ``f`` seconds of forward and ``t`` seconds of
 forward and backward per wave; ``head`` is the round trip of one wave through everything before the stage, ``rest``
-through everything behind it; ``live`` the most micro-batches its memory holds. Layer arrays are prefix sums (N + 1,).
+through everything behind it; ``live`` the most micro-batches its memory holds.
+
+``table`` (8, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
+one wave between stages before and behind each stage. ``sync`` is what replicas need to agree on the whole model (0:
+there is one); stages of one domain share the links for that, and ``per_domain`` of them in a row lie in one domain.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 STEPS = 40  # most halvings of a bisection
+PRECISION = 1e-4  # relative; a bound is the lower end, so this costs no proof
 
 
 @njit(cache=True)
-def stage_need(t: float, f: float, rest: float, waves: int, live: int) -> float:
+def stage_need(t, f, rest, waves, live):  # type: ignore[no-untyped-def]
     """Least seconds from the first input of the stage to the end of its last backward.
 
     Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
@@ -30,7 +35,7 @@ def stage_need(t: float, f: float, rest: float, waves: int, live: int) -> float:
 
 
 @njit(cache=True)
-def room_for(table, usable: float, a: int, b: int) -> int:  # type: ignore[no-untyped-def]
+def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     """Most live micro-batches that layers [a, b) leave room for (0: the layers alone do not fit)."""
     kept = table[2, b] - table[2, a] + max(table[4, a], table[4, b - 1])
     each = table[3, b] - table[3, a]
@@ -40,158 +45,143 @@ def room_for(table, usable: float, a: int, b: int) -> int:  # type: ignore[no-un
 
 
 @njit(cache=True)
-def stage_fits(table, a, b, head, forward, rest, waves, least_live, usable, limit, drained) -> bool:  # type: ignore[no-untyped-def]
+def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, sync):  # type: ignore[no-untyped-def]
     """Whether a stage with layers [a, b) fits its memory and the step can be done within ``limit`` seconds.
 
-    ``head`` is the round trip through everything before the stage, ``forward`` its way down alone; ``drained`` what the
-    first stage does once all gradients have reached it.
+    ``forward`` is the way down alone; ``drained`` what the first stage does once all gradients have reached it;
+    ``deepest`` the most waves the schedule lets the stage run ahead; ``sync`` what follows its own end on the links.
     """
     t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
     if head + waves * t + drained > limit:
         return False
-    live = room_for(table, usable, a, b)
-    if live < min(waves, least_live):
+    live = min(deepest, room_for(table, usable, a, b))
+    if live < 1:
         return False
     need, once = stage_need(t, f, rest, waves, live), table[5, b] - table[5, a] + table[6, 0]
-    return head + need + drained <= limit and forward + need + once <= limit
+    return bool(head + need + drained <= limit and forward + need + once + sync <= limit)
 
 
 @njit(cache=True)
-def greedy_cuts(table, delays, first, waves, usable, limit, tail, cuts) -> bool:  # type: ignore[no-untyped-def]
+def held(table, stages, usable):  # type: ignore[no-untyped-def]
+    """Whether ``stages`` stages have memory for all layers with one micro-batch each: every stage takes what it can."""
+    n, a = table.shape[1] - 1, 0
+    for i in range(stages):
+        low, high = a, n - (stages - 1 - i)
+        while low < high:
+            b = (low + high + 1) // 2
+            if room_for(table, usable, a, b) >= 1:
+                low = b
+            else:
+                high = b - 1
+        if low == a:
+            return False
+        a = low
+    return a == n
+
+
+@njit(cache=True)
+def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
+    """When the first stage, with layers [0, first), can have sent its last wave on: all forwards are done by then, and
+    all backwards but those of the waves it has room for (docs/exact.md, bound 6)."""
+    live = min(waves, deepest, max(1, room_for(table, usable, 0, first)))
+    return float(waves * table[0, first] + (waves - live) * (table[1, first] - table[0, first]))
+
+
+@njit(cache=True)
+def greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, limit, tail, sync, cuts):  # type: ignore[no-untyped-def]
     """Whether p stages of one layout can each be done within ``limit``, the first with layers [0, first).
 
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
-    this loses nothing. ``delays`` (p,): round-trip delay between stage i - 1 and i (0 for the first); fills ``cuts``.
+    this loses nothing. ``ahead``: whether a stage may run further ahead than 1F1B. Fills ``cuts`` (p + 1,).
     """
-    p, n = len(delays), table.shape[1] - 1
-    total, after, before = table[1, n], delays.sum(), 0.0
-    drained = table[5, first] + table[6, 0] + tail
-    a, cuts[0] = 0, 0
+    p, n = len(before), table.shape[1] - 1
+    total = table[1, n]
+    drained = table[5, first] + table[6, 0] + tail + sync * table[7, first]
+    ready = sent(table, first, waves, waves if ahead else p, usable) if sync > 0.0 else 0.0
+    a, cuts[0], border = 0, 0, 0
     for i in range(p):
-        before += delays[i]
-        after -= delays[i]
-        head, forward, least = table[1, a] + before, table[0, a] + before / 2, p - i
+        if i % per_domain == 0:
+            border = a
+        head, forward, deepest = table[1, a] + before[i], table[0, a] + before[i] / 2, waves if ahead else p - i
         low, high = a + 1, n - (p - 1 - i)
         if i == p - 1:
             low = n
         if i == 0:
             low, high = first, first
-        rest = total - table[1, low] + after
-        if low > high or not stage_fits(table, a, low, head, forward, rest, waves, least, usable, limit, drained):
-            return False
-        while low < high:
-            b = (low + high + 1) // 2
-            rest = total - table[1, b] + after
-            if stage_fits(table, a, b, head, forward, rest, waves, least, usable, limit, drained):
+        fits = False
+        while True:
+            b = low if not fits else (low + high + 1) // 2
+            rest, agree = total - table[1, b] + after[i], sync * (table[7, b] - table[7, border])
+            good = low <= high and stage_fits(
+                table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
+            )
+            if i > 0 and good and sync > 0.0:
+                way = forward - table[0, first] + table[1, b] - table[1, a]
+                good = ready + way + table[5, b] - table[5, a] + table[6, 0] + agree <= limit
+            if not fits and not good:
+                return False
+            fits = True
+            if good:
                 low = b
             else:
                 high = b - 1
+            if low >= high:
+                break
         a = low
         cuts[i + 1] = a
     return True
 
 
 @njit(cache=True)
-def cuts_within(table, delays, waves, usable, limit, tail, cuts) -> bool:  # type: ignore[no-untyped-def]
+def cuts_within(table, before, after, per_domain, waves, ahead, usable, limit, tail, sync, cuts):  # type: ignore[no-untyped-def]
     """Whether any cuts can be done within ``limit``; ``cuts`` (p + 1,) gets the first found.
 
-    The first stage's layers are tried from many to few: fewer make its own synchronisation shorter and all others longer.
+    The first stage's layers are tried from many to few: fewer shorten its own synchronisation, but all others grow.
     """
-    p, n = len(delays), table.shape[1] - 1
+    p, n = len(before), table.shape[1] - 1
     if p == 1:
-        return greedy_cuts(table, delays, n, waves, usable, limit, tail, cuts)
+        return greedy_cuts(table, before, after, per_domain, n, waves, ahead, usable, limit, tail, sync, cuts)
     for first in range(n - p + 1, 0, -1):
         if waves * table[1, first] > limit:
             continue
         if waves * (table[1, n] - table[1, first]) / (p - 1) + table[1, first] > limit:
             return False
-        if greedy_cuts(table, delays, first, waves, usable, limit, tail, cuts):
+        if greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, limit, tail, sync, cuts):
             return True
     return False
 
 
 @njit(cache=True)
-def uniform_bound(table, delays, waves, slowest, tail, usable, ceiling, cuts) -> float:  # type: ignore[no-untyped-def]
+def uniform_bound(  # type: ignore[no-untyped-def]
+    table, before, after, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
+):
     """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
 
-    ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done. ``cuts``
-    (p + 1,) gets the cuts that reach the bound.
+    ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done;
+    ``floor``: a bound known already. ``cuts`` (p + 1,) gets the cuts that reach the bound.
     """
     n = table.shape[1] - 1
-    low = table[1, n] + delays.sum() + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
-    low = max(low, waves * table[1, n] / len(delays) + table[6, 0])
-    if low > ceiling:
+    low = table[1, n] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
+    low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
+    if low > ceiling or not held(table, len(before), usable):
         return np.inf
-    if cuts_within(table, delays, waves, usable, low, tail, cuts):
+    if cuts_within(table, before, after, per_domain, waves, ahead, usable, low, tail, sync, cuts):
         return low
-    if not cuts_within(table, delays, waves, usable, ceiling, tail, cuts):
+    if not cuts_within(table, before, after, per_domain, waves, ahead, usable, ceiling, tail, sync, cuts):
         return np.inf
     high = low
     while high < ceiling:
-        high = min(2.0 * high, ceiling)
-        if cuts_within(table, delays, waves, usable, high, tail, cuts):
+        high = min(1.25 * high, ceiling)
+        if cuts_within(table, before, after, per_domain, waves, ahead, usable, high, tail, sync, cuts):
             break
         low = high
     for _ in range(STEPS):
-        if high - low <= 1e-7 * high:
+        if high - low <= PRECISION * high:
             break
         middle = 0.5 * (low + high)
-        if cuts_within(table, delays, waves, usable, middle, tail, cuts):
+        if cuts_within(table, before, after, per_domain, waves, ahead, usable, middle, tail, sync, cuts):
             high = middle
         else:
             low = middle
-    cuts_within(table, delays, waves, usable, high, tail, cuts)
+    cuts_within(table, before, after, per_domain, waves, ahead, usable, high, tail, sync, cuts)
     return low
-
-
-@njit(cache=True)
-def chain_fits(tables, option_kind, option_stages, hops, kinds, delays, rest, waves, usable, limit, back):  # type: ignore[no-untyped-def]
-    """Whether the domains ``kinds`` (n,), in this order, can each take some layers in some layout within ``limit``.
-
-    Dynamic program over (domains used, layers placed): the least round trip of one wave so far. Both the stage bounds
-    and later round trips only grow with it, so the least is the best (docs/exact.md, section 3.3).
-    ``delays`` (n,): round trip of the border before each domain; ``rest`` (N + 1,): least round trip of the layers
-    behind a cut. ``back`` (n, options, stages, N + 1) gets the start of each stage's layers for ``chain_cuts``; a length of 0
-    in its first axis: not wanted.
-    """
-    n = tables.shape[2] - 1
-    state = np.full(n + 1, np.inf)
-    state[0] = 0.0
-    keep = back.shape[0] > 0
-    after = delays.sum()
-    for j in range(len(kinds)):
-        state += delays[j]
-        after -= delays[j]
-        reached = np.full(n + 1, np.inf)
-        for o in range(len(option_kind)):
-            if option_kind[o] != kinds[j]:
-                continue
-            current = state.copy()
-            for q in range(option_stages[o]):
-                following = np.full(n + 1, np.inf)
-                found = False
-                for a in range(n):
-                    head = current[a]
-                    if head == np.inf:
-                        continue
-                    for b in range(a + 1, n + 1):
-                        t = tables[o, 1, b] - tables[o, 1, a]
-                        if head + waves * t > limit:
-                            break
-                        if head + t >= following[b]:
-                            continue
-                        behind = rest[b] + after
-                        if not stage_fits(tables[o], a, b, head, behind, waves, len(kinds) - j, usable, limit):
-                            continue
-                        following[b] = head + t
-                        found = True
-                        if keep:
-                            back[j, o, q, b] = a
-                if not found:
-                    break
-                for b in range(n + 1):
-                    if following[b] < reached[b]:
-                        reached[b] = following[b]
-                current = following + 2 * hops[o]
-        state = reached
-    return state[n]

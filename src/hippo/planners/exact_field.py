@@ -1,7 +1,4 @@
-"""What the parts of the exact search share: tables, routes, paths, the judge, and what tied embeddings cost.
-
-Letters: K domains, n domains of a path.
-"""
+"""What the parts of the exact search share: tables, layouts, ways to join, the judge, and what agreeing costs."""
 
 from __future__ import annotations
 
@@ -11,41 +8,40 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.plan import Relay
+from hippo.plan.plan import Sync
 from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_layouts import Layout, layouts
-from hippo.planners.exact_links import Routes, border_pairs, paths, slowest_pair
-from hippo.planners.exact_tables import Tables
+from hippo.planners.exact_links import Routes
+from hippo.planners.exact_tables import LayerTable, Tables
+from hippo.planners.exact_ways import Lines, Way, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """Domains that a pipeline visits in order, and what its borders cost. ``domains`` is empty for a bound over paths."""
+class LayoutRows:
+    """Numbers of all layouts of a kind, (L,) each."""
 
-    domains: tuple[int, ...]
-    pace: Floats  # (n,) seconds per byte of the border before each domain, there and back; 0 for the first
-    latency_s: Floats  # (n,) there and back
-    slowest: float  # seconds per byte of the slowest border, one way
-    tail_s: float  # tied embeddings: first and last domain agree at the end of the step
-    relays: tuple[Relay, ...] = ()
-
-    def delays(self, wave_bytes: float) -> Floats:
-        """(n,) round-trip seconds of one wave over the border before each domain."""
-        return self.pace * wave_bytes + self.latency_s
+    total: Floats  # seconds of one wave through the whole model
+    kept: Floats  # bytes of the whole model's state on one rank
+    once: Floats  # least seconds per step of the first stage
+    wave: Ints  # sequences
+    stages: Ints  # room in a domain
+    lone: NDArray[np.bool_]  # only for pipelines of one stage
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One problem, prepared."""
+    """One problem, prepared; ``sync`` is how replicas agree."""
 
     problem: Problem
     tables: Tables
     routes: Routes
     judge: Judge
+    sync: Sync = Sync()
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -64,10 +60,29 @@ class Field:
         """Layouts of every kind of domain."""
         return tuple(layouts(self.tables, kind) for kind in range(len(self.tables.examples)))
 
-    @property
-    def domains(self) -> int:
-        """K."""
-        return len(self.problem.cluster.domains)
+    def table(self, layout: Layout) -> LayerTable:
+        """Prefix sums of a layout."""
+        return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
+
+    def layout_rows(self, kind: int) -> LayoutRows:
+        """Numbers of all layouts of a kind."""
+        key = ("rows", kind)
+        if key not in self._cache:
+            self._cache[key] = self._layout_rows(kind)
+        return self._cache[key]  # type: ignore[return-value]
+
+    def _layout_rows(self, kind: int) -> LayoutRows:
+        rows = []
+        for layout in self.layouts[kind]:
+            where = layout.kind, layout.tp, layout.dp
+            once, fixed = self.tables.once(*where, layout.mode.sharding)
+            total = self.tables.times(*where, layout.mode)[1][-1]
+            kept = self.tables.kept(*where, layout.mode.sharding)[-1]
+            lone = layout.mode.sharding == "gradients"
+            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6).T
+        whole = columns[3:5].astype(np.int64)
+        return LayoutRows(columns[0], columns[1], columns[2], whole[0], whole[1], columns[5].astype(bool))
 
     @property
     def wave_bytes(self) -> float:
@@ -80,59 +95,33 @@ class Field:
         model = self.problem.model
         return model.vocab * model.hidden * self.problem.workload.gradient_bytes_per_parameter if model.tied else 0.0
 
-    @cached_property
-    def slowest_pair(self) -> Floats:
-        """(K + 1,) least slowest border of any n domains, seconds per byte."""
-        return slowest_pair(self.routes.pair_pace)
+    def sync_s(self, way: Way) -> float:
+        """Seconds in which the groups agree on the whole model, over the links of one domain each."""
+        return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
 
-    def path(self, domains: tuple[int, ...], ceiling: float) -> Path:
-        """The path over these domains, relayed where a border would be slower than ``ceiling`` seconds per byte."""
-        routes, pairs = self.routes, border_pairs(domains)
-        relayed = routes.relayed(ceiling)
-        pace = np.where(relayed, routes.seconds_per_byte, routes.direct_seconds_per_byte)
-        latency = np.where(relayed, routes.latency_s, routes.direct_latency_s)
-        there = [(pace[a, b], latency[a, b]) for a, b in pairs[0::2]]
-        back = [(pace[a, b], latency[a, b]) for a, b in pairs[1::2]]
-        sums = [(p + q, s + t) for (p, s), (q, t) in zip(there, back, strict=True)]
-        ends = [(domains[0], domains[-1]), (domains[-1], domains[0])] if self.tied_bytes and len(domains) > 1 else []
-        tail = max((self.tied_bytes * pace[e] for e in ends), default=0.0)
-        return Path(
-            domains,
-            np.array([0.0, *(each for each, _ in sums)]),
-            np.array([0.0, *(each for _, each in sums)]),
-            max((p for p, _ in (*there, *back)), default=0.0),
-            tail + 2 * max((latency[e] for e in ends), default=0.0),
-            routes.relays(pairs + ends, ceiling),
-        )
+    def tail_s(self, way: Way) -> float:
+        """Seconds after the first stage is done: tied embeddings."""
+        return self.tied_bytes * way.tail_pace + way.tail_s
 
-    def best_paths(self, among: tuple[int, ...]) -> dict[int, tuple[Path, ...]]:
-        """For every number of domains the paths worth trying: over the fastest borders, and the nearest of all."""
-        index = np.ix_(among, among)
-        pace = self.routes.pair_pace[index]
-        bound = slowest_pair(pace)
-        found: dict[int, dict[tuple[int, ...], Path]] = {n: {} for n in range(1, len(among) + 1)}
-        steps = np.unique(pace[np.isfinite(pace)])
-        for n in range(2, len(among) + 1):
-            for ceiling in (*steps[steps >= bound[n] * (1 - 1e-12)][:4], np.inf):
-                runs = self._paths(among, float(ceiling))
-                for length, each in enumerate(runs, start=1):
-                    if each is not None:
-                        found[length].setdefault(each.domains, each)
-                if runs[n - 1] is not None:
-                    break
-        for each in self._paths(among, np.inf):
-            if each is not None:
-                found[len(each.domains)].setdefault(each.domains, each)
-        return {n: tuple(sorted(ways.values(), key=lambda way: way.slowest)) for n, ways in found.items() if ways}
+    def members(self, kind: int) -> tuple[int, ...]:
+        """Domains of a kind."""
+        return tuple(index for index, each in enumerate(self.tables.kinds) if each == kind)
 
-    def _paths(self, among: tuple[int, ...], ceiling: float) -> list[Path | None]:
-        key = ("paths", among, ceiling)
+    def ideal_ways(self, among: tuple[int, ...]) -> list[Way]:
+        """One ideal way for every number of groups and domains."""
+        return ideal_ways(self.routes, among, tied=bool(self.tied_bytes))
+
+    def lines(self, kind: int) -> Lines:
+        """Open paths over domains of a kind."""
+        key = ("lines", kind)
         if key not in self._cache:
-            index = np.ix_(among, among)
-            wave = self.wave_bytes * max(1, self.problem.workload.global_batch // 64)
-            pace = self.routes.pair_pace[index]
-            runs = paths(pace, self.routes.round_trip_s(wave, ceiling)[index], ceiling * (1 + 1e-12))
-            self._cache[key] = [
-                None if each is None else self.path(tuple(among[i] for i in each), ceiling) for each in runs
-            ]
+            self._cache[key] = lines(self.routes, self.members(kind))
+        return self._cache[key]  # type: ignore[return-value]
+
+    def real_ways(self, kind: int, groups: int, span: int) -> list[Way]:
+        """Real ways over domains of a kind."""
+        key = ("ways", kind, groups, span)
+        if key not in self._cache:
+            among, tied = self.members(kind), bool(self.tied_bytes)
+            self._cache[key] = real_ways(self.routes, among, self.lines(kind), groups, span, tied=tied)
         return self._cache[key]  # type: ignore[return-value]

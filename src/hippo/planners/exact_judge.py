@@ -11,6 +11,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, place
 from hippo.problem.problem import Problem
+from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
@@ -24,9 +25,14 @@ class Candidate:
     micro_batch: int
     recompute: str
     sharding: str
-    live_limit: int | None = None
     relays: tuple[Relay, ...] = ()
     sync: Sync = Sync()
+
+    @property
+    def schedule(self) -> ScheduleChoice:
+        """1F1B, or the one that runs further ahead, with the most that any stage keeps."""
+        ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
+        return ScheduleChoice("cross-domain", max(ahead)) if ahead else ScheduleChoice("1f1b")
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
@@ -36,9 +42,7 @@ class Candidate:
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
-            schedule=ScheduleChoice("1f1b")
-            if self.live_limit is None
-            else ScheduleChoice("cross-domain", self.live_limit),
+            schedule=self.schedule,
             relays=self.relays,
             sync=self.sync,
         )
@@ -100,6 +104,9 @@ class Judge:
     def _flaw(self, plan: Plan) -> str | None:
         if not fits(self.problem, plan):
             return "out of memory"
+        delta = self.problem.objective.balance_delta
+        if delta is not None and imbalance(self.problem, plan) > delta:
+            return "out of balance"
         violations = check(self.problem, plan)
         return _CAUSES.get(violations[0].rule, violations[0].rule) if violations else None
 

@@ -19,7 +19,8 @@ from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
 SHARDING = ("none", "optimizer", "gradients", "hybrid")
-"""``gradients`` only for pipelines of one stage (DeepSpeed: ZeRO-2 excludes pipelines); ``full`` means ``hybrid`` in a domain."""
+"""``gradients`` only for pipelines of one stage (DeepSpeed: ZeRO-2 excludes pipelines); ``full`` in one domain is
+``hybrid``."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class Routes:
         """(K, K) seconds of one wave over a border and back, relayed only where ``ceiling`` asks for it."""
         relayed = self.relayed(ceiling)
         pace = np.where(relayed, self.seconds_per_byte, self.direct_seconds_per_byte)
-        there = wave_bytes * pace + np.where(relayed, self.latency_s, self.direct_latency_s)
+        there = np.where(np.isfinite(pace), wave_bytes * pace, np.inf)
+        there = there + np.where(relayed, self.latency_s, self.direct_latency_s)
         return there + there.T
 
     def least_round_trip_s(self, wave_bytes: float) -> Floats:

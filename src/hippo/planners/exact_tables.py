@@ -1,24 +1,27 @@
 """What one domain can do, as arrays that bounds are computed from: prefix sums over the layers, one table per layout.
 
-Letters: N layers. A prefix ``x`` has shape (N + 1,) and layers [start, stop) cost ``x[stop] - x[start]``. Everything here
-is read off ``cost.cost_model``; ``tests/planners/test_exact.py`` holds the tables against it.
+Letters: N layers. A prefix ``x`` has shape (N + 1,) and layers [start, stop) cost ``x[stop] - x[start]``. Everything
+here is read off ``cost.cost_model``; ``tests/planners/test_exact.py`` holds the tables against it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.collectives import Fabric
 from hippo.cost.cost_model import CostModel
-from hippo.cost.stage import Layout, StageCost
+from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,15 @@ class LayerTable:
     once_s: Floats  # (N + 1,) synchronisation inside the domain and optimizer, per step
     once_fixed_s: float  # the part that does not grow with the layers
     hop_s: float  # least delay of one message between two stages of the domain
+    share: Floats  # (N + 1,) of the model's gradient bytes
 
     @cached_property
     def packed(self) -> Floats:
-        """(7, N + 1) in the order of the fields, as the kernels of ``bounds`` take it."""
+        """(8, N + 1) in the order of the fields without the hop, as the kernels of ``bounds`` take it."""
         size = len(self.total_s)
         fixed = np.full(size, self.once_fixed_s)
         rows = (self.forward_s, self.total_s, self.kept_bytes, self.activation_bytes)
-        return np.stack([*rows, np.append(self.workspace_bytes, 0.0), self.once_s, fixed])
+        return np.stack([*rows, np.append(self.workspace_bytes, 0.0), self.once_s, fixed, self.share])
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +87,12 @@ class Tables:
         name = self.problem.cluster.domains[0].name
         layers = self.problem.model.num_layers
         return self.model.stage(name, 0, layers, self._layout(1, 1, Mode(1, "none", "none"))).gradient_bytes
+
+    @cached_property
+    def share(self) -> Floats:
+        """(N + 1,) prefix sums of every layer's share of the gradient bytes."""
+        parameters = np.array([layer.parameters for layer in self.problem.model.layers], dtype=np.float64)
+        return _prefix(parameters / parameters.sum())
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -127,6 +137,7 @@ class Tables:
                 once,
                 fixed,
                 hop,
+                self.share,
             )
         return self._cache[key]  # type: ignore[return-value]
 
@@ -178,12 +189,12 @@ class Tables:
         rows = (row for row in profile.rows if (row.tp, row.micro_batch) == (tp, micro_batch))
         return tuple(dict.fromkeys(row.recompute for row in rows))
 
-    def _memory(self, kind: int, layer: int, layout: Layout):  # type: ignore[no-untyped-def]
+    def _memory(self, kind: int, layer: int, layout: Layout) -> StageMemory:
         return self.model.memory(self.examples[kind].name, layer, layer + 1, layout, live=1)
 
-    def _per_layer(self, value):  # type: ignore[no-untyped-def]
+    def _per_layer(self, value: Callable[[int], Each]) -> list[Each]:
         """``value(i)`` for every layer, computed once per distinct layer."""
-        known: dict[int, object] = {}
+        known: dict[int, Each] = {}
         out = []
         for position, which in enumerate(self.model.distinct[1].tolist()):
             if which not in known:

@@ -1,7 +1,8 @@
-"""Pipelines whose stages all lie alike: every layout, every number of stages, best bound first.
+"""Plans whose stages all lie alike: every layout, number of stages and way to join, best bound first.
 
-For one domain alone this is the whole space and the bound is proven; over several domains it finds the plans that
-``exact_mixed`` then tries to beat. Letters: p stages, n domains, m waves.
+For one domain alone, and for replicas in one domain each, this is the whole space and its bound is a proof; pipelines
+over several domains may also mix layouts, which ``exact_mixed`` looks at. Letters: G groups of n domains, q stages per
+domain, p = n q stages per group, m waves.
 """
 
 from __future__ import annotations
@@ -14,142 +15,216 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.plan.plan import Sync
 from hippo.planners.bounds import room_for, uniform_bound
-from hippo.planners.exact_field import Field, Path
+from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
+from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import fitting_warm_up
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+CLOSED = 1e-6  # a play this close to its bound settles it
+NO_LIMIT = 1e15
+FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
 
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """A layout on a path with ``stages`` stages in every domain."""
+    """A layout on a way to join domains, with ``stages`` stages in every domain."""
 
     layout: Layout
-    path: Path
+    way: Way
     stages: int
-    waves: int
+    waves: tuple[int, ...]  # of every group
 
-    def delays(self, field: Field) -> Floats:
+    def delays(self, field: Field) -> tuple[Floats, Floats]:
+        """(p,) round-trip delays of a wave before and behind every stage."""
+        way, q, wave_bytes = self.way, self.stages, self.layout.wave * field.wave_bytes
+        hop = 2 * field.table(self.layout).hop_s
+        inside = np.arange(way.span * q)
+        hops_before = hop * (inside - inside // q)
+        hops_after = hop * (way.span * (q - 1) - (inside - inside // q))
+        before = np.repeat(way.before_s + way.before_pace * wave_bytes, q) + hops_before
+        after = np.repeat(way.after_s + way.after_pace * wave_bytes, q) + hops_after
+        return before, after
+
+    def border_delays(self, field: Field) -> Floats:
         """(p,) round trip between each stage and the one before."""
-        hop = field.tables.table(self.layout.kind, self.layout.tp, self.layout.dp, self.layout.mode).hop_s
-        delays = np.full((len(self.path.pace), self.stages), 2 * hop)
-        delays[:, 0] = self.path.delays(self.layout.wave * field.wave_bytes)
-        return delays.ravel()
+        before, _ = self.delays(field)
+        return np.diff(before, prepend=0.0)
 
 
-def shapes(field: Field, kind: int, paths: list[Path]) -> tuple[list[tuple[Layout, Path]], Floats, NDArray[np.int64]]:
-    """Every (layout, path) pair, and for every shape its bound and its (pair, stages per domain), best bound first.
+def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
+    """Bound of every shape and its (layout, way, stages per domain), best bound first.
 
-    The bound: one wave's round trip and the slowest link for all others, or the work of p stages with the bubble that
-    no cut avoids, ``C / (1 - (1 - 1/m)^p)`` (docs/exact.md, bound 4).
+    The bound: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
+    cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/exact.md, bounds 1, 4
+    and 5).
     """
-    tables, batch, layers = field.tables, field.problem.workload.global_batch, field.problem.model.num_layers
-    pairs, bounds, rows = [], [], []
-    for layout in field.layouts[kind]:
-        total = float(tables.times(kind, layout.tp, layout.dp, layout.mode)[1][-1])
-        kept = float(tables.kept(kind, layout.tp, layout.dp, layout.mode.sharding)[-1])
-        once, fixed = tables.once(kind, layout.tp, layout.dp, layout.mode.sharding)
-        waves, wave_bytes = batch // layout.wave, layout.wave * field.wave_bytes
-        for path in paths:
-            n = len(path.pace)
-            if n > 1 and layout.mode.sharding == "gradients":
-                continue
-            per_domain = np.arange(1, min(layout.stages, layers // n) + 1)
-            p = n * per_domain
-            per_domain, p = per_domain[p * tables.usable_bytes > kept], p[p * tables.usable_bytes > kept]
-            trip = total + float(path.delays(wave_bytes).sum()) + (waves - 1) * wave_bytes * path.slowest
-            work = total / -np.expm1(p * np.log1p(-1.0 / waves)) if waves > 1 else np.full(len(p), total)
-            bounds.append(np.maximum(trip, work) + float(once[1]) + fixed + path.tail_s)
-            rows.append(np.stack([np.full(len(p), len(pairs)), per_domain], axis=1))
-            pairs.append((layout, path))
-    if not pairs:
-        return [], np.empty(0), np.empty((0, 2), np.int64)
-    bound, row = np.concatenate(bounds), np.concatenate(rows)
+    rows = field.layout_rows(kind)
+    batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
+    most = int(rows.stages.max(initial=0))
+    per_domain = np.arange(1, most + 1)[None, :]
+    bounds, keys = [], []
+    for w, way in enumerate(ways):
+        lots = batch // rows.wave
+        fits = (lots >= way.groups) & (np.ones(len(lots), bool) if way.span == 1 else ~rows.lone)
+        if field.rules.equal_shares:
+            fits &= lots % way.groups == 0
+        waves = (-(-lots // way.groups))[:, None]
+        p = way.span * per_domain
+        allowed = fits[:, None] & (per_domain <= rows.stages[:, None]) & (p <= layers)
+        allowed &= p * field.tables.usable_bytes > rows.kept[:, None]
+        at, q = np.nonzero(allowed)
+        if len(at) == 0:
+            continue
+        total, m, q = rows.total[at], waves[at, 0], q + 1
+        wave_bytes = rows.wave[at] * field.wave_bytes
+        trip = total + way.after_s[0] + way.after_pace[0] * wave_bytes + (m - 1) * wave_bytes * way.slowest
+        with np.errstate(divide="ignore"):
+            work = total / -np.expm1(way.span * q * np.log1p(-1.0 / m))
+        bound = np.maximum(trip, work) + rows.once[at] + field.tail_s(way)
+        sync = field.sync_s(way)
+        if sync > 0:
+            ratio = m * total / (m * total + sync)
+            bound = np.maximum(bound, sync / way.span / (1 - ratio**q))
+        bounds.append(bound)
+        keys.append(np.stack([at, np.full(len(at), w), q], axis=1))
+    if not bounds:
+        return np.empty(0), np.empty((0, 3), np.int64)
+    bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
-    return pairs, bound[order], row[order]
+    return bound[order], key[order]
 
 
-def search(field: Field, kind: int, paths: list[Path], *, most_plays: int) -> float:
-    """Plays shapes, best bound first, until none can win; returns the least bound of what is not settled (inf: nothing)."""
-    pairs, bounds, rows = shapes(field, kind, paths)
+def least_bound(field: Field, kind: int, ways: list[Way]) -> float:
+    """Least step time of any shape on ideal ways that is below the best value so far; inf: there is none."""
+    return next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf)
+
+
+def best_first(field: Field, kind: int, ways: list[Way]) -> Iterator[tuple[float, Shape, Ints]]:
+    """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value."""
+    bounds, keys = shapes(field, kind, ways)
     judge, ticket = field.judge, count()
-    refined: list[tuple[float, int, Shape, NDArray[np.int64]]] = []
-    unsettled, plays, at = np.inf, 0, 0
-    while plays < most_plays and not judge.out_of_time:
+    refined: list[tuple[float, int, Shape, Ints]] = []
+    at = 0
+    while True:
         # What has been refined waits until no rougher bound is lower.
         while at < len(bounds) and bounds[at] < min(refined[0][0] if refined else np.inf, judge.value):
-            pair, stages = rows[at].tolist()
-            layout, path = pairs[pair]
-            shape = Shape(layout, path, stages, field.problem.workload.global_batch // layout.wave)
-            bound, cuts = refine(field, shape, judge.value)
+            shape = _at(field, kind, ways, keys[at])
+            bound, cuts = refine(field, shape, judge.value, floor=float(bounds[at]))
             if np.isfinite(bound):
                 heapq.heappush(refined, (bound, next(ticket), shape, cuts))
             else:
-                judge.rejected["out of memory" if judge.value == np.inf else "cannot beat the best plan (bound)"] += 1
+                judge.rejected["out of memory" if judge.value == np.inf else BEATEN] += 1
             at += 1
         if not refined or refined[0][0] >= judge.value:
-            break
+            judge.rejected[BEATEN] += len(bounds) - at
+            return
         bound, _, shape, cuts = heapq.heappop(refined)
-        value = play(field, shape, cuts, bound)
-        plays += 1
-        if value > bound * (1 + 1e-9):
-            unsettled = min(unsettled, bound)
-    judge.rejected["cannot beat the best plan (bound)"] += len(bounds) - at
-    waiting = min(refined[0][0] if refined else np.inf, bounds[at] if at < len(bounds) else np.inf)
-    return min(unsettled, waiting)
+        yield bound, shape, cuts
 
 
-def refine(field: Field, shape: Shape, ceiling: float) -> tuple[float, NDArray[np.int64]]:
+def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape, Ints] | None:
+    """The best of the first shapes that fit, whether it can win or not; None: none was found among many."""
+    bounds, keys = shapes(field, kind, ways)
+    best: tuple[float, Shape, Ints] | None = None
+    for at in range(min(len(bounds), MOST_GUESSES)):
+        if best is not None and (at >= FEW_GUESSES or bounds[at] >= best[0]):
+            break
+        shape = _at(field, kind, ways, keys[at])
+        bound, cuts = refine(field, shape, NO_LIMIT if best is None else best[0], floor=float(bounds[at]))
+        if np.isfinite(bound):
+            best = (bound, shape, cuts)
+    return best
+
+
+def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> Shape:
+    layout, way, stages = key.tolist()
+    return shape_of(field, field.layouts[kind][layout], ways[way], stages)
+
+
+BEATEN = "cannot beat the best plan (bound)"
+
+
+def shape_of(field: Field, layout: Layout, way: Way, stages: int) -> Shape:
+    """The shape with its waves dealt: one more to the first groups where they do not divide."""
+    each, more = divmod(field.problem.workload.global_batch // layout.wave, way.groups)
+    return Shape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
+
+
+def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
     """Least step time of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``."""
-    layout, path = shape.layout, shape.path
-    table = field.tables.table(layout.kind, layout.tp, layout.dp, layout.mode).packed
-    cuts = np.zeros(shape.stages * len(path.pace) + 1, np.int64)
-    slowest = path.slowest * layout.wave * field.wave_bytes
-    ceiling = min(ceiling, 1e15)
-    usable = field.tables.usable_bytes
-    bound = uniform_bound(table, shape.delays(field), shape.waves, slowest, path.tail_s, usable, ceiling, cuts)
+    layout, way = shape.layout, shape.way
+    before, after = shape.delays(field)
+    cuts = np.zeros(len(before) + 1, np.int64)
+    bound = uniform_bound(
+        field.table(layout).packed,
+        before,
+        after,
+        shape.stages,
+        max(shape.waves),
+        field.rules.live_limit,
+        way.slowest * layout.wave * field.wave_bytes,
+        field.tail_s(way),
+        field.sync_s(way),
+        field.tables.usable_bytes,
+        floor,
+        min(ceiling, NO_LIMIT),
+        cuts,
+    )
     return float(bound), cuts
 
 
-def play(field: Field, shape: Shape, cuts: NDArray[np.int64], bound: float) -> float:
-    """Best value over the depths of run-ahead worth trying."""
+def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
+    """Best value over the ways to run ahead that are worth trying."""
     best = np.inf
-    for live_limit in depths(field, shape, cuts, bound):
-        best = min(best, field.judge.play(candidate(field, shape, cuts.tolist(), live_limit)))
-        if best <= bound * (1 + 1e-9):
+    for warm_up in dict.fromkeys(warm_ups(field, shape, cuts)):
+        best = min(best, field.judge.play(candidate(field, shape, cuts.tolist(), warm_up)))
+        if best <= bound * (1 + CLOSED):
             break
     return best
 
 
-def depths(field: Field, shape: Shape, cuts: NDArray[np.int64], bound: float) -> Iterator[int | None]:
-    """Limits of live micro-batches to try: none, then what one round trip takes at the pace of the bound, as memory allows."""
-    yield None
-    if not field.rules.live_limit:
-        return
+def warm_ups(field: Field, shape: Shape, cuts: Ints) -> Iterator[tuple[int, ...]]:
+    """Plain 1F1B where all stages are near, and run-ahead for the best pace that memory allows."""
     layout, p = shape.layout, len(cuts) - 1
-    table = field.tables.table(layout.kind, layout.tp, layout.dp, layout.mode).packed
-    rooms = [room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) * p // (p - i) for i in range(p)]
-    most, pace = min(*rooms, shape.waves * p) if p > 1 else p, bound / shape.waves
-    # Slack of d waves at a hop lets it pass d + 1 waves per round trip between its two stages.
-    seconds = table[1, cuts[1:]] - table[1, cuts[:-1]]
-    trips = seconds[1:] + seconds[:-1] + shape.delays(field)[1:]
-    slack = int(np.ceil(np.max(trips, initial=0.0) / pace)) - 1
-    wanted = [slack * p, (slack - 1) * p, slack * p - p // 2]
-    yield from dict.fromkeys(limit for limit in wanted if p < limit <= most)
-    if p < most < slack * p:
-        yield from dict.fromkeys((most, most // p * p) if most > 2 * p else (most,))
+    if shape.way.span == 1 or not field.rules.live_limit:
+        yield ()
+    if not field.rules.live_limit or p == 1:
+        return
+    table, waves = field.table(layout).packed, min(shape.waves)
+    room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
+    room = np.minimum.accumulate(np.minimum(room, waves))
+    seconds, found = table[1, cuts[1:]] - table[1, cuts[:-1]], np.empty(p)
+    slowest = max(seconds.max(), shape.way.slowest * layout.wave * field.wave_bytes)
+    delays = shape.border_delays(field)
+    for pace in (slowest, 0.97 * slowest):
+        if np.isfinite(fitting_warm_up(seconds, delays, pace, waves, room, found)):
+            yield tuple(int(each) for each in found)
+    if shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
+        falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))
+        falling[-1] = 1
+        yield tuple(int(each) for each in falling)
 
 
-def candidate(field: Field, shape: Shape, cuts: list[int], live_limit: int | None) -> Candidate:
+def candidate(field: Field, shape: Shape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
     """The shape with these cuts as a candidate."""
-    layout, names = shape.layout, [domain.name for domain in field.problem.cluster.domains]
-    stages = tuple(
-        StageSketch(names[shape.path.domains[i // shape.stages]], (cuts[i], cuts[i + 1]), layout.tp, layout.dp)
-        for i in range(len(cuts) - 1)
+    layout, mode = shape.layout, shape.layout.mode
+    names = [domain.name for domain in field.problem.cluster.domains]
+    lines = tuple(
+        PipelineSketch(
+            tuple(
+                StageSketch(names[path[i // shape.stages]], (cuts[i], cuts[i + 1]), layout.tp, layout.dp)
+                for i in range(len(cuts) - 1)
+            ),
+            waves,
+            warm_up,
+        )
+        for path, waves in zip(shape.way.domains, shape.waves, strict=True)
     )
-    mode = layout.mode
-    line = PipelineSketch(stages, shape.waves)
-    return Candidate((line,), mode.micro_batch, mode.recompute, mode.sharding, live_limit, shape.path.relays)
+    sync = field.sync if len(lines) > 1 else Sync()
+    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync)

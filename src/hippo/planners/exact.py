@@ -1,0 +1,136 @@
+"""The exact search: the best plan over sets and orders of domains, cuts, layouts and ways to join, with a proven gap.
+
+Candidates come from bounds, best bound first (``exact_uniform``); every one is played before it counts, so the step
+time is that of the simulator. Then the least bound of everything that could still win is computed on *ideal* ways to
+join, of which no real one is better: that is the lower bound, and the gap is what lies between.
+
+What the proof covers, and why a gap may stay open: ``docs/exact.md``. Words: a *way* joins G groups of n domains each,
+every group a pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic, process_time
+
+import numpy as np
+
+from hippo.plan.plan import Sync
+from hippo.planners.base import Progress, Proposal, Status, Stop
+from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
+from hippo.planners.diloco import PERIOD
+from hippo.planners.exact_field import Field
+from hippo.planners.exact_judge import Judge
+from hippo.planners.exact_uniform import Ints, Shape, best_first, first_guess, least_bound, play
+from hippo.planners.exact_ways import Way
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
+
+PATIENCE = 3  # plays of one way to join without a new best plan
+FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
+CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
+MOST_RUNNERS_UP = 8
+RESERVE = 0.6  # share of the time limit after which no new plays begin: the bound needs the rest
+
+
+class Exact:
+    """Optimum with a proven gap; see the module's docstring."""
+
+    name = "exact"
+
+    def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
+        """The best plan found, the gap to the least bound, and the best plan of every other way to join domains.
+
+        Deterministic while time is left; ``seed`` is not used. Infeasible: no plan of any kind fits.
+        """
+        started, began = process_time(), monotonic()
+        judge = Judge(problem, began + RESERVE * stop.time_limit_s)
+        fields = _fields(problem, judge)
+        for done, field in enumerate(fields):
+            _say(progress, "playing candidates", done / len(fields))
+            _search(field)
+        judge.deadline_s = began + stop.time_limit_s
+        _say(progress, "proving the bound", 0.9)
+        lower = min((_least(field) for field in fields), default=np.inf)
+        return _proposal(problem, judge, lower, process_time() - started)
+
+
+def _fields(problem: Problem, judge: Judge) -> list[Field]:
+    """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
+    field = Field.of(problem, judge)
+    if problem.allow_local_sgd and field.rules.local_sgd:
+        return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
+    return [field]
+
+
+def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
+    """Ideal ways over the domains of every kind; with local SGD only those with several groups."""
+    least = 1 if field.sync.method == "allreduce" else 2
+    found = []
+    for kind in range(len(field.tables.examples)):
+        ways = field.ideal_ways(field.members(kind))
+        found.append((kind, [way for way in ways if way.groups >= least]))
+    return found
+
+
+def _search(field: Field) -> None:
+    """Every way to join once, the most promising first; then each as long as it keeps finding better plans."""
+    found: list[tuple[float, int, tuple[float, Shape, Ints], int, list[Way]]] = []
+    for kind, ways in _kinds(field):
+        for way in ways:
+            real = field.real_ways(kind, way.groups, way.span)
+            guess = first_guess(field, kind, real) if real else None
+            if guess is not None:
+                found.append((guess[0], len(found), guess, kind, real))
+    found.sort(key=lambda item: item[:2])
+    for bound, _, (_, shape, cuts), _, _ in found[:FIRST_WAYS]:
+        if field.judge.out_of_time:
+            return
+        play(field, shape, cuts, bound)
+    for _, _, _, kind, real in found:
+        _exhaust(field, kind, real)
+
+
+def _exhaust(field: Field, kind: int, ways: list[Way]) -> None:
+    """Plays shapes of one way to join until none can win, or several in a row have not."""
+    judge, failures = field.judge, 0
+    for bound, shape, cuts in best_first(field, kind, ways):
+        before = judge.value
+        play(field, shape, cuts, bound)
+        failures = 0 if judge.value < before else failures + 1
+        if failures >= PATIENCE or judge.out_of_time:
+            return
+
+
+def _least(field: Field) -> float:
+    """Least bound of anything that could beat the best plan (inf: nothing can)."""
+    return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
+
+
+def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -> Proposal:
+    winner = judge.winner
+    if winner is None:
+        return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(judge.rejected))
+    plan = winner.plan(problem)
+    bound = min(lower, judge.value)
+    gap = 1.0 - bound / judge.value
+    closed = gap <= CLOSED
+    others = sorted((item for item in judge.best.values() if item[1] != winner), key=lambda item: item[0])
+    runners_up = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
+    return Proposal(
+        "exact",
+        Status.OPTIMAL if closed else Status.FEASIBLE,
+        plan,
+        evaluate(problem, plan),
+        gap=0.0 if closed else gap,
+        lower_bound_s=judge.value if closed else bound,
+        planning_s=planning_s,
+        rejected=dict(judge.rejected),
+        runners_up=tuple((each, evaluate(problem, each)) for each in runners_up),
+        notes=LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else (),
+    )
+
+
+def _say(progress: Progress | None, phase: str, share: float) -> None:
+    if progress is not None:
+        progress(phase, share)

@@ -1,0 +1,239 @@
+"""Ways to join domains: G groups, each a pipeline over n domains; what crossing and agreeing costs on named domains.
+
+An *ideal* way names no domains: each of its numbers is the least that any n, or any G, domains allow. Bounds over ideal
+ways hold for every real one; real ways are looked for only where an ideal one could win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.plan.plan import Relay
+from hippo.planners.exact_links import Routes, border_pairs, paths, slowest_pair
+
+Floats = NDArray[np.float64]
+Groups = tuple[tuple[int, ...], ...]
+Lines = list[list[tuple[tuple[int, ...], float]]]
+MOST_WAYS = 4  # real ways per (G, n)
+MOST_SETS = 200  # sets of domains looked at one by one
+MOST_STEPS = 6  # ceilings on the slowest border for which a path is looked for
+TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed against each other
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How domains are joined. Per byte of one wave of one group, or per byte of gradients; arrays are (n,)."""
+
+    groups: int
+    span: int  # n domains per group
+    before_s: Floats  # round-trip latency before each domain of a group
+    before_pace: Floats  # round-trip seconds per byte before each domain
+    after_s: Floats
+    after_pace: Floats
+    slowest: float  # seconds per byte on the busiest link of a border, one way
+    sync_pace: float  # seconds per byte of the whole model's gradients, one domain's share of the ring included
+    sync_s: float  # latencies of the ring
+    tail_pace: float  # seconds per byte of the tied matrix after the first stage is done
+    tail_s: float
+    domains: Groups = ()  # empty: ideal
+    relays: tuple[Relay, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Domains in use."""
+        return self.groups * self.span
+
+
+def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Way]:
+    """One ideal way for every (G, n) with G n domains among those given."""
+    index = np.ix_(among, among)
+    pair, directed = routes.pair_pace[index], routes.seconds_per_byte[index]
+    either = np.minimum(directed, directed.T)
+    size, away = len(among), ~np.eye(len(among), dtype=bool)
+    trip, pace = (_least_sums(matrix + matrix.T) for matrix in (routes.least_latency_s[index], directed))
+    hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
+    found = []
+    for n in range(1, size + 1):
+        ends = float(pair[away].min()) if tied and n > 1 else 0.0
+        for g in range(1, size // n + 1):
+            share = 2 * (g - 1) / g
+            border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
+            ring = slowest_border(pair if g == 2 else either, g, n)
+            if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
+                order = np.arange(1, n + 1)
+                found.append(
+                    Way(
+                        g, n, trip[order], pace[order], trip[order[::-1]], pace[order[::-1]], border,
+                        share * ring, rounds * hop, ends, 2 * hop if ends else 0.0,
+                    )
+                )  # fmt: skip
+    return found
+
+
+def slowest_border(pace: Floats, length: int, count: int) -> float:
+    """Least possible slowest pair of ``count`` disjoint connected sets of ``length`` domains each (0 for length 1).
+
+    Pairs are added from fast to slow until the components have room for all sets (Kruskal's argument).
+    """
+    if length == 1:
+        return 0.0
+    size = len(pace)
+    component, members = list(range(size)), dict.fromkeys(range(size), 1)
+    rows, columns = np.triu_indices(size, 1)
+    for index in np.argsort(pace[rows, columns], kind="stable"):
+        value, i, j = pace[rows[index], columns[index]], component[rows[index]], component[columns[index]]
+        if i == j or not np.isfinite(value):
+            continue
+        component = [i if c == j else c for c in component]
+        members[i] += members.pop(j)
+        if sum(number // length for number in members.values()) >= count:
+            return float(value)
+    return np.inf
+
+
+def _least_sums(cost: Floats) -> Floats:
+    """(K + 1,) at position k: least total cost of an open path over k domains (0 for one)."""
+    sums = np.zeros(len(cost) + 1)
+    for count, path in enumerate(paths(cost, cost, np.inf), start=1):
+        sums[count] = np.inf if path is None else sum(cost[a, b] for a, b in zip(path, path[1:], strict=False))
+    if len(cost) > 16:  # found greedily: only the sum of the least is sure
+        least = np.sort(np.where(np.eye(len(cost), dtype=bool), np.inf, cost).min(axis=1))
+        sums[2:] = np.minimum(sums[2:], np.cumsum(least)[: len(cost) - 1] / 2)
+    return sums
+
+
+def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> Way:
+    """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte."""
+    n, g = len(groups[0]), len(groups)
+    relayed = routes.relayed(ceiling)
+    pace = np.where(relayed, routes.seconds_per_byte, routes.direct_seconds_per_byte)
+    latency = np.where(relayed, routes.latency_s, routes.direct_latency_s)
+    borders = [border_pairs(path) for path in groups]
+    trips = [[latency[p] + latency[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
+    paces = [[pace[p] + pace[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
+    trip, slow = (np.array([0.0, *np.max(np.array(rows).reshape(g, n - 1), axis=0)]) for rows in (trips, paces))
+    rings = [tuple(path[j] for path in groups) for j in range(n)] if g > 1 else []
+    ring = max((_ring_pace(pace, members) for members in rings), default=0.0)
+    ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
+    tails = [max(pace[a, b], pace[b, a]) for a, b in ends]
+    waits = [2 * max(latency[a, b], latency[b, a]) for a, b in ends]
+    pairs = [pair for border in borders for pair in border] + [(b, a) for a, b in ends] + ends
+    return Way(
+        groups=g,
+        span=n,
+        before_s=np.cumsum(trip),
+        before_pace=np.cumsum(slow),
+        after_s=trip.sum() - np.cumsum(trip),
+        after_pace=slow.sum() - np.cumsum(slow),
+        slowest=_busiest(routes, [pair for border in borders for pair in border], relayed),
+        sync_pace=2 * (g - 1) / g * ring,
+        sync_s=2 * (g - 1) * max((_ring_latency(latency, members) for members in rings), default=0.0),
+        tail_pace=max(tails, default=0.0),
+        tail_s=max(waits, default=0.0),
+        domains=groups,
+        relays=routes.relays(pairs, ceiling),
+    )
+
+
+def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.bool_]) -> float:
+    """Seconds per byte of a border on the link that carries most: relayed borders load two links."""
+    load: dict[tuple[int, int], float] = {}
+    for a, b in pairs:
+        middle = int(routes.via[a, b])
+        for link in ((a, middle), (middle, b)) if relayed[a, b] else ((a, b),):
+            load[link] = load.get(link, 0.0) + routes.direct_seconds_per_byte[link]
+    return max(load.values(), default=0.0)
+
+
+def _ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
+    """Seconds per byte of the slowest pair of the best directed ring (nearest neighbours from the best start)."""
+    best = np.inf
+    for start in members if len(members) > 3 else members[:1]:
+        for way in (pace, pace.T):
+            left, at, slowest = set(members) - {start}, start, 0.0
+            while left:
+                following = min(left, key=lambda other: way[at, other])
+                slowest, at = max(slowest, way[at, following]), following
+                left.remove(following)
+            best = min(best, max(slowest, way[at, start]))
+    return float(best)
+
+
+def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
+    return float(max(latency[a, b] for a, b in zip(members, (*members[1:], members[0]), strict=True)))
+
+
+def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int, span: int, *, tied: bool) -> list[Way]:
+    """Real ways of this kind worth trying, the fastest borders and rings first; ``known`` from ``lines``."""
+    found: dict[tuple[Groups, tuple[Relay, ...]], Way] = {}
+    for chosen, ceiling in _choices(routes, among, known, groups, span):
+        way = real_way(routes, chosen, ceiling, tied=tied)
+        if np.isfinite([way.slowest, way.sync_pace, way.tail_pace, *way.before_pace]).all():
+            found.setdefault((way.domains, way.relays), way)
+    ordered = sorted(found.values(), key=lambda way: (way.slowest + way.sync_pace, way.before_s[-1] + way.tail_pace))
+    return ordered[:MOST_WAYS]
+
+
+def _choices(
+    routes: Routes, among: tuple[int, ...], known: Lines, groups: int, span: int
+) -> list[tuple[Groups, float]]:
+    """Groups of domains, and the pace (seconds per byte) above which their borders are relayed."""
+    if span == 1:
+        pace = routes.pair_pace[np.ix_(among, among)]
+        sets = _rings(among, pace, groups) if groups > 1 else [among[:1]]
+        return [(tuple((k,) for k in members), np.inf) for members in sets]
+    chosen: list[tuple[Groups, float]] = []
+    for order, ceiling in known[groups * span - 1]:
+        chosen.append((tuple(order[i * span : (i + 1) * span] for i in range(groups)), ceiling))
+        if groups > 1:
+            chosen.append((tuple(order[i::groups] for i in range(groups)), ceiling))
+    return chosen
+
+
+def lines(routes: Routes, among: tuple[int, ...]) -> Lines:
+    """Open paths over every number of domains, directly and with relays: over the fastest borders, and the nearest.
+
+    At position n - 1 the paths over n domains, each with the pace above which its borders are relayed.
+    """
+    index = np.ix_(among, among)
+    direct = np.maximum(routes.direct_seconds_per_byte, routes.direct_seconds_per_byte.T)[index]
+    found: list[dict[tuple[tuple[int, ...], float], None]] = [{} for _ in among]
+    for pace, barred in ((direct, True), (routes.pair_pace[index], False)):
+        steps = np.unique(slowest_pair(pace)[2:])
+        steps = steps[np.isfinite(steps)]
+        if len(steps) > MOST_STEPS:
+            steps = steps[np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(int)]
+        for step in (*steps, np.inf):
+            ceiling = np.inf if barred else float(step)
+            cost = routes.round_trip_s(TYPICAL_BYTES, ceiling)[index]
+            for length, path in enumerate(paths(pace, cost, float(step) * (1 + 1e-12))):
+                if path is not None:
+                    found[length][tuple(among[i] for i in path), ceiling] = None
+    return [list(ways) for ways in found]
+
+
+def _rings(among: tuple[int, ...], pace: Floats, groups: int) -> list[tuple[int, ...]]:
+    """Sets of domains that agree fastest: all of them where few, else grown from every start."""
+    size = len(among)
+    total = 1
+    for i in range(groups):
+        total = total * (size - i) // (i + 1)
+    if total <= MOST_SETS:
+        sets = list(combinations(range(size), groups))
+    else:
+        sets = list(dict.fromkeys(_grown(pace, start, groups) for start in range(size)))
+    ranked = sorted(sets, key=lambda members: (_ring_pace(pace, members), members))
+    return [tuple(among[i] for i in members) for members in ranked[:MOST_WAYS]]
+
+
+def _grown(pace: Floats, start: int, count: int) -> tuple[int, ...]:
+    """The set grown from ``start`` by the domain with the fastest pair to any member."""
+    members = [start]
+    while len(members) < count:
+        outside = [i for i in range(len(pace)) if i not in members]
+        members.append(min(outside, key=lambda i: (pace[members, i].min(), i)))
+    return tuple(sorted(members))

@@ -1,0 +1,52 @@
+"""How far each stage of a pipeline must run ahead so that slow borders do not set its pace.
+
+Letters: p stages, ``t`` seconds of one wave on a stage, ``P`` the pace (seconds per wave), ``w`` the warm-up: waves
+that a stage runs forward before its first backward. In the steady state of 1F1B a wave travels from the forward on
+stage i down to stage j and back in ``L_ij``, the sum of the stages' seconds and of the borders' round trips between
+them; on that way ``w_i - w_j + 1`` waves are under way at once. So the pace is at least ``L_ij / (w_i - w_j + 1)`` for
+every pair, and the least warm-up that keeps pace P is ``w_i = max_j (w_j - 1 + ceil(L_ij / P))``, from the last stage
+upwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+SLACK = 1e-9  # of a wave: rounding errors must not cost a whole one
+HALVINGS = 30
+
+
+@njit(cache=True)
+def least_warm_up(seconds, delays, pace, waves, warm_up):  # type: ignore[no-untyped-def]
+    """Fills ``warm_up`` (p,) for ``pace``; ``seconds`` (p,) per wave, ``delays`` (p,) round trip before each stage."""
+    p = len(seconds)
+    for i in range(p - 1, -1, -1):
+        trip, best = seconds[i], max(1.0, np.ceil(seconds[i] / pace - SLACK))
+        for j in range(i + 1, p):
+            trip += seconds[j] + delays[j]
+            best = max(best, warm_up[j] - 1 + np.ceil(trip / pace - SLACK))
+        warm_up[i] = min(best, waves)
+
+
+@njit(cache=True)
+def fitting_warm_up(seconds, delays, pace, waves, room, warm_up):  # type: ignore[no-untyped-def]
+    """Least pace from ``pace`` on whose warm-up fits ``room`` (p,), the waves that each stage has memory for.
+
+    Fills ``warm_up``; inf where a stage has room for none.
+    """
+    if room.min() < 1:
+        return np.inf
+    least_warm_up(seconds, delays, pace, waves, warm_up)
+    if (warm_up <= room).all():
+        return pace
+    low, high = pace, max(pace, seconds.sum() + delays.sum())
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        least_warm_up(seconds, delays, middle, waves, warm_up)
+        if (warm_up <= room).all():
+            high = middle
+        else:
+            low = middle
+    least_warm_up(seconds, delays, high, waves, warm_up)
+    return high
