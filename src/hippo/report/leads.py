@@ -40,10 +40,9 @@ def timeline(ranks: Sequence[RankShare]) -> str:
     mean = sum(busy) / len(busy)
     span = f" (from {percent(min(busy))} to {percent(max(busy))})" if max(busy) - min(busy) > 0.005 else ""
     agree = max(0.0, 1.0 - mean - idle)
-    return (
-        f"Ranks compute {percent(mean)} of the step on average{span}; {percent(agree)} goes into agreeing on gradients "
-        f"and the optimizer, {percent(idle)} is bubble or waiting for a message."
-    )
+    parts = [f"{percent(agree)} goes into agreeing on gradients and the optimizer"] if agree >= 0.0005 else []
+    parts += [f"{percent(idle)} is bubble or waiting for a message"] if idle >= 0.0005 else ["hardly any of it is idle"]
+    return f"Ranks compute {percent(mean)} of the step on average{span}; {', '.join(parts)}."
 
 
 def cuts(story: Story) -> str:

@@ -103,7 +103,7 @@ def test_map_draws_arrows_where_something_flows(small_story: Story) -> None:
 def test_dots_and_texts_of_the_map_stay_apart_and_inside(story_of_domains: Callable[..., Story], count: int) -> None:
     story = story_of_domains(tuple(f"a-region-of-the-cloud-{number}" for number in range(count)))
     drawn = network(story, traffic(story))
-    texts = [text_box(label.text, label.x, label.y, letter=SMALL) for label in drawn.labels]
+    texts = [text_box(label.text, label.x, label.y, letter=SMALL, anchor=label.anchor) for label in drawn.labels]
     boxes = [box for node in drawn.nodes for box in (node.boxes[0], around(node.boxes[1:], 0.0))] + texts
     assert texts
     for index, box in enumerate(boxes):

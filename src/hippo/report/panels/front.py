@@ -10,7 +10,7 @@ from math import floor, log10
 
 from hippo.decide.wording import joining
 from hippo.plan.plan import Plan
-from hippo.report.panels.labels import SMALL, Box, Labels, Point
+from hippo.report.panels.labels import SMALL, Box, Labels, Place, Point
 from hippo.report.story import Scored, Story
 from hippo.report.text import pipeline_lines
 from hippo.score.score import Score
@@ -36,6 +36,7 @@ class Dot:
     label: str  # who found it, else how it joins domains; empty where there is no room
     label_x: float = 0.0
     label_y: float = 0.0
+    anchor: str = "middle"
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -103,8 +104,8 @@ def _dots(
         shade = (score.utilization - busy[0]) / (busy[1] - busy[0]) if busy[1] > busy[0] else 1.0
         text = names.get(plan) or joining(plan)
         place = frame.place(text, _beside(text, x, y))
-        label, (label_x, label_y) = (text, place) if place else ("", (x, y))
-        dots.append(Dot(plan, score, x, y, shade, plan == story.plan, index < len(front), label, label_x, label_y))
+        label = (text, *place) if place else ("", x, y, "middle")
+        dots.append(Dot(plan, score, x, y, shade, plan == story.plan, index < len(front), *label))
     return tuple(dots)
 
 
@@ -117,12 +118,18 @@ def _finders(story: Story) -> dict[Plan, str]:
     return names
 
 
-def _beside(text: str, x: float, y: float) -> list[Point]:
+def _beside(text: str, x: float, y: float) -> list[Place]:
     """Right, left, above and below a dot, and aslant to the right, as far as the text stays on the drawing."""
-    half, off, above, below = len(text) * SMALL / 2, RADIUS + 5, y - RADIUS - 7, y + RADIUS + 15
-    places = [(x + off + half, y + 4), (x - off - half, y + 4), (x, above), (x, below)]
-    places += [(x + half - RADIUS, below), (x + half - RADIUS, above)]
-    return [place for place in places if place[0] - half >= LEFT and place[0] + half <= WIDTH]
+    width, off, above, below = len(text) * SMALL, RADIUS + 5, y - RADIUS - 7, y + RADIUS + 15
+    places: list[tuple[float, Place]] = [
+        (x + off, (x + off, y + 4, "start")),
+        (x - off - width, (x - off, y + 4, "end")),
+        (x - width / 2, (x, above, "middle")),
+        (x - width / 2, (x, below, "middle")),
+        (x - RADIUS, (x - RADIUS, below, "start")),
+        (x - RADIUS, (x - RADIUS, above, "start")),
+    ]
+    return [place for left, place in places if left >= LEFT and left + width <= WIDTH]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

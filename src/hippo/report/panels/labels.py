@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Point = tuple[float, float]
+Place = tuple[float, float, str]
+"""x, baseline, and which part of the text stands at x: ``start``, ``middle``, ``end``."""
 
 BOLD, SMALL = 8.3, 6.9
 """Width of a letter: names (13 px bold), remarks (11.5 px)."""
@@ -58,13 +60,13 @@ class Labels:
         self.boxes = list(taken)
         self._points = tuple(points)
 
-    def place(self, text: str, candidates: Iterable[Point]) -> Point | None:
-        """The first candidate (middle of the baseline) where the text has room, taken from now on; None: nowhere."""
-        for x, baseline in candidates:
-            box = text_box(text, x, baseline, letter=SMALL)
+    def place(self, text: str, candidates: Iterable[Place]) -> Place | None:
+        """The first candidate where the text has room, taken from now on; None: nowhere."""
+        for x, baseline, anchor in candidates:
+            box = text_box(text, x, baseline, letter=SMALL, anchor=anchor)
             if self._free(box):
                 self.boxes.append(box)
-                return x, baseline
+                return x, baseline, anchor
         return None
 
     def _free(self, box: Box) -> bool:

@@ -8,7 +8,7 @@ from itertools import product
 from math import cos, hypot, pi, sin
 
 from hippo.decide.wording import number
-from hippo.report.panels.labels import BOLD, SMALL, Box, Labels, Point, around, text_box
+from hippo.report.panels.labels import BOLD, SMALL, Box, Labels, Place, Point, around, text_box
 from hippo.report.panels.traffic import Flow, Traffic
 from hippo.report.story import Story
 
@@ -69,11 +69,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class EdgeLabel:
-    """Bandwidth and latency of a pair of domains, centred on ``x``."""
+    """Bandwidth and latency of a pair of domains."""
 
     text: str
     x: float
     y: float
+    anchor: str
     used: bool
 
 
@@ -225,16 +226,18 @@ def _text(edges: list[Edge]) -> str:
     return f"{' and '.join(rates)} Gbit/s, {number(latency)} ms"
 
 
-def _upon(a: Node, b: Node) -> Iterator[Point]:
+def _upon(a: Node, b: Node) -> Iterator[Place]:
     for along in ALONG:
-        yield a.x + (b.x - a.x) * along, a.y + (b.y - a.y) * along + 4
+        yield a.x + (b.x - a.x) * along, a.y + (b.y - a.y) * along + 4, "middle"
 
 
-def _beside(a: Node, b: Node, text: str) -> Iterator[Point]:
+def _beside(a: Node, b: Node, text: str) -> Iterator[Place]:
     """Outside the bulge of the arrows: on the side away from the middle of the map first."""
     ux, uy, length = _direction(a, b)
     outwards = 1.0 if -uy * (a.x + b.x) + ux * (a.y + b.y) >= 0 else -1.0
-    reach = abs(uy) * len(text) * SMALL / 2 + abs(ux) * 7
+    upright = abs(uy) > 0.9
+    reach = 4.0 if upright else abs(uy) * len(text) * SMALL / 2 + abs(ux) * 7
     for side, further, along in product((outwards, -outwards), (0.0, 10.0), ALONG):
         off = side * (2 * along * (1 - along) * _bend(length) + reach + 7 + further)
-        yield a.x + (b.x - a.x) * along - uy * off, a.y + (b.y - a.y) * along + ux * off + 4
+        anchor = "middle" if not upright else ("start" if -uy * off > 0 else "end")
+        yield a.x + (b.x - a.x) * along - uy * off, a.y + (b.y - a.y) * along + ux * off + 4, anchor
