@@ -65,9 +65,10 @@ class Dtfm:
         layouts = Layouts(cost_model(problem), shortlist.reject_memory)
         found: list[tuple[float, Grid, tuple[Lane, ...]]] = []
         for grid in sorted(layouts.grids(), key=lambda grid: (grid.pp > DEEP, grid.compute_s))[:BRED]:
-            if not shortlist.clock.rang:
-                partitions = bred(problem, grid, layouts.costs, trials=self.trials, seed=seed)
-                found += [(grid.compute_s + seconds, grid, lanes) for seconds, lanes in partitions]
+            if found and shortlist.clock.rang:
+                break
+            partitions = bred(problem, grid, layouts.costs, trials=self.trials, seed=seed)
+            found += [(grid.compute_s + seconds, grid, lanes) for seconds, lanes in partitions]
         found.sort(key=lambda entry: entry[0])
         shortlist.try_all((grid.plan(problem, lanes) for _, grid, lanes in found), most=TRIED)
         nothing = f"No equal split of {problem.model.name} over the devices of all domains fits."
@@ -173,29 +174,24 @@ def bred(
     pairs = np.argsort(along_s, axis=None, kind="stable")
     tables = kernel.Costs(within_s, along_s, pairs)
     breeding = kernel.Breeding(trials=trials)
-    owners, seconds = kernel.evolve(sort, grid.pp, tables, breeding, np.random.default_rng(seed))
+    owners, seconds = kernel.evolve(sort, grid.pp, tables, breeding, kernel.state(seed))
     seen: set[tuple[Lane, ...]] = set()
     for member in np.argsort(seconds, kind="stable"):
         if len(seen) == KEPT or not np.isfinite(seconds[member]):
             return
-        counts = kernel.counted(owners[member], sort, grid.pp, len(within_s))
-        lanes = lanes_of(problem, counts, tables)
+        counts, flows = kernel.laid_out(owners[member], sort, grid.pp, tables)
+        lanes = lanes_of(problem, counts[0], flows)
         if lanes not in seen:
             seen.add(lanes)
             yield float(seconds[member]), lanes
 
 
-def lanes_of(problem: Problem, counts: NDArray[np.int64], tables: object) -> tuple[Lane, ...]:
-    """Domains that each lane visits: groups in the order of the cheapest tour, matched one after the other."""
-    from hippo.planners import dtfm_kernel as kernel
-
+def lanes_of(problem: Problem, first: NDArray[np.int64], flows: NDArray[np.int64]) -> tuple[Lane, ...]:
+    """Domains that each lane visits; ``first`` (K,) counts the devices of the first group, ``flows`` (p - 1, K, K)
+    those that are matched with the next group's."""
     names = [domain.name for domain in problem.cluster.domains]
-    distance, flow = np.zeros((len(counts), len(counts))), np.zeros((len(names), len(names)), dtype=np.int64)
-    kernel.group_distances(counts, tables, distance, np.arange(len(counts)))
-    order = kernel.open_tour(distance)[1]
-    lanes: list[tuple[int, ...]] = [(sort,) for sort in np.repeat(np.arange(len(names)), counts[order[0]]).tolist()]
-    for group, following in zip(order[:-1], order[1:], strict=True):
-        kernel.matching(counts[group], counts[following], tables, flow)
+    lanes: list[tuple[int, ...]] = [(sort,) for sort in np.repeat(np.arange(len(names)), first).tolist()]
+    for flow in flows:
         onward = {sort: np.repeat(np.arange(len(names)), flow[sort]).tolist() for sort in range(len(names))}
         lanes = [(*lane, onward[lane[-1]].pop(0)) for lane in lanes]
     return tuple(tuple(names[sort] for sort in lane) for lane in sorted(lanes))

@@ -32,6 +32,11 @@ class Breeding(NamedTuple):
     swaps: int = 4
 
 
+def state(seed: int) -> NDArray[np.uint64]:
+    """State (1,) of the generator, never 0."""
+    return np.array([(seed + 1) * 0x9E3779B97F4A7C15 % 2**64 or 1], dtype=np.uint64)
+
+
 @njit(cache=True)
 def data_parallel_s(counts, within_s):  # type: ignore[no-untyped-def]
     """max over groups and their devices of the sum over the other devices of the group (section 3.2)."""
@@ -226,7 +231,7 @@ def communication_s(counts, costs):  # type: ignore[no-untyped-def]
 def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
     """Partitions (population, G) of devices into ``groups``, and their COMM-COST, after all offspring.
 
-    ``sort`` (G,) is each device's domain, ``draw`` a random generator. The first two ancestors are rank order and
+    ``sort`` (G,) is each device's domain, ``draw`` the state of a generator. The first two ancestors are rank order and
     dealing round, the others random. A child takes five devices' groups from one parent and all others' from the other,
     is balanced again, improved by swaps, and replaces its worse parent when it is better than that.
     """
@@ -239,7 +244,7 @@ def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
             shuffled(owners[member], draw)
         seconds[member] = communication_s(counted(owners[member], sort, groups, sorts), costs)
     for _ in range(breeding.trials):
-        one, two = draw.integers(0, breeding.population), draw.integers(0, breeding.population)
+        one, two = drawn(draw, breeding.population), drawn(draw, breeding.population)
         child = crossed(owners[one], owners[two], groups, draw)
         child_s = improve(child, sort, groups, costs, breeding.swaps, draw)
         worse = one if seconds[one] > seconds[two] else two
@@ -249,10 +254,34 @@ def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def laid_out(owner, sort, groups, costs):  # type: ignore[no-untyped-def]
+    """Groups along the cheapest tour: their ``counts`` (p, K), and matchings with the next one (p - 1, K, K)."""
+    sorts = len(costs.within_s)
+    counts, distance = counted(owner, sort, groups, sorts), np.zeros((groups, groups))
+    group_distances(counts, costs, distance, np.arange(groups))
+    order = open_tour(distance)[1]
+    flows = np.zeros((groups - 1, sorts, sorts), dtype=np.int64)
+    for place in range(groups - 1):
+        matching(counts[order[place]], counts[order[place + 1]], costs, flows[place])
+    return counts[order], flows
+
+
+@njit(cache=True)
+def drawn(draw, below):  # type: ignore[no-untyped-def]
+    """The next random integer from 0 to ``below`` - 1; ``draw`` (1,) is the state (xorshift64*, Vigna 2016)."""
+    state = draw[0]
+    state ^= state >> np.uint64(12)
+    state ^= state << np.uint64(25)
+    state ^= state >> np.uint64(27)
+    draw[0] = state
+    return np.int64((state * np.uint64(2685821657736338717) >> np.uint64(32)) % np.uint64(below))
+
+
+@njit(cache=True)
 def shuffled(owner, draw):  # type: ignore[no-untyped-def]
     """Puts ``owner`` into random order (Fisher and Yates)."""
     for place in range(len(owner) - 1, 0, -1):
-        other = draw.integers(0, place + 1)
+        other = drawn(draw, place + 1)
         owner[place], owner[other] = owner[other], owner[place]
 
 
@@ -270,7 +299,7 @@ def crossed(one, two, groups, draw):  # type: ignore[no-untyped-def]
     """Child of two partitions: five devices as in ``one``, the others as in ``two``, groups equally large again."""
     child, size = two.copy(), len(two) // groups
     for _ in range(POINTS):
-        device = draw.integers(0, len(two))
+        device = drawn(draw, len(two))
         child[device] = one[device]
     sizes = np.zeros(groups, dtype=np.int64)
     for owner in child:
@@ -293,7 +322,7 @@ def improve(owner, sort, groups, costs, swaps, draw):  # type: ignore[no-untyped
     best = data_parallel_s(counts, costs.within_s) + open_tour(distance)[0]
     touched = np.empty(2, dtype=np.int64)
     for _ in range(swaps):
-        v, w = draw.integers(0, len(owner)), draw.integers(0, len(owner))
+        v, w = drawn(draw, len(owner)), drawn(draw, len(owner))
         if owner[v] == owner[w] or sort[v] == sort[w]:
             continue
         touched[0], touched[1] = owner[v], owner[w]
