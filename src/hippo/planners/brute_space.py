@@ -1,0 +1,319 @@
+"""Every plan of a small problem: the definition of what ``exact`` searches, written to be read.
+
+A plan is a set of pipelines; a pipeline is a row of stages; a stage takes any layers that follow, in any domain with
+GPUs left, with any tensor and data width that the model and the wave divide by. From that alone come every subset and
+order of domains, every cut, and every way to join domains: a pipeline across, replicas across, groups of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import combinations, permutations, product
+from math import inf
+
+from hippo.cost.stage import Layout
+from hippo.dynamics.links import base_bandwidth, base_latency
+from hippo.pipeline.schedule import order
+from hippo.plan.plan import RECOMPUTE, SHARDING, Relay, ScheduleChoice, Sync
+from hippo.plan.runtimes import runtime_rules, tp_refusal
+from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
+
+Free = tuple[int, ...]  # GPUs left in each domain of the cluster
+CutOff = Callable[[float, int], bool]
+"""Whether plans that take at least so many seconds on at least so many GPUs may be left out."""
+Set = tuple[PipelineSketch, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is tried where the problem's runtime can express it; the default is everything but other numerics.
+
+    Left out: compression and local SGD with other periods (they change what is trained), context and expert
+    parallelism, interleaved chunks.
+    """
+
+    recompute: tuple[str, ...] = RECOMPUTE
+    sharding: tuple[str, ...] = SHARDING
+    schedules: tuple[str, ...] = ("1f1b", "gpipe", "cross-domain")
+    live_limits: bool = True  # every order of micro-batches that a limit gives
+    relays: bool = True
+    average_every: int = 500  # steps between two averages of local SGD, where the problem allows it
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all stages of a plan share."""
+
+    micro_batch: int
+    recompute: str
+    sharding: str
+
+
+def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
+    """Every combination that the runtime can express; micro-batches are the divisors of the batch."""
+    rules, batch = runtime_rules(problem.runtime), problem.workload.global_batch
+    sizes = [size for size in range(1, batch + 1) if batch % size == 0]
+    recompute = [mode for mode in space.recompute if mode in rules.recompute]
+    sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
+    return tuple(Common(*choice) for choice in product(sizes, recompute, sharding))
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """Every set of pipelines for given common choices, devices not yet chosen."""
+
+    problem: Problem
+    common: Common
+    cut_off: CutOff = lambda seconds, gpus: False
+    _known: dict[object, tuple[float, float, float]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[PipelineSketch, ...]]:
+        free = tuple(domain.gpus for domain in self.problem.cluster.domains)
+        sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
+        return (found for found in sets if self.common.sharding == "none" or self._shards(found))
+
+    def _shards(self, sketches: Set) -> bool:
+        """Whether anything is shared by several ranks; where nothing is, all shardings are one."""
+        lanes = any(stage.dp > 1 for sketch in sketches for stage in sketch.stages)
+        return lanes or (self.common.sharding == "full" and len(sketches) > 1)
+
+    def _sets(self, done: tuple[PipelineSketch, ...], free: Free, lanes: int) -> Iterator[tuple[PipelineSketch, ...]]:
+        """``done`` and further pipelines that work through ``lanes`` micro-batches; every set once."""
+        if lanes == 0:
+            yield done
+        for waves in range(1, lanes + 1):
+            for stages, left in self._chains((), free, waves, lanes // waves):
+                if not done or _key(done[-1].stages, done[-1].num_micro_batches) <= _key(stages, waves):
+                    sketch = PipelineSketch(stages, waves)
+                    yield from self._sets((*done, sketch), left, lanes - waves * stages[0].dp)
+
+    def _chains(
+        self, stages: tuple[StageSketch, ...], free: Free, waves: int, most_dp: int
+    ) -> Iterator[tuple[tuple[StageSketch, ...], Free]]:
+        """``stages`` and further ones up to the last layer, with the GPUs then left."""
+        layers = self.problem.model.num_layers
+        start = stages[-1].layers[1] if stages else 0
+        if start == layers:
+            yield stages, free
+            return
+        for at, tp, dp in self.stage_widths(free, stages[0].dp if stages else None, most_dp):
+            left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+            for stop in range(start + 1, layers + 1):
+                longer = (*stages, StageSketch(self.problem.cluster.domains[at].name, (start, stop), tp, dp))
+                if self.cut_off(self.bound_s(longer, waves), sum(stage.gpus for stage in longer)):
+                    break  # more layers take longer still
+                yield from self._chains(longer, left, waves, most_dp)
+
+    def bound_s(self, stages: tuple[StageSketch, ...], waves: int) -> float:
+        """Seconds that a step lasts at least by the last of these first stages of a pipeline, and by its last hop.
+
+        Each works through all waves one after the other; then the rank sums gradients and updates. The stages and hops
+        before must pass the first wave on its way down and the last one on its way up.
+        """
+        before = sum(self._seconds_of(stage, stages[0].dp)[1] for stage in stages[:-1])
+        hops = [self._hop(*pair, stages[0].dp) for pair in zip(stages[:-1], stages[1:], strict=True)]
+        if not all(rate for _, rate, _ in hops):
+            return inf  # nothing joins two stages
+        before += sum(2 * (size / rate + latency) for size, rate, latency in hops)
+        wave_s, passed_s, once_s = self._seconds_of(stages[-1], stages[0].dp)
+        bound = before + waves * wave_s + once_s
+        if not hops:
+            return bound
+        size, rate, latency = hops[-1]
+        return max(bound, before + passed_s + (waves - 1) * size / rate)
+
+    def _hop(self, sender: StageSketch, receiver: StageSketch, first_dp: int) -> tuple[float, float, float]:
+        """Bytes of a wave, and the best rate and latency of any way to go; inside a domain the hop is taken as free."""
+        if sender.domain == receiver.domain:
+            return 0.0, 1.0, 0.0
+        stage = cost_model(self.problem).stage(sender.domain, *sender.layers, self._layout(sender, first_dp))
+        return stage.output_bytes * sender.dp, *self._best_ways[sender.domain, receiver.domain]
+
+    @cached_property
+    def _best_ways(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        """Largest rate and least latency from one domain to another, straight or through a third; 0: no way."""
+        cluster = self.problem.cluster
+        rates, delays, names = base_bandwidth(cluster), base_latency(cluster), list(cluster.domain_index)
+        found = {}
+        for a, b in permutations(names, 2):
+            ways = [((a, b),), *(((a, via), (via, b)) for via in names)]
+            indices = [[cluster.link_index.get(pair, -1) for pair in way] for way in ways]
+            joined = [way for way in indices if -1 not in way]
+            best_rate = max((float(rates[way].min()) for way in joined), default=0.0)
+            found[a, b] = best_rate, min((float(delays[way].sum()) for way in joined), default=0.0)
+        return found
+
+    def agreement_s(self, sketches: Set) -> float:
+        """Seconds that a step lasts at least by replicas in several domains: they work, then agree over the WAN."""
+        if self.common.sharding == "full" or self.problem.allow_local_sgd or len(sketches) < 2:
+            return 0.0
+        shared: dict[frozenset[str], float] = {}  # gradients that each set of two and more domains agrees on
+        for index, layer in enumerate(self.problem.model.layers):
+            stages = (stage for sketch in sketches for stage in sketch.stages)
+            held = frozenset(stage.domain for stage in stages if stage.layers[0] <= index < stage.layers[1])
+            if len(held) > 1:
+                size = layer.parameters * self.problem.workload.gradient_bytes_per_parameter
+                shared[held] = shared.get(held, 0.0) + size
+        if not shared:
+            return 0.0
+        ways = self._best_ways.values()
+        fastest, nearest = max(rate for rate, _ in ways), min(latency for _, latency in ways)
+        if not fastest:
+            return inf
+        return max(map(self._shortest_s, sketches)) + max(shared.values()) / fastest + 2 * nearest
+
+    def _shortest_s(self, sketch: PipelineSketch) -> float:
+        """Seconds that the stage with the least to do works."""
+        waves, first_dp = sketch.num_micro_batches, sketch.stages[0].dp
+        return min(waves * self._seconds_of(stage, first_dp)[0] for stage in sketch.stages)
+
+    def stage_widths(self, free: Free, first_dp: int | None, most_dp: int) -> Iterator[tuple[int, int, int]]:
+        """Domain, tp and dp of a stage; its lanes share the wave of the pipeline's first stage evenly."""
+        for at, gpus in enumerate(free):
+            for tp in (width for width in self.widths if width <= gpus):
+                for dp in range(1, gpus // tp + 1):
+                    fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
+                    if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):
+                        yield at, tp, dp
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Tensor widths that split the model."""
+        rules, most = runtime_rules(self.problem.runtime), max(domain.gpus for domain in self.problem.cluster.domains)
+        return tuple(tp for tp in range(1, most + 1) if tp_refusal(self.problem.model, tp, rules) is None)
+
+    def _measured(self, tp: int, size: int) -> bool:
+        allowed = cost_model(self.problem).allowed_layouts()
+        return allowed is None or (tp, size) in allowed
+
+    def _seconds_of(self, stage: StageSketch, first_dp: int) -> tuple[float, float, float]:
+        """Seconds of all passes of a wave, of F and B alone, and of what a rank does once per step."""
+        key = stage, first_dp
+        if key not in self._known:
+            cost = cost_model(self.problem).stage(stage.domain, *stage.layers, self._layout(stage, first_dp))
+            passed = cost.forward_s + cost.backward_s
+            once = cost.sync_s + cost.optimizer_s + cost.fixed_s
+            self._known[key] = passed + cost.weight_gradient_s, passed, once
+        return self._known[key]
+
+    def _layout(self, stage: StageSketch, first_dp: int) -> Layout:
+        """The stage's layout with the most replicas there can be, over which state may be sharded."""
+        size = self.common.micro_batch
+        return Layout(
+            tp=stage.tp,
+            dp=stage.dp,
+            micro_batch=size * first_dp // stage.dp,
+            recompute=self.common.recompute,
+            sharding=self.common.sharding,
+            precision=self.problem.workload.precision,
+            replicas=self.problem.workload.global_batch // size,
+        )
+
+
+def _key(stages: tuple[StageSketch, ...], waves: int) -> object:
+    return [(stage.domain, stage.layers, stage.tp, stage.dp) for stage in stages], waves
+
+
+# ------------------------------------------------------------------------------------------- choices beside the sketch
+def schedules(problem: Problem, space: Space, sketches: Set) -> tuple[ScheduleChoice, ...]:
+    """Schedules that give the pipelines different orders of operations, each order once."""
+    rules = runtime_rules(problem.runtime)
+    names = [name for name in space.schedules if rules.schedules is None or name in rules.schedules]
+    shapes = tuple((len(sketch.stages), sketch.num_micro_batches) for sketch in sketches)
+    return _orders(tuple(names), space.live_limits and rules.live_limit, tuple(sorted(set(shapes))))
+
+
+@lru_cache(maxsize=4096)
+def _orders(names: tuple[str, ...], limits: bool, shapes: tuple[tuple[int, int], ...]) -> tuple[ScheduleChoice, ...]:
+    found: dict[tuple[bytes, ...], ScheduleChoice] = {}
+    # Beyond stages x micro-batches no limit of any schedule binds.
+    most = max(stages * waves + stages for stages, waves in shapes)
+    for name in names:
+        for limit in (None, *range(1, most + 1)) if limits and name != "gpipe" else (None,):
+            orders = [order(name, stages=p, micro_batches=m, live_limit=limit).order for p, m in shapes]
+            found.setdefault(tuple(rows.tobytes() for rows in orders), ScheduleChoice(name, limit))
+    return tuple(found.values())
+
+
+def relays(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[Relay, ...]]:
+    """Every pair of domains that exchanges something, straight or through any third domain that both reach."""
+    cluster = problem.cluster
+    ways: list[list[Relay | None]] = []
+    for source, destination in _pairs(sketches, tied=problem.model.tied) if space.relays else ():
+        through = [via.name for via in cluster.domains if via.name not in (source, destination)]
+        joined = [via for via in through if cluster.link(source, via) and cluster.link(via, destination)]
+        ways.append([None, *(Relay(source, destination, via) for via in joined)])
+    for chosen in product(*ways):
+        yield tuple(relay for relay in chosen if relay is not None)
+
+
+def _pairs(sketches: Set, *, tied: bool) -> list[tuple[str, str]]:
+    """Ordered pairs of domains that may send to each other."""
+    pairs: dict[tuple[str, str], None] = {}
+    for sketch in sketches:
+        names = [stage.domain for stage in sketch.stages]
+        hops = list(zip(names[:-1], names[1:], strict=True)) + ([(names[0], names[-1])] if tied else [])
+        pairs.update({pair: None for a, b in hops for pair in ((a, b), (b, a)) if a != b})
+    if len(sketches) > 1:
+        used = dict.fromkeys(stage.domain for sketch in sketches for stage in sketch.stages)
+        pairs.update({pair: None for a, b in combinations(used, 2) for pair in ((a, b), (b, a))})
+    return list(pairs)
+
+
+def syncs(problem: Problem, space: Space, sketches: Set) -> tuple[Sync, ...]:
+    """How the replicas may agree."""
+    local = problem.allow_local_sgd and runtime_rules(problem.runtime).local_sgd and len(sketches) > 1
+    return (Sync(), Sync("local_sgd", space.average_every)) if local else (Sync(),)
+
+
+def arrangements(sketches: Set) -> Iterator[Set]:
+    """Orders in which pipelines may take their devices: ``placement.place`` serves the first ones first."""
+    seen = set()
+    for ordered in permutations(sketches):
+        if ordered not in seen:
+            seen.add(ordered)
+            yield ordered
+
+
+# ------------------------------------------------------------------------------------------------------------ how many
+MOST_STATES = 100_000  # beyond it not even the counting is worth while
+
+
+def count_sets(problem: Problem) -> float:
+    """Rows of pipelines over all micro-batch sizes, the size of the search; inf: too many to be counted."""
+    batch = problem.workload.global_batch
+    sizes = [size for size in range(1, batch + 1) if batch % size == 0]
+    return sum(_count(Sketches(problem, Common(size, "none", "none")), batch // size) for size in sizes)
+
+
+def _count(sketches: Sketches, lanes: int) -> float:
+    layers = sketches.problem.model.num_layers
+    known: dict[tuple[object, ...], float] = {}
+
+    def sets(free: Free, lanes: int) -> float:
+        key = free, lanes
+        if key not in known:
+            known[key] = 1 if lanes == 0 else sum(chains(0, free, lanes, waves, None) for waves in range(1, lanes + 1))
+        return known[key]
+
+    def chains(start: int, free: Free, lanes: int, waves: int, first_dp: int | None) -> float:
+        if start == layers:
+            return sets(free, lanes)
+        key = start, free, lanes, waves, first_dp
+        if key not in known:
+            total = 0.0 if len(known) < MOST_STATES else inf
+            for at, tp, dp in sketches.stage_widths(free, first_dp, lanes // waves):
+                if total == inf:
+                    break
+                left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
+                after = lanes - waves * dp if first_dp is None else lanes
+                total += sum(chains(stop, left, after, waves, first_dp or dp) for stop in range(start + 1, layers + 1))
+            known[key] = total
+        return known[key]
+
+    free = tuple(domain.gpus for domain in sketches.problem.cluster.domains)
+    return sets(free, lanes)
