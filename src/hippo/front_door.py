@@ -106,8 +106,15 @@ def pareto(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Front:
-    """The plans that none beats in step time, utilisation and egress cost together (``points``, quickest first)."""
-    return pareto_front(problem, _named(planner), stop, baseline=planners(USUAL), seed=seed, progress=progress)
+    """The plans that none beats in step time, utilisation and egress cost together (``points``, quickest first).
+
+    ``auto``: over all plans that the exact search knows; names with commas: over the plans of those planners.
+    """
+    from hippo.planners.front import front_candidates
+
+    search = front_candidates if planner == "auto" else None
+    usual = planners(USUAL)
+    return pareto_front(problem, _named(planner), stop, search=search, baseline=usual, seed=seed, progress=progress)
 
 
 def simulate(problem: Problem, plan: Plan, *, engine: str = "fast") -> Timeline:

@@ -81,13 +81,21 @@ def compare(
     return with_reasons(_best(problem, proposals, against), panel, stop, seed=seed)
 
 
-def choose(problem: Problem, panel: Panel, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Decision:
-    """``decide`` without its reasons."""
+def choose(
+    problem: Problem,
+    panel: Panel,
+    stop: Stop,
+    *,
+    everyone: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Decision:
+    """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
-        if proposals and (asking.left_s() <= 0 or _closed(proposals[-1], stop)):
+        if proposals and (asking.left_s() <= 0 or (not everyone and _closed(proposals[-1], stop))):
             break
         proposals.append(asking.ask(planner, asking.left_s()))
     return _best(problem, proposals, against)

@@ -1,14 +1,15 @@
 """The plans that no other beats in step time, utilisation and egress cost together.
 
-Egress and utilisation come in few kinds, one for every way to join domains; within each, the quickest plan is what
-matters. So planners are asked for time and for cost, the best plan of each way to join domains comes with their
-answers (``Proposal.runners_up``), and what another plan beats in all three is left out.
+Planners are asked for the quickest plan first. What they find, with the best of every way to join domains, is then
+measured against every shape of the exact search (``planners/front.py``): the best plan of each shape that could beat
+them joins them. What another plan beats in all three is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,10 @@ from hippo.score.pareto import hypervolume, non_dominated
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
-ASKED = (("time", 1.0, 0.0, 0.0), ("cost", 0.0, 0.0, 1.0))
+ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
+Scored = list[tuple[Plan, Score]]
+Search = Callable[[Problem, Scored, Stop], tuple[Scored, bool]]
+"""Known plans in, those and others out, and whether every plan of its space is as good as met (``planners.front``)."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,15 @@ class Front:
     """Plans that none beats in everything, the quickest first.
 
     ``hypervolume`` is the share of the box between nothing (no time, no egress, all domains in use always busy) and the
-    baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them.
+    baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them. ``closed``: the
+    search came to its end, so that no plan of its space beats them in anything by more than ``planners.front.MARGIN``.
     """
 
     problem: Problem
     points: tuple[tuple[Plan, Score], ...]
     hypervolume: float
     baseline: Baseline | None = None
+    closed: bool = False
 
     def summary(self) -> str:
         """A line per plan."""
@@ -57,24 +63,25 @@ def pareto_front(
     planners: Sequence[Planner],
     stop: Stop,
     *,
+    search: Search | None = None,
     baseline: Sequence[Planner] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Front:
-    """The front of all plans that the planners find, asked under every objective with its share of the time limit."""
-    plans: dict[Plan, None] = {}
-    against = None
-    each = replace(stop, time_limit_s=stop.time_limit_s / len(ASKED))
-    for name, w_eff, w_util, w_cost in ASKED:
-        objective = replace(problem.objective, name=name, w_eff=w_eff, w_util=w_util, w_cost=w_cost)
-        asked = replace(problem, objective=objective)
-        decision = choose(asked, Panel(tuple(planners), tuple(baseline)), each, seed=seed, progress=progress)
-        against = against or decision.baseline
-        plans |= dict.fromkeys(row.plan for row in decision.rows if row.plan is not None)
-        plans |= dict.fromkeys(plan for plan, _ in decision.runners_up)
-    base = None if against is None else against.score
-    scored = [(plan, evaluate(problem, plan, baseline=base)) for plan in plans if flaw(problem, plan) is None]
-    return front_of(problem, scored, against)
+    """The front of all plans that the planners and the search find; without a ``search``, of the planners' alone."""
+    ends_s = monotonic() + stop.time_limit_s
+    timed = replace(problem, objective=replace(problem.objective, name="time", w_eff=1.0, w_util=0.0, w_cost=0.0))
+    asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
+    panel = Panel(tuple(planners), tuple(baseline))
+    decision = choose(timed, panel, asking, everyone=True, seed=seed, progress=progress)
+    plans = dict.fromkeys(row.plan for row in decision.rows if row.plan is not None)
+    plans |= dict.fromkeys(plan for plan, _ in decision.runners_up)
+    known, closed = [(plan, evaluate(timed, plan)) for plan in plans], False
+    if search is not None:
+        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, ends_s - monotonic())))
+    base = None if decision.baseline is None else decision.baseline.score
+    scored = [(plan, evaluate(problem, plan, baseline=base)) for plan, _ in known if flaw(problem, plan) is None]
+    return replace(front_of(problem, scored, decision.baseline), closed=closed)
 
 
 def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: Baseline | None) -> Front:
