@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.pipeline.schedule import Schedule
+from hippo.simulate.packed import destinations
 from hippo.simulate.program import Program, SyncGroup
 
 Times = float | Sequence[float]
@@ -85,14 +86,16 @@ def on_links(
 ) -> Program:
     """The same ranks with messages of ``num_bytes`` over links instead of delays.
 
-    ``down`` and ``up`` give, per rank, the links crossed by what it sends (one, two for a relay, none for no link).
+    ``down`` and ``up`` give, per rank, the links crossed by what it sends (one, two for a relay, none for no link);
+    nothing is sent beyond the ends of the model.
     """
-    size = np.full(program.down_bytes.shape, float(num_bytes))
-    nic = np.full(program.down_bytes.shape, float(nic_bytes_per_s))
+    shape = program.down_bytes.shape
+    down_bytes, up_bytes = (float(num_bytes) * (side >= 0).reshape(shape) for side in destinations(program))
+    nic = np.full(shape, float(nic_bytes_per_s))
     return replace(
         program,
-        down_bytes=size,
-        up_bytes=size,
+        down_bytes=down_bytes,
+        up_bytes=up_bytes,
         down_route=_routes(down, program),
         up_route=_routes(up, program),
         down_nic_bytes_per_s=nic,
