@@ -7,10 +7,12 @@ perfect matching whose slowest pair is fastest. Partitions are bred; matching an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +69,9 @@ class Dtfm:
         for grid in sorted(layouts.grids(), key=lambda grid: (grid.pp > DEEP, grid.compute_s))[:BRED]:
             if found and shortlist.clock.rang:
                 break
-            partitions = bred(problem, grid, layouts.costs, trials=self.trials, seed=seed)
-            found += [(grid.compute_s + seconds, grid, lanes) for seconds, lanes in partitions]
+            for seconds, lanes in bred(problem, grid, layouts.costs, trials=self.trials, seed=seed):
+                fitted = layouts.fitted(grid, lanes)
+                found += [] if fitted is None else [(fitted.compute_s + seconds, fitted, lanes)]
         found.sort(key=lambda entry: entry[0])
         shortlist.try_all((grid.plan(problem, lanes) for _, grid, lanes in found), most=TRIED)
         nothing = f"No equal split of {problem.model.name} over the devices of all domains fits."
@@ -104,6 +107,7 @@ class Layouts:
 
     costs: CostModel
     reject: Reject
+    _known: dict[int, list[tuple[Recipe, NDArray[np.float64]]]] = field(default_factory=dict)
 
     def grids(self) -> Iterator[Grid]:
         """The grid of every (tp, p) that fits with some recipe."""
@@ -111,36 +115,42 @@ class Layouts:
         narrowest = min(problem.cluster.domains, key=lambda domain: domain.gpus_per_node)
         for tp in tensor_widths(self.costs, narrowest):
             devices = sum(devices_of(problem, tp))
-            recipes = list(self._recipes(tp))
             for pp in range(1, min(devices, max(problem.model.num_blocks, 1)) + 1):
                 dp = largest_width(problem.workload.global_batch, 1, devices // pp)
                 if pp * dp == devices or (dp and not self._deals(devices)):
-                    grid = self._grid(tp, pp, dp, recipes)
+                    grid = self._grid(tp, pp, dp, dp)
                     if grid is not None:
                         yield grid
+
+    def fitted(self, grid: Grid, lanes: Sequence[Lane]) -> Grid | None:
+        """The grid with a recipe that fits these lanes: state is sharded among lanes that visit the same domains."""
+        counts = Counter(lanes).values()
+        alike = gcd(*counts) if runtime_rules(self.costs.problem.runtime).uniform_tp_dp else min(counts)
+        return grid if alike == grid.dp else self._grid(grid.tp, grid.pp, grid.dp, alike)
 
     def _deals(self, devices: int) -> bool:
         """Whether some p * d takes all devices; otherwise a few stay idle."""
         batch = self.costs.problem.workload.global_batch
         return any(devices % pp == 0 and batch % (devices // pp) == 0 for pp in range(1, devices + 1))
 
-    def _recipes(self, tp: int) -> Iterator[tuple[Recipe, NDArray[np.float64]]]:
+    def _recipes(self, tp: int) -> list[tuple[Recipe, NDArray[np.float64]]]:
         """Recipes with the seconds of each layer."""
         domain, batch = self.costs.problem.cluster.domains[0].name, self.costs.problem.workload.global_batch
-        for micro_batch in micro_batches(self.costs, tp, most=batch):
-            for recompute in recomputations(self.costs):
-                recipe = Recipe(micro_batch, recompute)
-                yield recipe, compute_seconds(self.costs, domain, recipe, tp=tp, dp=1)
+        if tp not in self._known:
+            sizes = micro_batches(self.costs, tp, most=batch)
+            recipes = [Recipe(size, recompute) for size in sizes for recompute in recomputations(self.costs)]
+            self._known[tp] = [(one, compute_seconds(self.costs, domain, one, tp=tp, dp=1)) for one in recipes]
+        return self._known[tp]
 
     @cached_property
     def _rooms(self) -> Rooms:
         return rooms(self.costs)
 
-    def _grid(self, tp: int, pp: int, dp: int, recipes: Sequence[tuple[Recipe, NDArray[np.float64]]]) -> Grid | None:
-        """The recipe with the least ``(m - 1) slowest stage + all stages`` that fits."""
+    def _grid(self, tp: int, pp: int, dp: int, alike: int) -> Grid | None:
+        """The recipe with the least ``(m - 1) slowest stage + all stages`` that fits with state sharded ``alike``."""
         problem, best, least = self.costs.problem, None, float("inf")
         cuts, lots = even_cuts(problem.model.num_layers, pp), problem.workload.global_batch // dp
-        for plain, seconds in recipes:
+        for plain, seconds in self._recipes(tp):
             waves, rest = divmod(lots, plain.micro_batch)
             spans = np.add.reduceat(seconds, np.array(cuts[:-1], dtype=np.int64))
             compute_s = float((waves - 1) * spans.max() + spans.sum())
@@ -148,7 +158,7 @@ class Layouts:
                 continue
             for sharding in shardings(problem, SHARDINGS, pipeline=pp > 1):
                 recipe = replace(plain, sharding=sharding)
-                missing = self._rooms.missing_bytes(recipe, tp, dp, cuts, waves)
+                missing = self._rooms.missing_bytes(recipe, tp, alike, cuts, waves)
                 least = min(least, missing)
                 if missing <= 0:
                     best = Grid(tp, cuts, dp, recipe, waves, compute_s)

@@ -58,11 +58,11 @@ class ShortList:
     _first: Score | None = None
 
     def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> None:
-        """Tries plans until ``most`` of them were scored or the clock rings; at least one is always tried."""
+        """Tries plans until ``most`` of them were scored or the clock rings, though never before one was scored."""
         scored = 0
         for plan in plans:
             scored += self.consider(plan) is not None
-            if self.clock.rang or (most is not None and scored >= most):
+            if (self.clock.rang and self.best is not None) or (most is not None and scored >= most):
                 return
 
     def consider(self, plan: Plan) -> Score | None:
