@@ -15,6 +15,7 @@ from hippo.cost.calibration import CALIBRATION, Calibration
 from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import LayerTime, Setting, layer_time
+from hippo.cost.measured import Measured
 from hippo.cost.memory import (
     activation_bytes,
     rank_parameters,
@@ -24,7 +25,7 @@ from hippo.cost.memory import (
     workspace_bytes,
 )
 from hippo.cost.stage import Layout, StageCost, StageMemory
-from hippo.problem.model import Layer
+from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
 
 
@@ -38,10 +39,16 @@ class CostModel:
 
     @cached_property
     def distinct(self) -> tuple[tuple[Layer, ...], NDArray[np.int64]]:
-        """Distinct layers, and for each of the N layers its position among them."""
-        position: dict[Layer, int] = {}
-        index = [position.setdefault(layer, len(position)) for layer in self.problem.model.layers]
-        return tuple(position), np.array(index, dtype=np.int64)
+        """Distinct layers (equal ones apart that were measured apart), and the position of each of N among them."""
+        layers, position = self.problem.model.layers, dict[tuple[Layer, tuple[int, ...]], int]()
+        marks = ((),) * len(layers) if self.measured is None else self.measured.marks
+        index = [position.setdefault(key, len(position)) for key in zip(layers, marks, strict=True)]
+        return tuple(layer for layer, _ in position), np.array(index, dtype=np.int64)
+
+    @cached_property
+    def measured(self) -> Measured | None:
+        """The problem's profile, which overrules formulas; None without one."""
+        return Measured.of(self.problem)
 
     @cached_property
     def fabrics(self) -> dict[str, Fabric]:
@@ -56,15 +63,18 @@ class CostModel:
         """Cost of layers [start, stop) on one stage; see ``StageCost`` for units."""
         sums = self._prefix(domain, layout)
         forward, backward, weight, communication, flops = (sums[stop] - sums[start]).tolist()
-        layers = self.problem.model.layers[start:stop]
-        parameters = sum(layer.parameters for layer in layers)
         workload = self.problem.workload
-        sync_s, optimizer_s = self._once_per_step(domain, layers, layout)
+        whole = layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision)
+        output = None if self.measured is None else self.measured.output_bytes(layout, max(stop - 1, 0), whole)
+        held = self._held(start, stop, layout)
+        sync_s, optimizer_s = self._once_per_step(domain, held, layout)
+        measured = None if self.measured is None else held * layout.tp
+        parameters = measured or sum(layer.parameters for layer in self.problem.model.layers[start:stop])
         return StageCost(
             forward_s=forward,
             backward_s=backward,
             weight_gradient_s=weight,
-            output_bytes=layout.micro_batch * workload.seq * self.problem.model.hidden * weight_bytes(layout.precision),
+            output_bytes=whole if output is None else output,
             sync_s=sync_s,
             optimizer_s=optimizer_s,
             gradient_bytes=parameters * workload.gradient_bytes_per_parameter,
@@ -89,15 +99,25 @@ class CostModel:
         weights, gradients, optimizer = state_bytes(layers, layout, self.problem.workload)
         attention = self.problem.workload.software.attention
         activation = sum(activation_bytes(layer, layout, seq, attention=attention) for layer in layers)
-        calibration, whole = self.calibration, self.problem.cluster.gpu.memory_bytes
+        workspace = workspace_bytes(layers, layout, seq, attention=attention) if layers else 0.0
+        if self.measured is not None and layers:
+            formula = sum(rank_parameters(layer, layout) for layer in layers)
+            share = self._held(start, stop, layout) / formula
+            weights, gradients, optimizer = share * weights, share * gradients, share * optimizer
+            activation = self.measured.activation_bytes(layout, start, stop, otherwise=activation)
+            if layers[-1].kind is LayerKind.HEAD:  # logits may be among what was measured: not twice
+                kept = self.measured.activation_bytes(layout, stop - 1, stop, otherwise=0.0)
+                inner = workspace_bytes(layers[:-1], layout, seq, attention=attention) if layers[:-1] else 0.0
+                workspace = max(inner, workspace - kept)
+        calibration, gpu_bytes = self.calibration, self.problem.cluster.gpu.memory_bytes
         return StageMemory(
             weights_bytes=weights,
             gradients_bytes=gradients,
             optimizer_bytes=optimizer,
             activation_bytes=activation * (1 + calibration.fragmentation),
             live_micro_batches=0.0,
-            workspace_bytes=workspace_bytes(layers, layout, seq, attention=attention) if layers else 0.0,
-            reserved_bytes=calibration.context_bytes + calibration.reserved_share * whole,
+            workspace_bytes=workspace,
+            reserved_bytes=calibration.context_bytes + calibration.reserved_share * gpu_bytes,
         )
 
     def p2p_seconds(self, domain: str, num_bytes: float, *, same_node: bool) -> float:
@@ -115,15 +135,31 @@ class CostModel:
 
     def allowed_layouts(self) -> frozenset[tuple[int, int]] | None:
         """The (tp, micro-batch) pairs that a measured profile allows; None: any."""
-        if self.problem.profile is None:
-            return None
-        return frozenset((row.tp, row.micro_batch) for row in self.problem.profile.rows)
+        return None if self.measured is None else self.measured.layouts
+
+    def _held(self, start: int, stop: int, layout: Layout) -> float:
+        """Parameters of layers [start, stop) on one rank before any data-parallel sharding."""
+        held = None if self.measured is None else self.measured.parameters(layout.tp)
+        if held is not None:
+            return float(held[start:stop].sum())
+        return sum(rank_parameters(layer, layout) for layer in self.problem.model.layers[start:stop])
 
     def _kernels(self, precision: str) -> Kernels:
         return Kernels(self.problem.cluster.gpu, precision, self.calibration)
 
     def _tables(self, domain: str, layout: Layout) -> NDArray[np.float64]:
-        """(N, 5): forward, backward, weight gradient, communication, FLOP of each layer."""
+        """(N, 5): forward, backward, weight gradient, communication, FLOP of each layer; measured, else by formula."""
+        if self.measured is None:
+            return self._formulas(domain, layout)
+        seconds = self.measured.seconds(layout)
+        table = self._formulas(domain, layout)
+        if layout.sharding in ("full", "hybrid"):  # gathers stay in no measured layer
+            bare = self._formulas(domain, replace(layout, dp=1, sharding="none"))
+            seconds = seconds + np.maximum(table[:, :3] - bare[:, :3], 0.0)
+        return np.column_stack([seconds, np.zeros(len(seconds)), table[:, 4]])
+
+    def _formulas(self, domain: str, layout: Layout) -> NDArray[np.float64]:
+        """``_tables`` without the profile."""
         layout = _timed(layout)
         key = ("table", self.fabrics[domain], layout)
         table = self._cache.get(key)
@@ -150,10 +186,9 @@ class CostModel:
         assert isinstance(sums, np.ndarray)
         return sums
 
-    def _once_per_step(self, domain: str, layers: tuple[Layer, ...], layout: Layout) -> tuple[float, float]:
+    def _once_per_step(self, domain: str, parameters: float, layout: Layout) -> tuple[float, float]:
         """Seconds of gradient synchronisation inside the domain, and of the optimizer with its parameter gather."""
         fabric, calibration = self.fabrics[domain], self.calibration
-        parameters = sum(rank_parameters(layer, layout) for layer in layers)
         group = Group(layout.dp * layout.cp, layout.tp)
         gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]

@@ -211,6 +211,9 @@ def _profile(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """With a profile, only what was measured may be used."""
     if problem.profile is None:
         return
+    if plan.precision != problem.profile.precision:
+        message = f"the profile measures {problem.profile.precision}, not {plan.precision}"
+        yield Violation("profile", "precision", message)
     measured = {(r.tp, r.micro_batch, r.recompute) for r in problem.profile.rows if r.gpu == problem.cluster.gpu.name}
     for where, pipeline, stage in _stages(plan):
         size = plan.micro_batch * pipeline.stages[0].dp // stage.dp
