@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +163,15 @@ class Tables:
         return self._known[key]
 
 
+_even = lru_cache(maxsize=64)(even_cuts)
+
+
+@lru_cache(maxsize=64)
+def _below(layers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices below the diagonal."""
+    return np.tril_indices(layers, -1)
+
+
 def _sums(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
     """(L, L): sums over clustered layers [k, i]; below the diagonal negative or 0."""
     sums = np.concatenate([[0.0], np.cumsum(per_layer)])[list(bounds)]
@@ -194,12 +203,14 @@ class InterOp:
     def bounds(self) -> Cuts:
         """Operator clustering (section 5.2, optimization 2): L layers of equal blocks."""
         model = self.costs.problem.model
-        return even_cuts(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
+        return _even(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
 
     def solve(self) -> Sliced | None:
         """Enumerates t_max from small to large with early pruning, and slices for each (Eq. 3 and 4)."""
         from hippo.planners.alpa_kernel import slice_stages
 
+        if not any(self._of_shape(size) for size in self.mesh.sizes):
+            return None
         latency_s = self._latency_s()
         sizes = np.array(self.mesh.sizes, dtype=np.int64) // self.mesh.unit
         best, found = float("inf"), None
@@ -216,8 +227,8 @@ class InterOp:
     def _slowest(self, latency_s: NDArray[np.float64]) -> Iterator[float]:
         """Values of t_max, at least ``GAP`` apart, from the least that could carry all the work."""
         sizes = np.array(self.mesh.sizes, dtype=np.float64)
-        layers = range(latency_s.shape[0])
-        cheapest = sum(float((latency_s[k, k].min(axis=1) * sizes).min()) for k in layers)
+        layers = np.arange(latency_s.shape[0])
+        cheapest = float((latency_s[layers, layers].min(axis=2) * sizes).min(axis=1).sum())
         if not np.isfinite(cheapest):
             return
         values = np.unique(latency_s[np.isfinite(latency_s)])
@@ -238,7 +249,7 @@ class InterOp:
                 fits = live[None, None, :] <= option.most_live[:, :, None]
                 seconds = np.where(fits, option.seconds[:, :, None], np.inf)
                 table[:, :, shape, :] = np.minimum(table[:, :, shape, :], seconds)
-        table[np.tril_indices(layers, -1)] = np.inf
+        table[_below(layers)] = np.inf
         table[:, :, :, 0] = np.inf
         return table
 
