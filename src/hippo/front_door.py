@@ -57,18 +57,26 @@ def plan(
     stop: Stop = DEFAULT_STOP,
     *,
     planner: str = "auto",
+    everyone: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
     """The best plan for a problem, how far from the optimum it can be, and why.
 
-    ``planner``: ``auto`` (the exact search first), or names with commas. Equal problems and seeds get equal plans where
-    the time limit does not bind. A problem that no plan fits is an answer (``decision.status``), with what is missing
-    among ``decision.reasons``. Raises ``InputError`` for a planner that does not exist.
+    ``planner``: ``auto`` (the exact search first), or names with commas. Once one has proven its plan the others are
+    not asked, unless ``everyone`` shall stand beside it (``decision.rows``). Equal problems and seeds get equal plans
+    where the time limit does not bind. A problem that no plan fits is an answer (``decision.status``), with what is
+    missing among ``decision.reasons``. Raises ``InputError`` for a planner that does not exist.
     """
-    usual, local_sgd = planners(USUAL), planner_named(LOCAL_SGD)
     found = choose.decide(
-        problem, _named(planner), stop, baseline=usual, local_sgd=local_sgd, seed=seed, progress=progress
+        problem,
+        _named(planner),
+        stop,
+        baseline=planners(USUAL),
+        local_sgd=planner_named(LOCAL_SGD),
+        everyone=everyone,
+        seed=seed,
+        progress=progress,
     )
     return _shown(found)
 

@@ -142,6 +142,19 @@ def test_nobody_is_asked_after_a_proof(problem, across, alone):
     assert decision.gap == 0.0
 
 
+def test_everyone_is_asked_for_the_sake_of_comparison(problem, across, alone):
+    last = Says("last", alone)
+    decision = decide(problem, [Says("exact", across, gap=0.0), last], STOP, everyone=True)
+    assert (len(last.asked), decision.planner) == (1, "exact")
+
+
+@pytest.mark.parametrize(("gap", "asked"), [(0.002, 0), (0.004, 1)])
+def test_a_gap_too_small_to_matter_settles_it(problem, across, alone, gap, asked):
+    last = Says("last", alone)
+    decide(problem, [Says("exact", across, gap=gap), last], STOP)
+    assert len(last.asked) == asked
+
+
 def test_nobody_is_asked_after_the_time_limit(problem, across, alone):
     last = Says("last", alone)
     decide(problem, [Says("first", across), last], Stop(time_limit_s=0.0))

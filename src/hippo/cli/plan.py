@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hippo.cli.options import takes
@@ -18,7 +19,8 @@ def plan(question: Question) -> None:
     """The best plan, how far from the optimum it can be, and why."""
     from hippo.front_door import plan as best_plan
 
-    decision = question.answer(best_plan, "planning")
+    everyone = question.out is not None  # the report shows all planners side by side
+    decision = question.answer(partial(best_plan, everyone=everyone), "planning")
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     if question.json:

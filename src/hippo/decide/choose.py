@@ -26,6 +26,7 @@ from hippo.score.score import Score
 
 SHORTFALL_S = 1.0  # the most seconds spent on what is missing when nothing fits
 MOST_RUNNERS_UP = 8
+SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 CLOSE = 1e-6  # gaps below this are none
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
 
@@ -50,17 +51,20 @@ def decide(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
+    everyone: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
     """The best plan that the planners find, with reasons.
 
-    Planners run in order while time is left; once one has proven its plan within ``stop.gap``, those after it are not
-    asked. The time limit stops the planners, not the explanation. Infeasible is an answer: ``status`` says so, and the
-    reasons say what is missing. ``baseline`` and ``local_sgd``: see ``Panel``.
+    Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
+    after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
+    explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline`` and
+    ``local_sgd``: see ``Panel``.
     """
     panel = Panel(tuple(planners), tuple(baseline), local_sgd)
-    return with_reasons(choose(problem, panel, stop, seed=seed, progress=progress), panel, stop, seed=seed)
+    found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
+    return with_reasons(found, panel, stop, seed=seed)
 
 
 def compare(
@@ -160,8 +164,8 @@ class _Asking:
 
 
 def _closed(proposal: Proposal, stop: Stop) -> bool:
-    """Whether the planner has proven that there is nothing (more than ``stop.gap``) to gain."""
-    return proposal.plan is not None and proposal.gap is not None and proposal.gap <= stop.gap
+    """Whether the planner has proven that there is next to nothing (or no more than ``stop.gap``) to gain."""
+    return proposal.plan is not None and proposal.gap is not None and proposal.gap <= max(stop.gap, SETTLED)
 
 
 def judged(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
