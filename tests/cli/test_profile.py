@@ -58,7 +58,7 @@ def test_plans_use_what_was_measured(hippo, profile, planner):
 
 
 def test_estimates_use_what_was_measured(hippo, profile):
-    command = ["estimate", "--model", "gpt2", "--gpu", "A100-SXM-80GB", "--gpus", "8", "--tp", "2", "--dp", "4"]
+    command = ["estimate", "--model", "gpt2", "--gpu", "A100-SXM-80GB", "--tp", "2", "--dp", "4"]
     command += ["--global-batch", "64", "--micro-batch", "2", "--json"]
     formula = hippo(*command).document["score"]["step_time_s"]
     same = hippo(*command, "--profile", profile(1.0)).document["score"]["step_time_s"]

@@ -8,6 +8,7 @@ depends on everything else, so it is swept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hippo.cost.cost_model import CostModel
 from hippo.planners.cuts import even_cuts
@@ -58,7 +59,10 @@ def smallest_size(costs: CostModel, groups: Groups, recipe: Recipe, reject: Reje
 
     Megatron-LM wants tp * pp * dp to be all GPUs; sizes that leave some idle come after those that do not.
     """
-    sized = [(size, uniform_layout(costs, groups, size, recipe)) for size in model_parallel_sizes(costs, groups)]
+    sized = []
+    for size in model_parallel_sizes(costs, groups):  # a profile may have no rows for micro-batches of one sequence
+        least = min(micro_batches(costs, size[0], most=costs.problem.workload.global_batch), default=recipe.micro_batch)
+        sized.append((size, uniform_layout(costs, groups, size, replace(recipe, micro_batch=least))))
     idle = [(inside is None or inside.dp * inside.pp < groups(inside.tp), size, inside) for size, inside in sized]
     for _, size, inside in sorted(idle, key=lambda entry: entry[0]):
         if inside is None:
