@@ -37,7 +37,7 @@ peak memory      55.0 GB  of 80.0 GB on the fullest GPU
 cost a step        $0.20  $0.02 egress
 between domains  1.00 GB  sent each step
 Proven by exact to be optimal: no plan in the search space is faster by the cost model.
-Found by exact; planning took 0.40 s of CPU.
+Found by exact in 0.40 s of CPU; 2 planners took 0.41 s together.
 
 Plan
   beijing [0-12) tp2 dp1 -> guizhou [12-24) tp2 dp1, 2 micro-batches

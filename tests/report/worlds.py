@@ -179,7 +179,7 @@ def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model
         *(Capacity(f"{first} -> {second}, lane {lane}", 5e8, 31_000.0, 4_000.0, 9_000.0, True) for lane in range(6)),
     )
     front = ((plan, make_score(11.0)), (alone, cheaper))
-    return Story(game, make_score(11.0), make_memory(2), "exact", 0.0, 11.0, "exact", 0.4, reasons, rows, front=front)
+    return Story(game, make_score(11.0), make_memory(2), "exact", 0.0, 11.0, "exact", 0.41, reasons, rows, front=front)
 
 
 def make_wide_story(stages: int = 64, micro_batches: int = 256) -> Story:

@@ -27,6 +27,7 @@ from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
     cpu_seconds,
+    found_by,
     gap_sentence,
     gap_text,
     headline_figures,
@@ -52,7 +53,7 @@ def plan_view(decision: Decision) -> RenderableType:
     if decision.plan is None or decision.score is None:
         return Group(*parts, Text("No plan fits.", style="bold red"), rejected_view(decision.rejected))
     certain = gap_sentence(decision.gap, decision.lower_bound_s, decision.prover)
-    found = f"Found by {decision.planner}; planning took {cpu_seconds(decision.planning_s)} of CPU."
+    found = found_by(decision.planner, decision.rows, decision.planning_s)
     parts += [
         figures_view(decision.problem, decision.plan, decision.score),
         Text(certain, style="green" if decision.gap == 0 else ""),

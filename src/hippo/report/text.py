@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from hippo.decide.decision import Row
 from hippo.decide.wording import count, gb, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
@@ -132,6 +133,14 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "
         return f"{proven} to be optimal: no plan in the search space is faster by the cost model."
     bound = f" (no plan can take less than {seconds(lower_bound_s)})" if lower_bound_s else ""
     return f"{proven} to be within {percent(gap)} of the optimum{bound}."
+
+
+def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
+    """Who found the plan and how long that took; of several planners, the time of all together too."""
+    own_s = next((row.planning_s for row in rows if row.planner == planner), planning_s)
+    asked = sum(1 for row in rows if row.planning_s > 0)
+    together = f"; {asked} planners took {cpu_seconds(planning_s)} together" if asked > 1 else ""
+    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}."
 
 
 def usd(amount: float) -> str:

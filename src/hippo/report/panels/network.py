@@ -20,6 +20,7 @@ MOST_LABELLED_DOMAINS = 4
 """Up to here bandwidth and latency are written on every line; beyond, only on those in use."""
 MOST_LABELLED_PAIRS = 6
 LONGEST_NAME = 22
+AROUND_THE_MIDDLE = 30.0
 ALONG = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
 """Where on a line its label may stand, as a share of its length, best first."""
 
@@ -227,7 +228,9 @@ def _text(edges: list[Edge]) -> str:
 
 
 def _upon(a: Node, b: Node) -> Iterator[Place]:
-    for along in ALONG:
+    """On the line; lines across the middle of the map meet there, so their labels begin nearer to an end."""
+    across = hypot(a.x + b.x, a.y + b.y) / 2 < AROUND_THE_MIDDLE
+    for along in ALONG[5:] + ALONG[:5] if across else ALONG:
         yield a.x + (b.x - a.x) * along, a.y + (b.y - a.y) * along + 4, "middle"
 
 

@@ -232,6 +232,9 @@ function hippoTimeline(root, data) {
     from = Math.max(0, Math.min(a, total - span)); to = from + span; draw();
   }
   const zoom = factor => { const mid = (from + to) / 2, half = (to - from) / 2 * factor; view(mid - half, mid + half); };
+  // How much of the step the start and the end show: as now where it is zoomed in, else some fifty operations of a rank.
+  const most = Math.max(1, ...ranks.map(rank => rank.start.length));
+  const near = () => to - from < total * 0.9 ? to - from : total * Math.min(0.5, 50 / most / (data.block || 1));
   const pan = share => view(from + (to - from) * share, to + (to - from) * share);
   const place = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   canvas.addEventListener("pointerdown", e => { const [px] = place(e); if (px >= gutter && e.pointerType !== "touch") drag = { x0: px, x1: px, moved: false }; });
@@ -254,7 +257,7 @@ function hippoTimeline(root, data) {
     if (act) { act(); e.preventDefault(); }
   });
   root.querySelectorAll("[data-do]").forEach(button => button.addEventListener("click", () => {
-    ({ in: () => zoom(0.5), out: () => zoom(2), all: () => view(0, total), start: () => view(0, Math.min(total, (to - from < total * 0.9 ? to - from : total / 8))), end: () => { const span = to - from < total * 0.9 ? to - from : total / 8; view(total - span, total); } })[button.dataset.do]();
+    ({ in: () => zoom(0.5), out: () => zoom(2), all: () => view(0, total), start: () => view(0, near()), end: () => view(total - near(), total) })[button.dataset.do]();
   }));
   let grip = null;
   thumb.addEventListener("pointerdown", e => { grip = { x: e.clientX, from }; thumb.setPointerCapture(e.pointerId); });
