@@ -26,12 +26,14 @@ def stage_need(t, f, rest, waves, live):  # type: ignore[no-untyped-def]
     """Least seconds from the first input of the stage to the end of its last backward.
 
     Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
-    round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
+    round trip. Drain: after its last forward at most ``live`` backwards are left, and the last of them comes no sooner
+    than one round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
     """
-    ahead = min(waves, live)
-    fill = max(ahead * f, f + rest) - ahead * f + waves * t
+    ahead, b = min(waves, live), t - f
+    fill, drain = max(0.0, f + rest - ahead * f), max(0.0, rest + b - ahead * b)
+    idle = fill + drain if waves > ahead else max(fill, drain)
     turns, left = divmod(waves - 1, ahead)
-    return max(fill, (turns + 1) * (t + rest) + left * f)
+    return max(waves * t + idle, (turns + 1) * (t + rest) + left * f)
 
 
 @njit(cache=True)

@@ -21,11 +21,13 @@ from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Judge
+from hippo.planners.exact_polish import polish
 from hippo.planners.exact_uniform import Ints, Shape, best_first, first_guess, least_bound, play
 from hippo.planners.exact_ways import Way
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 
+MOST_MOVES = 60  # plays of small changes to the best plan
 PATIENCE = 3  # plays of one way to join without a new best plan
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
@@ -49,6 +51,7 @@ class Exact:
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
+        polish(judge, most_plays=MOST_MOVES)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
         lower = min((_least(field) for field in fields), default=np.inf)

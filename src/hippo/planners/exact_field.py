@@ -115,7 +115,7 @@ class Field:
         """Open paths over domains of a kind."""
         key = ("lines", kind)
         if key not in self._cache:
-            self._cache[key] = lines(self.routes, self.members(kind))
+            self._cache[key] = lines(self.routes, self.members(kind), tied_bytes=self.tied_bytes)
         return self._cache[key]  # type: ignore[return-value]
 
     def real_ways(self, kind: int, groups: int, span: int) -> list[Way]:

@@ -98,11 +98,29 @@ def paths(pace: Floats, cost: Floats, ceiling: float) -> list[tuple[int, ...] | 
     allowed = np.where(pace <= ceiling, cost, np.inf)
     if size > MOST_DOMAINS:
         return _grown(allowed)
-    table, previous, masks, ends = _subset_paths(allowed)
+    table, previous = _grow_sets(allowed, np.zeros(size))
+    masks, ends = _best_of_every_size(table)
     found: list[tuple[int, ...] | None] = []
     for mask, end in zip(masks.tolist(), ends.tolist(), strict=True):
         found.append(_trace(previous, mask, end) if np.isfinite(table[mask, end]) else None)
     return found
+
+
+def closed_paths(pace: Floats, cost: Floats, ceiling: float, ends: Floats) -> list[tuple[int, ...] | None]:
+    """The same with ``ends`` (K, K) added for the pair of both ends."""
+    size = len(pace)
+    allowed = np.where(pace <= ceiling, cost, np.inf)
+    best: list[tuple[float, tuple[int, ...] | None]] = [(np.inf, None)] * size
+    for start in range(size):
+        from_start = np.full(size, np.inf)
+        from_start[start] = 0.0
+        table, previous = _grow_sets(allowed, from_start)
+        totals = table + np.where(np.arange(size) == start, 0.0, ends[start])
+        for mask, end in zip(*_best_of_every_size(totals), strict=True):
+            count = int(mask).bit_count()
+            if totals[mask, end] < best[count - 1][0]:
+                best[count - 1] = (float(totals[mask, end]), _trace(previous, int(mask), int(end)))
+    return [path for _, path in best]
 
 
 def slowest_pair(pace: Floats) -> Floats:
@@ -126,26 +144,21 @@ def slowest_pair(pace: Floats) -> Floats:
 
 
 @njit(cache=True)
-def _subset_paths(cost):  # type: ignore[no-untyped-def]
-    """Held-Karp (1962): least cost (2^K, K) of a path over a set that ends in a domain, and the domain before it;
-    for every size of the set the best (set, end)."""
+def _grow_sets(cost, first):  # type: ignore[no-untyped-def]
+    """Held-Karp (1962): least cost (2^K, K) of a path over a set that ends in a domain, and the domain before it.
+
+    ``first`` (K,) is the cost of beginning in each domain.
+    """
     size = cost.shape[0]
     table = np.full((1 << size, size), np.inf)
     previous = np.full((1 << size, size), -1, np.int8)
-    best_value, best_mask, best_end = np.full(size, np.inf), np.ones(size, np.int64), np.zeros(size, np.int64)
-    best_end[1:] = size - 1  # never reached with this set: "no path"
     for i in range(size):
-        table[1 << i, i] = 0.0
+        table[1 << i, i] = first[i]
     for mask in range(1, 1 << size):
-        count = 0
-        for i in range(size):
-            count += mask >> i & 1
         for end in range(size):
             here = table[mask, end]
             if here == np.inf:
                 continue
-            if here < best_value[count - 1]:
-                best_value[count - 1], best_mask[count - 1], best_end[count - 1] = here, mask, end
             for following in range(size):
                 if mask >> following & 1 == 0:
                     value = here + cost[end, following]
@@ -153,7 +166,23 @@ def _subset_paths(cost):  # type: ignore[no-untyped-def]
                     if value < table[larger, following]:
                         table[larger, following] = value
                         previous[larger, following] = end
-    return table, previous, best_mask, best_end
+    return table, previous
+
+
+@njit(cache=True)
+def _best_of_every_size(table):  # type: ignore[no-untyped-def]
+    """(K,) sets and (K,) ends with the least entry (2^K, K) of every size of the set."""
+    size = table.shape[1]
+    best_value, best_mask, best_end = np.full(size, np.inf), np.ones(size, np.int64), np.zeros(size, np.int64)
+    best_end[1:] = size - 1  # never reached with this set: "no path"
+    for mask in range(1, 1 << size):
+        count = 0
+        for i in range(size):
+            count += mask >> i & 1
+        for end in range(size):
+            if table[mask, end] < best_value[count - 1]:
+                best_value[count - 1], best_mask[count - 1], best_end[count - 1] = table[mask, end], mask, end
+    return best_mask, best_end
 
 
 def _trace(previous: NDArray[np.int8], mask: int, end: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
 from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.run_ahead import fitting_warm_up
+from hippo.planners.run_ahead import deeper, fitting_warm_up
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -182,33 +182,34 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
 def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
     """Best value over the ways to run ahead that are worth trying."""
     best = np.inf
-    for warm_up in dict.fromkeys(warm_ups(field, shape, cuts)):
+    for warm_up in warm_ups(field, shape, cuts):
         best = min(best, field.judge.play(candidate(field, shape, cuts.tolist(), warm_up)))
         if best <= bound * (1 + CLOSED):
             break
     return best
 
 
-def warm_ups(field: Field, shape: Shape, cuts: Ints) -> Iterator[tuple[int, ...]]:
-    """Plain 1F1B where all stages are near, and run-ahead for the best pace that memory allows."""
+def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
+    """Plain 1F1B where all stages are near; run-ahead for the best pace that memory allows, and deeper where it can."""
     layout, p = shape.layout, len(cuts) - 1
-    if shape.way.span == 1 or not field.rules.live_limit:
-        yield ()
+    plain: list[tuple[int, ...]] = [()] if shape.way.span == 1 or not field.rules.live_limit else []
     if not field.rules.live_limit or p == 1:
-        return
+        return plain
     table, waves = field.table(layout).packed, min(shape.waves)
     room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
     room = np.minimum.accumulate(np.minimum(room, waves))
-    seconds, found = table[1, cuts[1:]] - table[1, cuts[:-1]], np.empty(p)
+    forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
     slowest = max(seconds.max(), shape.way.slowest * layout.wave * field.wave_bytes)
-    delays = shape.border_delays(field)
-    for pace in (slowest, 0.97 * slowest):
-        if np.isfinite(fitting_warm_up(seconds, delays, pace, waves, room, found)):
-            yield tuple(int(each) for each in found)
+    delays, least = shape.border_delays(field), np.empty(p)
+    if not np.isfinite(fitting_warm_up(seconds, delays, slowest, waves, room, least)):
+        return plain
+    rest = np.cumsum((seconds + delays)[::-1])[::-1] - seconds - delays
+    ways = deeper(least, np.minimum(1 + np.ceil(rest / forward), waves), room)
     if shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
         falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))
         falling[-1] = 1
-        yield tuple(int(each) for each in falling)
+        ways = [tuple(int(each) for each in falling), *ways]
+    return plain + [*ways[:2], ways[-1]]
 
 
 def candidate(field: Field, shape: Shape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:

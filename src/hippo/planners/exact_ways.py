@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Relay
-from hippo.planners.exact_links import Routes, border_pairs, paths, slowest_pair
+from hippo.planners.exact_links import Routes, border_pairs, closed_paths, paths, slowest_pair
 
 Floats = NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
 Lines = list[list[tuple[tuple[int, ...], float]]]
 MOST_WAYS = 4  # real ways per (G, n)
 MOST_SETS = 200  # sets of domains looked at one by one
+MOST_CLOSED = 11  # domains up to which paths are closed by what their ends exchange
 MOST_STEPS = 6  # ceilings on the slowest border for which a path is looked for
 TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed against each other
 
@@ -175,7 +176,7 @@ def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int,
         if np.isfinite([way.slowest, way.sync_pace, way.tail_pace, *way.before_pace]).all():
             found.setdefault((way.domains, way.relays), way)
     ordered = sorted(found.values(), key=lambda way: (way.slowest + way.sync_pace, way.before_s[-1] + way.tail_pace))
-    return ordered[:MOST_WAYS]
+    return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]
 
 
 def _choices(
@@ -194,10 +195,11 @@ def _choices(
     return chosen
 
 
-def lines(routes: Routes, among: tuple[int, ...]) -> Lines:
+def lines(routes: Routes, among: tuple[int, ...], *, tied_bytes: float) -> Lines:
     """Open paths over every number of domains, directly and with relays: over the fastest borders, and the nearest.
 
-    At position n - 1 the paths over n domains, each with the pace above which its borders are relayed.
+    At position n - 1 the paths over n domains, each with the pace above which its borders are relayed; where the ends
+    exchange ``tied_bytes``, also the paths for which that counts.
     """
     index = np.ix_(among, among)
     direct = np.maximum(routes.direct_seconds_per_byte, routes.direct_seconds_per_byte.T)[index]
@@ -210,9 +212,12 @@ def lines(routes: Routes, among: tuple[int, ...]) -> Lines:
         for step in (*steps, np.inf):
             ceiling = np.inf if barred else float(step)
             cost = routes.round_trip_s(TYPICAL_BYTES, ceiling)[index]
-            for length, path in enumerate(paths(pace, cost, float(step) * (1 + 1e-12))):
+            ways = paths(pace, cost, float(step) * (1 + 1e-12))
+            if tied_bytes and len(among) <= MOST_CLOSED:
+                ways += closed_paths(pace, cost, float(step) * (1 + 1e-12), pace * tied_bytes)
+            for path in ways:
                 if path is not None:
-                    found[length][tuple(among[i] for i in path), ceiling] = None
+                    found[len(path) - 1][tuple(among[i] for i in path), ceiling] = None
     return [list(ways) for ways in found]
 
 

@@ -12,9 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 SLACK = 1e-9  # of a wave: rounding errors must not cost a whole one
 HALVINGS = 30
+SHARES = (0.9, 0.7, 0.5, 0.3, 0.15, 0.0)  # of the way to a stage that is never idle
 
 
 @njit(cache=True)
@@ -50,3 +54,18 @@ def fitting_warm_up(seconds, delays, pace, waves, room, warm_up):  # type: ignor
             low = middle
     least_warm_up(seconds, delays, high, waves, warm_up)
     return high
+
+
+def deeper(warm_up: Floats, wanted: Floats, room: Floats) -> list[tuple[int, ...]]:
+    """Warm-ups between ``warm_up`` and ``wanted``, all (p,), the deepest that fit first; ``warm_up`` itself last.
+
+    A stage that runs ``1 + rest / f`` waves ahead (``rest``: round trip behind it, ``f``: its forward) is never idle
+    before its first backward. What is added never grows from stage to stage, so the pace of every pair is kept.
+    """
+    found = []
+    for share in SHARES:
+        added = np.floor(share * np.maximum(0.0, wanted - warm_up))
+        added = np.maximum.accumulate(added[::-1])[::-1]
+        if (warm_up + added <= room).all():
+            found.append(tuple(int(each) for each in warm_up + added))
+    return list(dict.fromkeys(found))

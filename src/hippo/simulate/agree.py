@@ -136,7 +136,8 @@ def _cap(replicas: Replicas, ranks: Sequence[int], link: int) -> float:
 def gathers_over_wan(replicas: Replicas) -> bool:
     """Whether parameters are sharded over several domains (ZeRO-3): then every pass crosses the WAN."""
     plan = replicas.plan
-    return plan.sharding == "full" and len(plan.pipelines) > 1 and plan.sync.method == "allreduce"
+    several = len(plan.pipelines) > 1 and len(plan.domains) > 1
+    return plan.sharding == "full" and several and plan.sync.method == "allreduce"
 
 
 def wan_gather(replicas: Replicas) -> tuple[Gather | None, NDArray[np.float64]]:
