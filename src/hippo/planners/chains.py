@@ -49,31 +49,35 @@ class Chain:
 def best_chain(chain: Chain, *, limit: float, late: Callable[[], bool]) -> tuple[str, ...] | None:
     """Regions of the stages with the least estimate below ``limit``; None: there is none.
 
-    Depth first, nearest region next; a region takes as many stages as it holds, since every border costs a transfer
-    and nothing is gained by leaving earlier. A partial chain is dropped when it already reaches the best.
+    Depth first, nearest region next, as many stages as it holds first. A partial chain is dropped when it reaches the
+    best even if all borders that are still to come are the quickest ones.
     """
     names = [domain.name for domain in chain.cluster.domains]
     pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
-    total, slowest = sum(chain.compute_s), max(chain.compute_s)
+    total, slowest, least_s = sum(chain.compute_s), max(chain.compute_s), min(pair_s.values(), default=float("inf"))
+    quickest, largest = min(chain.compute_s) + least_s, max(domain.gpus for domain in chain.cluster.domains)
+    behind = [sum(chain.gpus[stage:]) for stage in range(len(chain.gpus) + 1)]
     best: tuple[float, tuple[str, ...] | None] = (limit, None)
     visits = 0
 
     def visit(stages: tuple[str, ...], sent_s: float, worst_s: float) -> None:
         nonlocal best, visits
         visits += 1
-        if max(worst_s, slowest) * chain.waves + total + sent_s >= best[0] or visits > MOST_VISITS or late():
-            return
         start = len(stages)
+        borders = max(-(-behind[start] // largest) - (start == 0), 0)
+        least = max(worst_s, slowest, quickest if borders else 0.0) * chain.waves + total + sent_s
+        if least + (borders * least_s if borders else 0.0) >= best[0] or visits > MOST_VISITS or late():
+            return
         if start == len(chain.gpus):
-            best = (max(worst_s, slowest) * chain.waves + total + sent_s, stages)
+            best = (least, stages)
             return
         free = [index for index, name in enumerate(names) if name not in stages]
         for index in sorted(free, key=lambda index: (pair_s[stages[-1], names[index]] if stages else 0.0, index)):
-            stop = chain.filled(index, start)
             step_s = pair_s[stages[-1], names[index]] if stages else 0.0
-            if stop > start and step_s < float("inf"):
+            if step_s < float("inf"):
                 border_s = chain.compute_s[start - 1] + step_s if stages else 0.0
-                visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
+                for stop in range(chain.filled(index, start), start, -1):
+                    visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
 
     visit((), 0.0, 0.0)
     return best[1]
