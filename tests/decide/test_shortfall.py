@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from hippo.decide.alternatives import MissingMemory, NearestChange
-from hippo.decide.shortfall import TOLERANCE, least_memory_bytes, shortfall
+from hippo.decide.shortfall import TOLERANCE, least_memory_bytes, shortfall, state_bytes_per_gpu
 from hippo.decide.wording import gb
 from hippo.planners.base import Proposal, Status
 from hippo.problem.problem import Problem
@@ -93,3 +93,13 @@ def test_where_memory_is_not_what_is_missing_none_is_told(worlds):
     nobody = Fitting(None)
     assert shortfall(problem_with(worlds, 1e9), nobody, limit_s=inf) == ()
     assert len(nobody.asked) > 3
+
+
+def test_nobody_is_asked_where_the_model_alone_is_too_large(worlds):
+    problem = problem_with(worlds, 1e6)
+    nobody, state = Fitting(None), state_bytes_per_gpu(problem)
+    shortfall(problem, nobody, limit_s=inf)
+    sizes = [asked.cluster.gpu.memory_bytes for asked, _ in nobody.asked]
+    assert state == pytest.approx(problem.model.parameters * 16 / 2)  # two GPUs
+    assert min(sizes) == pytest.approx(1.15 * state)
+    assert all(asked.workload == problem.workload for asked, _ in nobody.asked)  # shorter sequences cannot help

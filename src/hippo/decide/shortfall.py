@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from time import monotonic
+from time import process_time
 
 from hippo.decide.alternatives import MissingMemory, NearestChange
 from hippo.decide.reasons import Reason
@@ -18,7 +18,12 @@ from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate, fits, memory
 
-STEPS = (2.0, 8.0, 64.0)  # times today's memory; beyond the last, memory is not what is missing
+STEPS = (
+    1.15,
+    2.0,
+    8.0,
+    64.0,
+)  # times what a plan needs at the very least; beyond the last, memory is not what is missing
 TOLERANCE = 0.01  # the least memory is looked for until it is known within 1 %
 MEMORY_SHARE = 0.6  # of the time limit, for the missing memory; the rest is for other changes
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
@@ -34,7 +39,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Probe:
-    """Plans a changed problem quickly; after ``ends_s`` (an instant of the monotonic clock) nothing more is tried."""
+    """Plans a changed problem quickly; after ``ends_s`` (an instant of the CPU clock) nothing more is tried."""
 
     planner: Planner
     ends_s: float
@@ -43,17 +48,22 @@ class Probe:
     @property
     def time_is_left(self) -> bool:
         """Whether anything more is tried. An answer of None that comes after the end proves nothing."""
-        return monotonic() < self.ends_s
+        return process_time() < self.ends_s
 
     def found(self, problem: Problem) -> Found | None:
         """The first plan found that passes the check and fits; None when there is none (or no time)."""
-        left = self.ends_s - monotonic()
-        if left <= 0:
+        left = self.ends_s - process_time()
+        if left <= 0 or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
         proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
         if proposal.plan is None or check(problem, proposal.plan) or not fits(problem, proposal.plan):
             return None
         return Found(evaluate(problem, proposal.plan).step_time_s, least_memory_bytes(problem, proposal.plan))
+
+
+def state_bytes_per_gpu(problem: Problem) -> float:
+    """The model's weights, gradients and optimizer state spread over all GPUs: no plan needs less."""
+    return problem.model.parameters * problem.workload.state_bytes_per_parameter / problem.cluster.gpus
 
 
 def least_memory_bytes(problem: Problem, plan: Plan) -> float:
@@ -74,9 +84,9 @@ def _peak_bytes(problem: Problem, plan: Plan) -> float:
 def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int = 0) -> tuple[Reason, ...]:
     """Reasons for an infeasible problem: the missing memory, and of each kind of change the smallest that fits.
 
-    ``planner`` judges each change; the search stops after ``limit_s`` seconds.
+    ``planner`` judges each change; the search stops after ``limit_s`` CPU seconds.
     """
-    begin = monotonic()
+    begin = process_time()
     reasons: list[Reason] = list(_memory(problem, Probe(planner, begin + MEMORY_SHARE * limit_s, seed)))
     probe = Probe(planner, begin + limit_s, seed)
     for changes in (_freedoms, _shorter, _more_nodes):
@@ -98,10 +108,12 @@ def _first_that_fits(
 def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
     """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while time is left.
 
-    A plan that fits shows how little it needs, so every success moves the upper end down to what that plan uses.
+    A plan that fits shows how little it needs, so every success moves the upper end down to what that plan uses. No
+    plan needs less than the model's state spread over all GPUs.
     """
-    today, too_little, best = problem.cluster.gpu.memory_bytes, 1.0, None
-    for times in STEPS:
+    today = problem.cluster.gpu.memory_bytes
+    too_little, best = max(1.0, state_bytes_per_gpu(problem) / today), None
+    for times in [step * too_little for step in STEPS]:
         best = probe.found(_with_memory(problem, times))
         if best is not None:
             break
