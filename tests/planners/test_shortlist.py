@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from hippo.plan.plan import Plan
+from hippo.planners.base import Status
+from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.recipe import Recipe
+from hippo.planners.shortlist import Clock, ShortList, objective_value
+from hippo.problem.objective import objective_from_text
+from hippo.score.evaluate import evaluate
+
+from .worlds import cluster, domain, gpt, problem
+
+WHERE = cluster(domain("a", 1, 8))
+PROBLEM = problem(WHERE)
+
+
+def plan(dp: int, *, batch: int = 16, micro_batch: int = 1, recompute: str = "none") -> Plan:
+    sketch = PipelineSketch((StageSketch("a", (0, 10), 1, dp),), batch // dp // micro_batch)
+    return Recipe(micro_batch, recompute).plan(PROBLEM, place(WHERE, [sketch]))
+
+
+def shortlist(*, now: float = 0.0, memory_gb: float = 80.0) -> ShortList:
+    asked = problem(cluster(domain("a", 1, 8), memory_gb=memory_gb))
+    return ShortList(asked, Clock(0.0, 10.0, lambda: now))
+
+
+def test_the_fastest_plan_stays() -> None:
+    short = shortlist()
+    short.try_all([plan(2), plan(8), plan(4)])
+    answer = short.proposal("me", notes=("A note.",), nothing="None.")
+    assert answer.status is Status.FEASIBLE
+    assert answer.plan == plan(8)
+    assert answer.score == evaluate(short.problem, plan(8))
+    assert answer.gap is None
+
+
+def test_what_does_not_count_is_told_by_cause() -> None:
+    short = shortlist(memory_gb=3.0)
+    assert short.consider(plan(8, batch=8)) is None
+    assert short.consider(plan(1, micro_batch=16)) is None
+    assert set(short.rejected) == {"batch", "memory"}
+    answer = short.proposal("me", notes=(), nothing="Nothing fits.")
+    assert answer.status is Status.INFEASIBLE
+    assert answer.notes[0].startswith("Nothing fits. The closest one lacks ")
+    assert answer.rejected == {"batch": 1, "memory": 1}
+
+
+def test_the_clock_ends_the_search_once_a_plan_was_scored() -> None:
+    late = shortlist(now=11.0)
+    late.try_all([plan(8, batch=8), plan(2), plan(8)])
+    assert late.best is not None
+    assert late.best[0] == plan(2)
+
+
+def test_at_most_so_many_are_scored() -> None:
+    short = shortlist()
+    short.try_all([plan(8, batch=8), plan(2), plan(4), plan(8)], most=2)
+    assert short.judged == 2
+
+
+def test_what_the_objective_minimises() -> None:
+    score, other = evaluate(PROBLEM, plan(8)), evaluate(PROBLEM, plan(2))
+    asked = {text: problem(WHERE, objective=objective_from_text(text)) for text in ("time", "cost", "1,0.5,0")}
+    assert objective_value(asked["time"], score, score) == score.step_time_s
+    assert objective_value(asked["cost"], score, score) == score.usd_per_step
+    weighted = objective_value(asked["1,0.5,0"], other, score)
+    assert weighted == pytest.approx(other.step_time_s / score.step_time_s - 0.5 * other.utilization)
+
+
+def test_a_model_of_another_size_breaks_the_layers_rule() -> None:
+    short = ShortList(problem(WHERE, gpt(4)), Clock(0.0, 10.0, lambda: 0.0))
+    assert short.consider(plan(8)) is None
+    assert list(short.rejected) == ["layers"]
