@@ -71,7 +71,7 @@ def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
     least = 1 if field.sync.method == "allreduce" else 2
     found = []
     for kind in range(len(field.tables.examples)):
-        ways = field.ideal_ways(field.members(kind))
+        ways = field.ideal_ways(kind)
         found.append((kind, [way for way in ways if way.groups >= least]))
     return found
 
@@ -81,7 +81,7 @@ def _search(field: Field) -> None:
     found: list[tuple[float, int, tuple[float, Shape, Ints], int, list[Way]]] = []
     for kind, ways in _kinds(field):
         for way in ways:
-            real = field.real_ways(kind, way.groups, way.span)
+            real = field.real_ways(kind, way)
             guess = first_guess(field, kind, real) if real else None
             if guess is not None:
                 found.append((guess[0], len(found), guess, kind, real))

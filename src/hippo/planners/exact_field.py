@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ class LayoutRows:
     wave: Ints  # sequences
     stages: Ints  # room in a domain
     lone: NDArray[np.bool_]  # only for pipelines of one stage
+    nodes: Ints  # most nodes of a stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +40,14 @@ class Field:
 
     problem: Problem
     tables: Tables
-    routes: Routes
     judge: Judge
     sync: Sync = Sync()
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, problem: Problem, judge: Judge) -> Field:
-        """Tables and routes of the problem."""
-        floor = problem.objective.bandwidth_floor_bytes_per_s
-        return cls(problem, Tables.of(problem), Routes.of(problem.cluster, floor_bytes_per_s=floor), judge)
+        """A problem with tables of its own."""
+        return cls(problem, Tables.of(problem), judge)
 
     @cached_property
     def rules(self) -> RuntimeRules:
@@ -79,10 +78,11 @@ class Field:
             total = self.tables.times(*where, layout.mode)[1][-1]
             kept = self.tables.kept(*where, layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
-            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 6).T
-        whole = columns[3:5].astype(np.int64)
-        return LayoutRows(columns[0], columns[1], columns[2], whole[0], whole[1], columns[5].astype(bool))
+            nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
+            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 7).T
+        wave, stages, nodes = columns[[3, 4, 6]].astype(np.int64)
+        return LayoutRows(columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes)
 
     @property
     def wave_bytes(self) -> float:
@@ -107,21 +107,39 @@ class Field:
         """Domains of a kind."""
         return tuple(index for index, each in enumerate(self.tables.kinds) if each == kind)
 
-    def ideal_ways(self, among: tuple[int, ...]) -> list[Way]:
-        """One ideal way for every number of groups and domains."""
-        return ideal_ways(self.routes, among, tied=bool(self.tied_bytes))
+    def ideal_ways(self, kind: int) -> list[Way]:
+        """One ideal way for every number of groups and domains (and of sending nodes, where links cap each node)."""
+        among, tied = self.members(kind), bool(self.tied_bytes)
+        return [
+            replace(way, senders=senders)
+            for senders in self._senders(kind)
+            for way in ideal_ways(self.routes(senders), among, tied=tied)
+        ]
 
-    def lines(self, kind: int) -> Lines:
-        """Open paths over domains of a kind."""
-        key = ("lines", kind)
+    def real_ways(self, kind: int, ideal: Way) -> list[Way]:
+        """Real ways over domains of a kind, with as many groups and domains as the ideal one."""
+        key = ("ways", kind, ideal.groups, ideal.span, ideal.senders)
         if key not in self._cache:
-            self._cache[key] = lines(self.routes, self.members(kind), tied_bytes=self.tied_bytes)
+            routes, among, tied = self.routes(ideal.senders), self.members(kind), bool(self.tied_bytes)
+            known = self._lines(kind, ideal.senders)
+            found = real_ways(routes, among, known, ideal.groups, ideal.span, tied=tied)
+            self._cache[key] = [replace(way, senders=ideal.senders) for way in found]
         return self._cache[key]  # type: ignore[return-value]
 
-    def real_ways(self, kind: int, groups: int, span: int) -> list[Way]:
-        """Real ways over domains of a kind."""
-        key = ("ways", kind, groups, span)
+    def routes(self, senders: int) -> Routes:
+        """Routes with so many nodes sending (0: all)."""
+        key = ("routes", senders)
         if key not in self._cache:
-            among, tied = self.members(kind), bool(self.tied_bytes)
-            self._cache[key] = real_ways(self.routes, among, self.lines(kind), groups, span, tied=tied)
+            floor = self.problem.objective.bandwidth_floor_bytes_per_s
+            self._cache[key] = Routes.of(self.problem.cluster, floor_bytes_per_s=floor, senders=senders)
+        return self._cache[key]  # type: ignore[return-value]
+
+    def _senders(self, kind: int) -> list[int]:
+        capped = any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
+        return sorted(set(self.layout_rows(kind).nodes.tolist())) if capped else [0]
+
+    def _lines(self, kind: int, senders: int) -> Lines:
+        key = ("lines", kind, senders)
+        if key not in self._cache:
+            self._cache[key] = lines(self.routes(senders), self.members(kind), tied_bytes=self.tied_bytes)
         return self._cache[key]  # type: ignore[return-value]

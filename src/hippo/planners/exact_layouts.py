@@ -33,6 +33,12 @@ class Layout:
     stages: int
     mode: Mode
 
+    def nodes(self, gpus_per_node: int) -> int:
+        """Most nodes that a stage lies on."""
+        gpus = self.tp * self.dp
+        aligned = gpus % gpus_per_node == 0 or gpus_per_node % gpus == 0
+        return -(-gpus // gpus_per_node) + (0 if aligned else 1)
+
     @property
     def wave(self) -> int:
         """Sequences of one wave."""

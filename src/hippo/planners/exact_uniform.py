@@ -72,6 +72,8 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
     for w, way in enumerate(ways):
         lots = batch // rows.wave
         fits = (lots >= way.groups) & (np.ones(len(lots), bool) if way.span == 1 else ~rows.lone)
+        if way.senders:
+            fits &= rows.nodes == way.senders
         if field.rules.equal_shares:
             fits &= lots % way.groups == 0
         waves = (-(-lots // way.groups))[:, None]

@@ -42,6 +42,7 @@ class Way:
     tail_s: float
     domains: Groups = ()  # empty: ideal
     relays: tuple[Relay, ...] = ()
+    senders: int = 0  # nodes of a stage, where links cap what a node sends; 0: it does not matter
 
     @property
     def size(self) -> int:

@@ -82,8 +82,8 @@ def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
     """Adds the plans of one kind of domains; False: time ran out."""
     ways = [
         real
-        for way in searched.ideal_ways(searched.members(kind))
-        for real in searched.real_ways(kind, way.groups, way.span)
+        for way in searched.ideal_ways(kind)
+        for real in searched.real_ways(kind, way)
     ]
     bounds, keys = shapes(searched, kind, ways)
     work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
