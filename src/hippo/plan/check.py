@@ -258,7 +258,7 @@ def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
                     yield from _hop(problem, reach, (source, destination), where=f"pipelines[{p}].stages")
     for domains in _agreeing(problem, plan):
         if not _has_ring(domains, frozenset(reach)):
-            message = f"the replicas in {', '.join(domains)} cannot agree: no ring of links or relays joins them"
+            message = f"{', '.join(domains)} share weights but cannot agree: no ring of links or relays joins them"
             yield Violation("sync links", "pipelines", message)
 
 
@@ -290,17 +290,17 @@ def _hop(problem: Problem, reach: Mapping[Pair, tuple[Pair, ...]], pair: Pair, *
 
 
 def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
-    """Sets of two and more domains that hold replicas of the same layer, each set once."""
-    if len(plan.pipelines) < 2:
-        return ()
-    edges = sorted({stage.layers[0] for _, _, stage in _stages(plan)})
-    sets: dict[tuple[str, ...], None] = {}
-    for layer in edges:
-        holders = (stage.domain for _, _, stage in _stages(plan) if stage.layers[0] <= layer < stage.layers[1])
-        domains = tuple(sorted(set(holders)))
-        if len(domains) > 1:
-            sets[domains] = None
-    return tuple(sets)
+    """Sets of two and more domains that hold the same weights, each set once: replicas of a layer, a tied matrix."""
+    sets: list[set[str]] = []
+    if problem.model.tied:  # the first and the last stage of a pipeline sum the gradients of one matrix
+        sets += [{pipeline.stages[0].domain, pipeline.stages[-1].domain} for pipeline in plan.pipelines]
+    if len(plan.pipelines) > 1 and plan.sharding == "full" and plan.sync.method == "allreduce":
+        sets.append(set(plan.domains))  # everyone gathers from everyone
+    elif len(plan.pipelines) > 1:
+        for layer in sorted({stage.layers[0] for _, _, stage in _stages(plan)}):
+            holders = (stage for _, _, stage in _stages(plan) if stage.layers[0] <= layer < stage.layers[1])
+            sets.append({stage.domain for stage in holders})
+    return tuple(dict.fromkeys(tuple(sorted(domains)) for domains in sets if len(domains) > 1))
 
 
 def _has_ring(domains: Sequence[str], pairs: frozenset[Pair]) -> bool:
