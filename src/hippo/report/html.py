@@ -44,8 +44,8 @@ from hippo.report.text import (
     usd,
 )
 
-LONGEST_HEADER = 14
-"""Letters of a domain's name up to which the heat map writes it across its column."""
+LONGEST_HEADER = 52
+"""Letters up to which the heat map writes the names of domains across its columns; longer, they stand upright."""
 
 MOST_REASONS = 4
 """Reasons of one kind shown at once; the rest unfolds."""
@@ -152,7 +152,7 @@ def _panels(story: Story) -> dict[str, object]:
         "traffic": flows,
         "traffic_lead": leads.traffic(flows, story.score),
         "map": networks.network(story, flows),
-        "turned": len(flows.domains) > 5 or max(map(len, flows.domains)) > LONGEST_HEADER,
+        "turned": max(map(len, flows.domains)) * len(flows.domains) > LONGEST_HEADER,
         "dense": len(flows.domains) > 5,
         "memory": memory,
         "memory_lead": leads.memory(memory),

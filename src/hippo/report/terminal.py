@@ -232,7 +232,7 @@ def stages_view(plan: Plan, costs: Sequence[StageCost]) -> RenderableType:
     stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
     return FittedTable(
         (
-            column("stage", (str(index) for index in range(len(costs)))),
+            column("stage", (str(index) for index in range(1, len(costs) + 1))),
             column("domain", (stage.domain for stage in stages), rank=5, right=False),
             column("layers", (f"{stage.layers[0]}-{stage.layers[1] - 1}" for stage in stages), rank=6),
             column("forward", (seconds(cost.forward_s) for cost in costs)),
@@ -252,7 +252,7 @@ def memory_view(plan: Plan, memory: Sequence[StageMemory], *, gpu_bytes: float) 
     peaks = [Text(_gb(item.peak_bytes), style="red" if item.peak_bytes > gpu_bytes else "bold") for item in memory]
     return FittedTable(
         (
-            column("stage", (str(index) for index in range(len(memory)))),
+            column("stage", (str(index) for index in range(1, len(memory) + 1))),
             column("domain", (stage.domain for stage in stages), rank=6, right=False),
             column("weights", (_gb(item.weights_bytes) for item in memory), rank=1),
             column("gradients", (_gb(item.gradients_bytes) for item in memory), rank=2),

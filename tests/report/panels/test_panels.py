@@ -56,7 +56,7 @@ def test_interleaved_chunks_go_round(small_story: Story) -> None:
     program = replace(small_story.program, down_bytes=np.ones((2, 2)) * 1e6)
     game = Played(small_story.problem, replace(small_story.plan, interleave=2), program, small_story.timeline)
     (strip,) = strips(replace(small_story, game=game))
-    assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(0, 0, 6), (1, 6, 12), (0, 12, 18), (1, 18, 24)]
+    assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(1, 0, 6), (2, 6, 12), (1, 12, 18), (2, 18, 24)]
     assert [cut.layer for cut in strip.cuts] == [6, 12, 18]
 
 
@@ -194,6 +194,15 @@ def test_front_chart(small_story: Story) -> None:
     assert all(chart.left <= dot.x <= chart.right and chart.top <= dot.y <= chart.floor for dot in chart.dots)
 
 
+def test_dots_are_labelled_by_who_found_them_else_by_how_they_join(small_story: Story) -> None:
+    chart = front_chart(small_story)
+    nameless = front_chart(replace(small_story, rows=()))
+    assert chart is not None
+    assert nameless is not None
+    assert [dot.label for dot in chart.dots] == ["exact", "single_domain"]
+    assert [dot.label for dot in nameless.dots] == ["pipeline across 2 domains", "one domain"]
+
+
 def test_no_front_no_chart(wide_story: Story) -> None:
     assert front_chart(wide_story) is None
 
@@ -207,7 +216,12 @@ def test_a_front_of_one_plan_has_axes(small_story: Story) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "wanted"),
-    [(0.0, 10.0, [0, 2, 4, 6, 8, 10]), (10.72, 14.78, [11, 12, 13, 14]), (0.0, 0.0216, [0, 0.005, 0.01, 0.015, 0.02])],
+    [
+        (0.0, 10.0, [0, 2, 4, 6, 8, 10]),
+        (10.72, 14.78, [11, 12, 13, 14]),
+        (0.0, 0.0216, [0, 0.005, 0.01, 0.015, 0.02]),
+        (0.0, 120.0, [0, 25, 50, 75, 100]),
+    ],
 )
 def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(wanted)

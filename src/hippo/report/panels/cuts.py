@@ -17,7 +17,7 @@ from hippo.report.story import Story
 class Block:
     """Consecutive layers [start, stop) on one stage."""
 
-    stage: int  # position in its pipeline
+    stage: int  # position in its pipeline, from 1 as in the reasons
     domain: str
     start: int
     stop: int
@@ -85,7 +85,7 @@ def _blocks(pipeline: Pipeline, chunks: int) -> tuple[Block, ...]:
         for index, stage in enumerate(pipeline.stages):
             stop = start + stage.num_layers // chunks
             ahead = pipeline.warm_up[index] if pipeline.warm_up else None
-            blocks.append(Block(index, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead))
+            blocks.append(Block(index + 1, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead))
             start = stop
     return tuple(blocks)
 
@@ -95,7 +95,7 @@ def _strip(story: Story, pipeline: Pipeline, blocks: tuple[Block, ...], first_ra
     relays = {(relay.source, relay.destination): relay.via for relay in story.plan.relays}
     cuts = []
     for position, (left, right) in enumerate(pairwise(blocks)):
-        sent = float(program.down_bytes[first_rank + left.stage, position // size]) / 1e6
+        sent = float(program.down_bytes[first_rank + left.stage - 1, position // size]) / 1e6
         cuts.append(Cut(left.stop, left.domain, right.domain, sent, relays.get((left.domain, right.domain))))
     return Strip(1, blocks[-1].stop, blocks, _bands(blocks), tuple(cuts), pipeline.num_micro_batches)
 

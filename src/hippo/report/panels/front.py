@@ -102,7 +102,7 @@ def _dots(
     dots, names = [], _finders(story)
     for index, ((plan, score), (x, y)) in enumerate(zip(points, places, strict=True)):
         shade = (score.utilization - busy[0]) / (busy[1] - busy[0]) if busy[1] > busy[0] else 1.0
-        text = names.get(plan) or joining(plan)
+        text = names.get(plan) or joining(plan).replace("across domains", f"across {len(plan.domains)} domains")
         place = frame.place(text, _beside(text, x, y))
         label = (text, *place) if place else ("", x, y, "middle")
         dots.append(Dot(plan, score, x, y, shade, plan == story.plan, index < len(front), *label))
@@ -133,10 +133,10 @@ def _beside(text: str, x: float, y: float) -> list[Place]:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round values (1, 2 or 5 times a power of ten apart) inside [low, high], about ``count`` of them."""
+    """Round values (1, 2, 2.5 or 5 times a power of ten apart) inside [low, high], about ``count`` of them."""
     raw = (high - low) / count
     power = 10.0 ** floor(log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first = -floor(-low / step + 1e-9)
     return [index * step for index in range(first, floor(high / step + 1e-9) + 1)]
 
