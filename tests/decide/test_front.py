@@ -1,17 +1,24 @@
-"""Three plans of which one is beaten: quick and dear, slow and free, and slow and dear."""
+"""Three plans of which one is beaten: quick and dear, slow and free, and slow and dear. Then the front of all plans."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hippo.decide.decision import Baseline
 from hippo.decide.front import front_of, pareto_front
+from hippo.plan.check import check
+from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.brute_space import Sketches, Space, commons, schedules
+from hippo.planners.front import MARGIN, Found, front_candidates
+from hippo.planners.placement import place
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.evaluate import evaluate, fits
+from hippo.score.pareto import hypervolume
 
 WAVES = 64
 
@@ -74,3 +81,53 @@ class Silent:
 def test_the_summary_has_a_line_per_plan(problem, worlds):
     front = pareto_front(problem, [Says(worlds.alone_plan(WAVES), worlds.across_plan(WAVES))], Stop(1.0))
     assert len(front.summary().splitlines()) == 1 + len(front.points)
+
+
+# ----------------------------------------------------------------------------------------------- the front of all plans
+def every_plan(problem: Problem):
+    """All plans of a small problem, replicas agreeing every step, no relays (two domains have no third)."""
+    for common in commons(problem, Space()):
+        for sketches in Sketches(problem, common):
+            for schedule in schedules(problem, Space(), sketches):
+                pipelines = place(problem.cluster, sketches)
+                plan = Plan(
+                    pipelines,
+                    common.micro_batch,
+                    recompute=common.recompute,
+                    sharding=common.sharding,
+                    schedule=schedule,
+                )
+                if not check(problem, plan) and fits(problem, plan):
+                    yield plan, evaluate(problem, plan)
+
+
+@pytest.mark.parametrize(("bandwidth", "price"), [(1e10, 0.02), (1e11, 1.0)])
+def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
+    """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours."""
+    cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-5, price=price)
+    problem = Problem(worlds.model(3), cluster, Workload(global_batch=4, seq=2048))
+    true_front = front_of(problem, list(every_plan(problem)), None)
+    found, closed = front_candidates(problem, [], Stop(60.0))
+    ours = front_of(problem, found, None)
+    assert closed
+    assert len(true_front.points) > len(ours.points) > 3
+    true_values, values = columns(true_front), columns(ours)
+    reach = true_values[:, None, :] * [1 + 2 * MARGIN, 1 + 2 * MARGIN, 1] + [0, 0, 2 * MARGIN]
+    assert np.all(values[None, :, :] <= reach, axis=2).any(axis=1).all()
+    corner = np.maximum(true_values.max(axis=0), values.max(axis=0)) * 1.01 + 1e-9
+    volumes = [hypervolume(each / corner, np.ones(3)) for each in (values, true_values)]
+    assert 0.99 * volumes[1] < volumes[0] <= volumes[1] * (1 + 1e-9)
+
+
+def columns(front) -> np.ndarray:
+    """Seconds, egress and idle share of every point, (P, 3)."""
+    return np.array([[s.step_time_s, s.egress_usd_per_step, 1 - s.utilization] for _, s in front.points])
+
+
+def test_a_shape_is_beaten_where_a_plan_is_as_quick_as_busy_and_as_cheap(problem, worlds):
+    """A plan of 10 s, busy 80 %, for 1 USD: work of 6 s is beaten from 10 s on, of 9 s only from 9 / 0.8 s on."""
+    found, score = Found(), evaluate(problem, worlds.across_plan(WAVES))
+    found.add(worlds.across_plan(WAVES), replace(score, step_time_s=10.0, utilization=0.8, egress_usd_per_step=1.0))
+    work_s, egress_usd = np.array([6.0, 9.0, 6.0]), np.array([1.0, 2.0, 0.5])
+    ceilings = found.ceilings(work_s, egress_usd)
+    assert ceilings == pytest.approx([10 / (1 + MARGIN), 9 / (0.8 + MARGIN), np.inf])

@@ -25,6 +25,7 @@ def pareto(question: Question) -> None:
             {"plan": plan_to_document(front.problem, plan), "score": asdict(score)} for plan, score in front.points
         ],
         "hypervolume": front.hypervolume,
+        "closed": front.closed,
     }
     if question.out is not None and front.points:
         write_files(question.out, {"pareto.json": json_text(document)})
