@@ -143,6 +143,17 @@ def test_nodes_send_no_faster_than_their_cap() -> None:
     assert two.message_start_s[two.message_kind == 0] == pytest.approx([1, 3])
 
 
+def test_ranks_on_the_same_nodes_share_their_cap() -> None:
+    """Two replicas, 8 bytes each, nodes of 1 byte/s: 8 s one after the other where they share a node, else at once."""
+    one = two_stages(1, [Line(4.0)] * 2, down=[0], up=[1], nic_bytes_per_s=1.0)
+    apart = side_by_side([one, one])
+    together = replace(apart, rank_nodes=np.array([0, 1, 0, 2]))
+    played = fast.play(together)
+    assert played.message_start_s[played.message_kind == 0] == pytest.approx([1, 9])
+    assert both(apart) == pytest.approx(1 + 2 + 8 + 1 + 2 + 8 + 2)  # the link is taken for 2 s by the first
+    assert both(together) == pytest.approx(1 + 16 + 1 + 2 + 8 + 2)
+
+
 def test_another_state_of_the_links() -> None:
     program = two_stages(1, [Line(2.0), Line(2.0)], down=[0], up=[1])
     assert both(program, bandwidth_bytes_per_s=np.array([4.0, 1.0])) == pytest.approx(1 + 2 + 1 + 2 + 8 + 2)

@@ -10,9 +10,9 @@ from tests.simulate.conftest import PlanOf
 
 from hippo.cost.cost_model import CostModel
 from hippo.errors import InputError, UnknownNameError
-from hippo.plan.plan import Compression, Relay, ScheduleChoice
+from hippo.plan.plan import Compression, Relay, ScheduleChoice, Stage
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import chunk_layers, cost_model, layout
+from hippo.simulate.layouts import chunk_layers, cost_model, layout, shared_nodes
 from hippo.simulate.lower import lower
 
 BOUNDARY = 128 * 512 * 2  # bytes of one sequence's activations: tokens x hidden x bf16
@@ -80,6 +80,21 @@ def test_a_cap_per_node_counts_the_nodes_of_the_sender(problem: Problem, plan_of
     spread = replace(plan.pipelines[0].stages[0], devices=("a/0/0", "a/1/0"))
     wide = replace(plan, pipelines=(replace(plan.pipelines[0], stages=(spread, plan.pipelines[0].stages[1])),))
     assert lower(capped_problem, wide).down_nic_bytes_per_s[0, 0] == 1e9
+
+
+def test_stages_with_nodes_in_common_share_their_caps(problem: Problem, plan_of: PlanOf) -> None:
+    plan = plan_of(("a/0/0 0-4", "b/0/0 4-8"), ("a/0/1 0-4", "b/1/0 4-8"))
+    assert lower(problem, plan).rank_nodes is None  # nothing is capped
+    capped = tuple(replace(link, per_node_bytes_per_s=1e8) for link in problem.cluster.links)
+    program = lower(replace(problem, cluster=replace(problem.cluster, links=capped)), plan)
+    assert program.rank_nodes is not None
+    assert program.rank_nodes.tolist() == [0, 1, 0, 3]
+
+
+def test_nodes_may_be_shared_through_others() -> None:
+    spread = [("a/0/0",), ("a/1/0",), ("b/0/0",), ("a/0/1", "a/1/1"), ("b/0/1",)]
+    stages = [Stage(devices[0][0], (0, 1), 1, len(devices), devices) for devices in spread]
+    assert shared_nodes(stages).tolist() == [0, 0, 2, 0, 2]
 
 
 def test_chunks_are_dealt_round_robin(problem: Problem, plan_of: PlanOf) -> None:

@@ -27,6 +27,8 @@ def random_program(seed: int) -> Program:
     ranks = len(program.rank_stage)
     program = replace(program, groups=groups, sync_s=rng.uniform(0, 1, ranks), finish_s=rng.uniform(0, 1, ranks))
     program = replace(program, link_per_node=rng.random(num_links) < 0.3)
+    if seed % 3 == 0:
+        program = replace(program, rank_nodes=rng.integers(0, 3, ranks))
     return replace(program, gather=_gather(rng, program)) if seed % 5 == 0 else program
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.simulate.kernels import Network, Record
 from hippo.simulate.kernels import play as _play
 from hippo.simulate.packed import Tables, pack
 from hippo.simulate.program import Program
+from hippo.simulate.state import Network, Record
 from hippo.simulate.timeline import Timeline, timeline
 
 _NONE = np.empty(0)

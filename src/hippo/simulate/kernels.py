@@ -6,70 +6,28 @@ link depends on time: those requests go through a heap and are served in order o
 
 Rules, the same in ``reference``:
 
-* A message of nodes with a cap waits for its port (one per rank and link), then for its first link; FIFO in both.
+* A message of nodes with a cap waits for its port (one per nodes and link; of those that wait, the lower rank first,
+  then the earlier operation), then for its first link (FIFO).
 * A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of both.
 * Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
   leave before the last byte has arrived there.
 * Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
+
+All kernels stand in this one file: numba keeps what it compiled until the file that holds the entry changes, and would
+not notice a change in another.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from hippo.simulate.heap import heap_pop, heap_push
 from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NEVER_PLAYED, NIC, PORT, RECEIVER, SECOND_LINK
 from hippo.simulate.program import WEIGHT
+from hippo.simulate.state import Network, Record, State
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
+LEAST_FACTOR = 0.1  # noise never makes an operation or a transfer shorter than this share of its length
 _RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks
-
-
-class Network(NamedTuple):
-    """State of the links while playing, and the noise of this run."""
-
-    bandwidth: Floats  # (E,) bytes/s
-    latency: Floats  # (E,) s
-    nic_scale: Floats  # (E,) factor on the caps of the nodes that send into the link
-    op_factor: Floats  # (N,) factor on the duration of each operation; empty: none
-    message_factor: Floats  # (N,) factor on the transfer of each operation's message; empty: none
-
-
-class Record(NamedTuple):
-    """Where times are written; arrays of length 0: nothing is recorded."""
-
-    op_start: Floats  # (N + 2 G,) operations, then synchronisation and optimizer of each rank
-    op_end: Floats
-    message_start: Floats  # (2 N + group links,) at 2 * operation + hop, then group links
-    message_end: Floats
-
-
-class State(NamedTuple):
-    """What changes while playing. Kernels count no references to it (``_nrt=False``): that took 20 times as long."""
-
-    duration: Floats  # (3 S,) with the wait for gathered parameters
-    arrived: Floats  # (2 * S * waves,) when the input of an operation is there, -1: not yet
-    next_op: Ints  # (G,)
-    free: Floats  # (G,) when the rank is free
-    blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none, -2: done
-    ready: Ints  # stack of ranks to play on
-    sizes: Ints  # (2,) height of the stack, size of the heap
-    link_free: Floats  # (E,)
-    port_free: Floats  # (2 G,)
-    first_hop: Floats  # (N,) arrival of the last byte at the middle of a relay
-    heap_time: Floats
-    heap_key: Ints
-    group_left: Ints  # (Q,) members that still work
-    group_ready: Floats  # (Q,)
-    group_last: Floats  # (Q,) when the last byte has left
-    noting: bool  # whether to write ``tables.sequence``
 
 
 @njit(cache=True, error_model="numpy")
@@ -82,6 +40,22 @@ def play(tables, network, record):  # type: ignore[no-untyped-def]
         state = new_state(tables, network, tables.known[0] != NEVER_PLAYED and not tables.queued)
         tables.known[0] = 0
     return run(tables, network, record, state)
+
+
+@njit(cache=True, error_model="numpy")
+def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def]
+    """Play once per row of the states (bandwidth, latency, scale of caps), with fresh noise each time."""
+    bandwidth, latency, scale = states
+    none = np.empty(0)
+    record = Record(none, none, none, none)
+    noisy = len(tables.order) if noise > 0.0 else 0
+    op_factor, message_factor = np.empty(noisy), np.empty(noisy)
+    for sample in range(len(found)):
+        for op in range(noisy):
+            op_factor[op] = max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
+            message_factor[op] = max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
+        network = Network(bandwidth[sample], latency[sample], scale[sample], op_factor, message_factor)
+        found[sample] = play(tables, network, record)
 
 
 @njit(cache=True, error_model="numpy")
@@ -103,7 +77,7 @@ def new_state(tables, network, noting):  # type: ignore[no-untyped-def]
         np.empty(ranks + 1, np.int64),
         np.zeros(2, np.int64),
         np.zeros(len(network.bandwidth)),
-        np.zeros(2 * ranks),
+        np.zeros(2 * slots),
         np.empty(ops if tables.queued else 0),
         np.empty(requests),
         np.empty(requests, np.int64),
@@ -373,3 +347,39 @@ def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
                 latency += network.latency[tables.group_route[pair, hop]]
         longest = max(longest, latency)
     return longest
+
+
+@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+def heap_push(state, time, key):  # type: ignore[no-untyped-def]
+    """Add a request; the smallest (time, key) is on top."""
+    times, keys, at = state.heap_time, state.heap_key, state.sizes[1]
+    state.sizes[1] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if times[above] < time or (times[above] == time and keys[above] < key):
+            break
+        times[at], keys[at] = times[above], keys[above]
+        at = above
+    times[at], keys[at] = time, key
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def heap_pop(state):  # type: ignore[no-untyped-def]
+    """Take the first request: (time, key)."""
+    times, keys = state.heap_time, state.heap_key
+    state.sizes[1] -= 1
+    size, top_time, top_key = state.sizes[1], times[0], keys[0]
+    time, key, at = times[size], keys[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        right = child + 1
+        if right < size and (
+            times[right] < times[child] or (times[right] == times[child] and keys[right] < keys[child])
+        ):
+            child = right
+        if times[child] > time or (times[child] == time and keys[child] > key):
+            break
+        times[at], keys[at] = times[child], keys[child]
+        at = child
+    times[at], keys[at] = time, key
+    return top_time, top_key

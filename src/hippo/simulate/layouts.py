@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -49,6 +49,11 @@ class Costs:
     def per_node(self) -> NDArray[np.bool_]:
         """Links with nothing but a cap per node, (E,)."""
         return per_node_only(self.model.problem.cluster)
+
+    @cached_property
+    def capped(self) -> bool:
+        """Whether nodes have a cap of their own on some link."""
+        return any(link.per_node_bytes_per_s is not None for link in self.model.problem.cluster.links)
 
     def stages(self, plan: Plan, pipeline: Pipeline) -> list[StageCost]:
         """Costs of the stages of a pipeline; raises as ``layout`` does."""
@@ -178,3 +183,16 @@ def lanes_face(sender: tuple[str, ...], receiver: tuple[str, ...], lanes: int) -
     step, other = len(sender) // lanes, len(receiver) // lanes
     pairs = ((sender[lane * step], receiver[lane * other]) for lane in range(lanes))
     return all(one.rsplit("/", 1)[0] == two.rsplit("/", 1)[0] for one, two in pairs)
+
+
+def shared_nodes(stages: Sequence[Stage]) -> NDArray[np.int64]:
+    """A number per stage, (G,), the same for stages that have nodes in common, directly or through others."""
+    number_of: dict[str, int] = {}
+    found = list(range(len(stages)))
+    for rank, stage in enumerate(stages):
+        met = {number_of[node] for node in nodes(stage.devices) if node in number_of}
+        if met:
+            found = [min(met) if number in met or at == rank else number for at, number in enumerate(found)]
+            number_of = {node: min(met) if number in met else number for node, number in number_of.items()}
+        number_of |= dict.fromkeys(nodes(stage.devices), found[rank])
+    return np.array(found)

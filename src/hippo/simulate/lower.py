@@ -20,7 +20,7 @@ from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
-from hippo.simulate.layouts import Costs, chunk_layers, costs, lanes_face, layout, nodes
+from hippo.simulate.layouts import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program
 from hippo.simulate.routes import Routes
 
@@ -68,6 +68,7 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         extra_link_bytes=extra,
         link_per_node=known.per_node,
         gather=gather,
+        rank_nodes=shared_nodes(replicas.stages) if known.capped else None,
     )
 
 

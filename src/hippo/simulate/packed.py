@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 # Columns of ``Tables.route``: the place that waits for the result (-1: none; the end of the model hands over to its own
-# backward), its rank, the links crossed (-1: none), the sending port (one per rank and first link; -1: no cap).
+# backward), its rank, the links crossed (-1: none), the sending port (one per nodes and first link; -1: no cap).
 DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
 # Columns of ``Tables.transfer``: seconds inside a domain, bytes, bytes/s of the sending nodes (inf: no cap).
 DELAY, BYTES, NIC = range(3)
@@ -155,17 +155,20 @@ def _places(program: Program) -> tuple[Ints, Floats]:
     transfer[FORWARD, end_of_model, DELAY] = 0.0
     route[:, :, RECEIVER] = route[:, :, DEST] % slots // chunks
     capped = np.isfinite(transfer[:, :, NIC])
-    route[:, :, PORT] = np.where(capped, _ports(route[:, :, LINK], chunks), -1) if capped.any() else -1
+    route[:, :, PORT] = np.where(capped, _ports(program, route[:, :, LINK]), -1) if capped.any() else -1
     return route, transfer
 
 
-def _ports(first_link: Ints, chunks: int) -> Ints:
-    """Sending port of each place, (2, S). Down and up of a rank share one where they face each other through a loop."""
-    slots = first_link.shape[1]
-    rank = np.arange(slots) // chunks
-    of_rank = first_link.reshape(2, slots // chunks, chunks).max(axis=2)
-    same = np.repeat(of_rank[FORWARD] == of_rank[BACKWARD], chunks)
-    return np.stack([2 * rank, np.where(same, 2 * rank, 2 * rank + 1)])
+def sending_nodes(program: Program) -> Ints:
+    """Number of the nodes each rank sends from, (G,): ranks with the same number share the caps of these nodes."""
+    return np.arange(len(program.rank_stage)) if program.rank_nodes is None else program.rank_nodes
+
+
+def _ports(program: Program, link: Ints) -> Ints:
+    """Sending port of each place, (2, S): one per nodes and first link; ``link`` (2, S) as crossed first."""
+    nodes = np.repeat(sending_nodes(program), program.forward_s.shape[1])
+    _, port = np.unique(nodes[None, :] * (int(link.max()) + 2) + link + 1, return_inverse=True)
+    return np.asarray(port, dtype=np.int64).reshape(link.shape)
 
 
 def _needs_queue(link: Ints, chunks: int, groups: tuple[SyncGroup, ...]) -> bool:

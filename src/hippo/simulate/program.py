@@ -78,3 +78,4 @@ class Program:
     extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step not played as messages (ZeRO-3 over the WAN)
     link_per_node: NDArray[np.bool_] | None = None  # (E,) only a cap per node, which another state scales; None: none
     gather: Gather | None = None
+    rank_nodes: NDArray[np.int64] | None = None  # (G,) same number: nodes in common, whose caps they share; None: none

@@ -6,7 +6,6 @@ their times agree to rounding.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Generator
 from heapq import heappop, heappush
@@ -17,11 +16,11 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import AllOf, Event, EventPriority
 
-from hippo.simulate.packed import destinations, stretched_durations
+from hippo.simulate.packed import destinations, sending_nodes, stretched_durations
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup
 from hippo.simulate.timeline import Timeline, timeline
 
-_END_OF_INSTANT = EventPriority(2)  # SimPy's own priorities are 0 (urgent) and 1 (normal)
+_PORTS_DECIDE, _LINKS_DECIDE = EventPriority(2), EventPriority(3)  # SimPy's own are 0 (urgent) and 1 (normal)
 
 Steps = Generator[Event, Any, None]
 
@@ -38,29 +37,34 @@ def play(
     return world.run()
 
 
-class _Link:
-    """A directed link: one message at a time, in order of (time of the request, key)."""
+class _Turn:
+    """What one message at a time may hold. Grants are decided when an instant is over: ties have a written rule."""
 
-    def __init__(self, env: simpy.Environment, bandwidth: float, latency: float, nic_scale: float) -> None:
-        self.env, self.bandwidth, self.latency, self.nic_scale = env, float(bandwidth), float(latency), float(nic_scale)
+    priority = _LINKS_DECIDE
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.env = env
         self.waiting: list[tuple[float, int, Event]] = []
         self.taken = False
 
     def request(self, key: int) -> Event:
-        """Ask for the link; the event succeeds when it is granted. Grants are decided when an instant is over."""
+        """Ask for it; the event succeeds when it is granted."""
         granted = self.env.event()
-        heappush(self.waiting, (self.env.now, key, granted))
+        heappush(self.waiting, (self.rank(), key, granted))
         self._decide_later()
         return granted
 
-    def hold(self, seconds: float) -> Steps:
-        """Keep the granted link for that long, then let it go."""
-        yield self.env.timeout(seconds)
+    def rank(self) -> float:
+        """What counts before the key."""
+        return float(self.env.now)
+
+    def release(self) -> None:
+        """Let it go."""
         self.taken = False
         self._decide_later()
 
     def _decide_later(self) -> None:
-        end = _EndOfInstant(self.env)
+        end = _EndOfInstant(self.env, self.priority)
         assert end.callbacks is not None
         end.callbacks.append(self._decide)
 
@@ -70,13 +74,36 @@ class _Link:
             heappop(self.waiting)[2].succeed()
 
 
-class _EndOfInstant(Event):
-    """Happens now, but after everything else that happens now."""
+class _Link(_Turn):
+    """A directed link: requests in order of (time, key)."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: simpy.Environment, bandwidth: float, latency: float, nic_scale: float) -> None:
+        super().__init__(env)
+        self.bandwidth, self.latency, self.nic_scale = float(bandwidth), float(latency), float(nic_scale)
+
+    def hold(self, seconds: float) -> Steps:
+        """Keep the granted link for that long, then let it go."""
+        yield self.env.timeout(seconds)
+        self.release()
+
+
+class _Port(_Turn):
+    """What nodes send into one link under their cap: of those that wait, the smallest key first."""
+
+    priority = _PORTS_DECIDE
+
+    def rank(self) -> float:
+        """Nothing counts before the key."""
+        return 0.0
+
+
+class _EndOfInstant(Event):
+    """Happens now, but after everything else that happens now; ports decide before links."""
+
+    def __init__(self, env: simpy.Environment, priority: EventPriority) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
-        env.schedule(self, priority=_END_OF_INSTANT)
+        env.schedule(self, priority=priority)
 
 
 class _World:
@@ -92,8 +119,8 @@ class _World:
         self.links = [_Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
         self.seconds = stretched_durations(program, bandwidth, latency)
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
-        self.ports: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(lambda: simpy.Resource(self.env))
-        self.no_port = simpy.Resource(self.env, capacity=sys.maxsize)  # nodes without a cap of their own
+        self.nodes = sending_nodes(program)
+        self.ports: defaultdict[tuple[int, int], _Port] = defaultdict(lambda: _Port(self.env))
         self.ready = [self.env.event() for _ in program.rank_stage]
         self.agreed = [self.env.event() for _ in program.groups]
         total, ranks = len(program.order), len(program.rank_stage)
@@ -151,15 +178,18 @@ class _World:
             arrived.succeed()
             return
         nic = (program.down_nic_bytes_per_s, program.up_nic_bytes_per_s)[kind][at]
-        link, port = self.links[route[0]], self.no_port if np.isinf(nic) else self.ports[at[0], int(route[0])]
-        with port.request() as free:
-            yield free
-            yield link.request(2 * op)
-            self.sent_start[2 * op] = self.env.now
-            on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
-            here = self.env.event()  # the last byte is at the end of the first link
-            onward = self.env.process(self._second_hop(op, link, int(route[1]), num_bytes, here))
+        link, port = self.links[route[0]], self.ports[int(self.nodes[at[0]]), int(route[0])]
+        capped = not np.isinf(nic)
+        if capped:
+            yield port.request(op)
+        yield link.request(2 * op)
+        self.sent_start[2 * op] = self.env.now
+        on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
+        here = self.env.event()  # the last byte is at the end of the first link
+        onward = self.env.process(self._second_hop(op, link, int(route[1]), num_bytes, here))
+        if capped:
             yield self.env.timeout(num_bytes / (nic * link.nic_scale))
+            port.release()
         yield on_link
         yield self.env.timeout(link.latency)
         self.sent_end[2 * op] = self.env.now
