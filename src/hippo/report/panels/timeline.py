@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.plan.plan import Stage
 from hippo.report.palette import domain_colours
 from hippo.report.story import Story
 from hippo.report.text import stage_name
@@ -77,7 +78,7 @@ def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
     ranks, colours = [], domain_colours(story)
     for rank, (stage, pipeline) in enumerate(zip(story.stages, _numbers(story), strict=True)):
         packed = _pack_rank(timeline, rank, size)
-        names = {"name": stage_name(stage), "short": f"{stage.domain} {stage.layers[0]}-{stage.layers[1] - 1}"}
+        names = {"name": stage_name(stage), "short": f"{stage.domain} {_layers(stage)}"}
         place = {"domain": stage.domain, "colour": colours[stage.domain], "pipeline": pipeline}
         ranks.append({**names, **place, **packed})
     return {
@@ -88,6 +89,11 @@ def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
         "ranks": ranks,
         "links": _pack_links(story, most_blocks),
     }
+
+
+def _layers(stage: Stage) -> str:
+    start, stop = stage.layers
+    return f"{start}" if stop - start == 1 else f"{start}-{stop - 1}"
 
 
 def _pack_rank(timeline: Timeline, rank: int, size: int) -> dict[str, object]:
