@@ -61,7 +61,8 @@ class Kernels:
         precision = self.wide if wide else self.precision
         low = precision not in ("fp32", "fp16", "bf16")
         generation, calibration = self.generation, self.calibration
-        rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency * (generation.low_precision if low else 1.0)
+        rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency
+        rate *= calibration.low_precision if low else 1.0
         rate *= k / (k + calibration.k_half)
         rate *= tile_efficiency(m, n, count, generation.multiprocessors, calibration.tile_halving)
         moved = count * (m * k + k * n) * (1.0 if low else 2.0) + count * m * n * 2.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s, all_to_all_s
 from hippo.cost.kernels import Kernels
-from hippo.cost.memory import rank_parameters
+from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import FeedForward, Layer, LayerKind
 from hippo.problem.workload import Software
@@ -98,6 +98,8 @@ def _assemble(
     forward, backward, weight = gpu
     calibration = setting.kernels.calibration
     serial = calibration.checkpoint_serial if full else 0.0
+    if setting.software.blocking_launches:
+        serial = 1.0
     launches = calibration.launch_s * launch_share(layer, setting)
     collectives = communication_launches(layer, setting) * calibration.launch_s
     first = FORWARD_KERNELS * launches + collectives
@@ -107,9 +109,10 @@ def _assemble(
     stretch = overlapped(back + weight, then, serial) / max(back + weight, 1e-12)
     back, weight = back * stretch, weight * stretch
     gather, scatter = sharding_seconds(layer, setting)
-    exposed = calibration.exposed_fsdp
-    forward_wait = max(gather - forward, exposed * gather)
-    back_wait = max(gather + scatter - back - weight, exposed * (gather + scatter))
+    exposed = calibration.exposed_fsdp if setting.software.overlap_dp else 1.0
+    copies = list_copies_s(layer, setting)
+    forward_wait = max(gather - forward, exposed * gather) + copies
+    back_wait = max(gather + scatter - back - weight, exposed * (gather + scatter)) + copies * (3 if full else 2)
     core_flops = attention_flops(layer, setting)
     lanes = setting.layout.tp * setting.layout.cp
     flops = 3 * lanes * (sum(2.0 * m * n * k * c for m, n, k, c in products) + core_flops)
@@ -226,8 +229,12 @@ def elementwise_bytes(layer: Layer, setting: Setting) -> float:
 
 
 def accumulation_bytes(layer: Layer, setting: Setting) -> float:
-    """Bytes moved to add one micro-batch's weight gradients to the sum: read the new, read and write the sum."""
-    return rank_parameters(layer, setting.layout) * (2.0 + 2.0 * max(setting.gradient_bytes, 4.0))
+    """Bytes moved to add one micro-batch's weight gradients to the sum: read the new, read and write the sum.
+
+    Fully sharded, the sum is of the rank's own shard: the reduce-scatter brings just that.
+    """
+    shards = state_shards(setting.layout)[0]
+    return rank_parameters(layer, setting.layout) / shards * (2.0 + 2.0 * max(setting.gradient_bytes, 4.0))
 
 
 def _activation_width(ff: FeedForward | None) -> float:
@@ -276,6 +283,18 @@ def communication_launches(layer: Layer, setting: Setting) -> float:
     if setting.layout.tp == 1:
         return 0.0
     return COLLECTIVE_KERNELS * (2.0 if layer.kind is LayerKind.BLOCK else 1.0)
+
+
+def list_copies_s(layer: Layer, setting: Setting) -> float:
+    """Seconds the CPU needs to launch the copies of one gather of the layer's tensors; 0 for flat gathers.
+
+    DeepSpeed's ZeRO-3 of 2021 gathers each weight by itself into a list of one piece per rank (``_allgather_param`` in
+    its partition_parameters.py), and PyTorch copies every piece with a kernel of its own (ProcessGroupNCCL).
+    """
+    if not (setting.software.list_gathers and setting.layout.sharding == "full"):
+        return 0.0
+    tensors = max(1, len(matrices(layer, setting)))
+    return tensors * setting.layout.dp * setting.layout.cp * setting.kernels.calibration.launch_s
 
 
 def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:

@@ -15,6 +15,8 @@ class Software:
     )
     overlap_dp: bool = True  # gradient reduction and parameter gathers run beside computation
     overlap_tp: bool = True  # tensor-parallel collectives run beside matrix products
+    blocking_launches: bool = False  # the CPU waits for every kernel before the next (CUDA_LAUNCH_BLOCKING=1)
+    list_gathers: bool = False  # sharded weights come one tensor at a time, as a list of one piece per rank
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,14 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
     eager = torch and ("torch.compile" not in text or "no torch.compile" in text)
     attention = "flash2" if torch else "tuned" if modern else "unfused"
     overlap_tp = "async TP" in text if torch else modern
-    return Software(attention, fused_elementwise=not eager, overlap_dp=modern or torch, overlap_tp=overlap_tp)
+    return Software(
+        attention,
+        fused_elementwise=not eager,
+        overlap_dp=modern or torch,
+        overlap_tp=overlap_tp,
+        blocking_launches="OmniPath" in text,
+        list_gathers=sharding == "zero3" and not modern,
+    )
 
 
 # NCCL reaches 40.5 of the 100 Gbit/s of an OmniPath link (all-reduce between A100 nodes of Jean Zay, bigscience

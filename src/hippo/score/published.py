@@ -129,8 +129,10 @@ def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int,
 
 
 def comparison_key(case: Case) -> object:
-    """Rows with equal keys train the same model with the same batch on as many GPUs of one type."""
-    return (case.family, case.model, case.global_batch, case.gpu.name, case.gpus, case.precision)
+    """Rows with equal keys are from one source and train the same model with the same batch."""
+    model = case.model
+    sizes = None if model is None else (model.num_blocks, model.layers[1], model.vocab, case.seq)
+    return (case.family, sizes, case.global_batch)
 
 
 def predict(case: Case, *, calibration: Calibration = CALIBRATION) -> Prediction:
