@@ -117,6 +117,12 @@ EDITS: list[tuple[Edit, str]] = [
     (lambda d: d.update(sync={"method": "gossip"}), "plan.json: sync.method: unknown method 'gossip'."),
     (lambda d: d.update(problem=None), "plan.json: problem: is null."),
     (lambda d: d["problem"].pop("cluster"), "plan.json: problem.cluster: is missing."),
+    (
+        lambda d: d["problem"].update(cluster="tou"),
+        "problem.cluster: unknown cluster 'tou'. To fix: did you mean 'toy'?",
+    ),
+    (lambda d: d["problem"].update(model="gtp2"), "plan.json: problem.model: unknown model 'gtp2'."),
+    (lambda d: d["problem"]["objective"].update(name="x"), "plan.json: problem.objective.name: unknown name 'x'."),
     (lambda d: d["problem"]["cluster"].update(gpu="K80"), "plan.json: problem.cluster: gpu: unknown gpu 'K80'."),
     (lambda d: d["problem"]["workload"].update(seq=0), "plan.json: problem.workload.seq: is out of range (got 0)."),
     (lambda d: d["problem"]["model"]["layers"].pop(), "problem.model.layers: are not an embedding, blocks and a head"),
@@ -135,6 +141,13 @@ def test_edited_plans_are_refused_in_words(edit: Edit, words: str) -> None:
         plan_from_document(document, "plan.json")
     assert words in str(caught.value)
     assert "To fix: " in str(caught.value)
+
+
+def test_names_of_the_catalogue_stand_for_descriptions() -> None:
+    problem, plan = toy()
+    document = plan_to_document(problem, plan)
+    document["problem"] |= {"model": problem.model.name, "cluster": problem.cluster.name}
+    assert plan_from_document(document, "plan.json") == (problem, plan)
 
 
 @settings(max_examples=40, deadline=None)

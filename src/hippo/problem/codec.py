@@ -1,7 +1,8 @@
 """The problem as a document, so that a plan file stands alone. Reading what was written gives an equal value.
 
 The cluster has the form of the cluster file, the profile that of the profile file; model, workload and objective hold
-the fields of their types. Equal layers in a row are written once, with their ``count``.
+the fields of their types. Equal layers in a row are written once, with their ``count``. Model and cluster may also be
+given by their catalogue names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from hippo.errors import UnknownNameError
+from hippo.problem.catalogue.clusters import CLUSTERS
+from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster_yaml import PRECISIONS, cluster_from_document, cluster_to_document
 from hippo.problem.config_json import MAX_BLOCKS
 from hippo.problem.load import RUNTIMES
@@ -77,16 +81,14 @@ def _sparse(record: Any) -> dict[str, Any]:
 def problem_from_document(document: object, *, source: str, place: str = "problem") -> Problem:
     """The problem of a document; ``InputError`` names what is wrong with it."""
     table = open_table(document, source=source, place=place, known=_PROBLEM)
-    cluster = cluster_from_document(
-        table.table("cluster", known=("name", "source", "gpu", "domains", "links", "dynamics")).values,
-        source=f"{source}: {place}.cluster",
-        name="cluster",
+    cluster = _named(table, "cluster", CLUSTERS) or cluster_from_document(
+        table.table("cluster", known=None).values, source=f"{source}: {place}.cluster", name="cluster"
     )
     profile = None
     if table.has("profile"):
         profile = profile_from_document(table.values["profile"], source=f"{source}: {place}.profile")
     return Problem(
-        model=_model(table.table("model", known=_MODEL)),
+        model=_named(table, "model", MODELS) or _model(table.table("model", known=_MODEL)),
         cluster=cluster,
         workload=_workload(table),
         objective=_objective(table) if table.has("objective") else Objective(),
@@ -95,6 +97,16 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         uniform_cuts=table.flag("uniform_cuts", default=False),
         allow_local_sgd=table.flag("allow_local_sgd", default=False),
     )
+
+
+def _named(table: Table, key: str, known: Mapping[str, _Record]) -> _Record | None:
+    """What the catalogue holds under a name that stands in place of a description."""
+    if not isinstance(table.values.get(key), str):
+        return None
+    name = table.text(key)
+    if name not in known:
+        raise UnknownNameError(key, name[:60], known, source=table.source, key=table.key(key))
+    return known[name]
 
 
 def _objective(table: Table) -> Objective:

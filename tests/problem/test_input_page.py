@@ -1,0 +1,108 @@
+"""The examples of ``docs/input.md`` are read as they stand, and its tables name every key that the readers know."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from hippo.plan import codec as plan_codec
+from hippo.plan.check import check
+from hippo.plan.codec import load_plan
+from hippo.problem import cluster_yaml, config_json
+from hippo.problem.cluster import Dynamics
+from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
+from hippo.problem.problem import Problem
+from hippo.problem.profile import ProfileRow
+from hippo.problem.profile_json import check_profile
+from hippo.score.cases import load_cases
+from hippo.score.evaluate import evaluate, fits
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "input.md"
+FILES = {
+    "Model": "config.json",
+    "Cluster": "net.yaml",
+    "Network trace": "net.csv",
+    "Profile": "profile.json",
+    "Plan file": "plan.json",
+    "Cases": "cases.json",
+}
+
+
+def sections() -> dict[str, str]:
+    """Text of each section by its heading."""
+    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> dict[str, str]:
+    """The example of each section as a file: heading -> path."""
+    found = {}
+    for heading, name in FILES.items():
+        blocks = re.findall(r"^```\w+\n(.*?)^```$", sections()[heading], flags=re.MULTILINE | re.DOTALL)
+        assert len(blocks) == 1, heading
+        (tmp_path / name).write_text(blocks[0], encoding="utf-8")
+        found[heading] = str(tmp_path / name)
+    return found
+
+
+def test_every_section_has_its_example() -> None:
+    assert set(sections()) == set(FILES)
+
+
+def test_model(example: dict[str, str]) -> None:
+    model = load_model(example["Model"])
+    assert f"{model.parameters:,} here" in sections()["Model"].replace("\n", " ")
+    assert (model.num_blocks, model.tied, model.max_seq) == (22, False, 2048)
+
+
+def test_cluster_and_trace(example: dict[str, str]) -> None:
+    cluster = load_cluster(example["Cluster"])
+    assert [(domain.name, domain.gpus) for domain in cluster.domains] == [("north", 8), ("south", 16)]
+    assert len(cluster.links) == 2
+    trace = load_trace(example["Network trace"], cluster)
+    there = cluster.link_index["north", "south"]
+    assert (trace.bandwidth_bytes_per_s[:, there] * 8 / 1e9).tolist() == pytest.approx([5, 3.5, 0, 5])
+
+
+def test_profile(example: dict[str, str]) -> None:
+    profile = load_profile(example["Profile"])
+    model, cluster = load_model(example["Model"]), load_cluster(example["Cluster"])
+    check_profile(profile, model, cluster.gpu, source="page")
+    problem = load_problem(model=model, cluster=cluster, profile=example["Profile"])
+    assert problem.profile == profile
+
+
+def test_plan_file(example: dict[str, str]) -> None:
+    problem, plan = load_plan(example["Plan file"])
+    assert check(problem, plan) == ()
+    assert fits(problem, plan)
+    assert (problem.model.name, problem.cluster.name, plan.global_batch) == ("gpt2", "toy", 16)
+    assert evaluate(problem, plan).step_time_s > 0
+
+
+def test_cases(example: dict[str, str]) -> None:
+    (case,) = load_cases(example["Cases"])
+    assert case.refusal is None
+    assert (case.id, case.measured_s) == ("seqsel-22b-full", 1.42)
+
+
+def names(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+KEYS = {
+    "Model": set(config_json._KEYS),
+    "Cluster": {*cluster_yaml._TOP, *cluster_yaml._DOMAIN, *cluster_yaml._LINK, *cluster_yaml._GPU, *names(Dynamics)},
+    "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
+    "Plan file": {*plan_codec._TOP, *names(Problem), "num_micro_batches", "stages", "devices", "every", "live_limit"},
+}
+
+
+@pytest.mark.parametrize("heading", KEYS)
+def test_every_key_stands_on_the_page(heading: str) -> None:
+    text = sections()[heading]
+    assert sorted(key for key in KEYS[heading] if not re.search(rf"\b{key}\b", text)) == []
