@@ -33,5 +33,7 @@ def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     turn = np.lexsort((micro_batch.ravel(), chunk.ravel(), micro_batch.ravel() // p))
     forwards = np.stack([chunk.ravel()[turn], micro_batch.ravel()[turn]], axis=1)
     backwards = np.stack([v - 1 - forwards[:, 0], forwards[:, 1]], axis=1)
+    for each in (forwards, backwards):
+        each.setflags(write=False)
     rows, _ = merge(forwards, backwards, [warm_up(whole, rank) for rank in range(p)])
     return rows[rows[:, 2] < m], 2 * m * v * np.arange(p + 1)

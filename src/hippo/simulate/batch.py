@@ -58,4 +58,4 @@ def of_programs(programs: Sequence[Program]) -> Floats:
 
 def _states(base: Floats, given: Floats | None, count: int) -> Floats:
     states = np.broadcast_to(base if given is None else given, (count, len(base)))
-    return np.ascontiguousarray(states, dtype=np.float64)
+    return np.array(states, dtype=np.float64, order="C")

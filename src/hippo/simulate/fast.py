@@ -49,11 +49,12 @@ def network(
     program: Program, bandwidth_bytes_per_s: NDArray[np.float64] | None, latency_s: NDArray[np.float64] | None
 ) -> Network:
     """The state of the links without noise; ``None`` means the base state."""
-    base, scale = program.link_bandwidth_bytes_per_s, np.ones(len(program.link_bandwidth_bytes_per_s))
-    bandwidth = base if bandwidth_bytes_per_s is None else np.ascontiguousarray(bandwidth_bytes_per_s, dtype=np.float64)
+    base = program.link_bandwidth_bytes_per_s
+    bandwidth = np.array(base if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s, dtype=np.float64)
+    latency = np.array(program.link_latency_s if latency_s is None else latency_s, dtype=np.float64)
+    scale = np.ones(len(base))
     if bandwidth_bytes_per_s is not None and program.link_per_node is not None:
         scale = np.where(program.link_per_node, bandwidth / base, 1.0)
-    latency = program.link_latency_s if latency_s is None else np.ascontiguousarray(latency_s, dtype=np.float64)
     return Network(bandwidth, latency, scale, _NONE, _NONE)
 
 

@@ -120,18 +120,25 @@ def _pack(program: Program) -> Tables:
         chunks=chunks,
         waves=int(program.num_waves.max()),
         queued=_needs_queue(link, chunks, program.groups),
-        order=np.ascontiguousarray(program.order),
-        order_start=np.ascontiguousarray(program.order_start),
+        order=_read_only(program.order),
+        order_start=_read_only(program.order_start),
         sequence=np.empty((len(program.order), 4), dtype=np.int64),
         known=np.full(1, NEVER_PLAYED),
         duration=durations(program).ravel(),
         route=route.reshape(-1, 5),
         transfer=transfer.reshape(-1, 3),
-        sync_s=program.sync_s,
-        finish_s=program.finish_s,
+        sync_s=np.array(program.sync_s, dtype=np.float64),
+        finish_s=np.array(program.finish_s, dtype=np.float64),
         **_group_tables(program.groups, ranks),
         **_gather_tables(program, ranks * chunks),
     )
+
+
+def _read_only(array: Ints) -> Ints:
+    """The array as one that nobody writes to: numba compiles all kernels again for every mixture of the two kinds."""
+    view = np.ascontiguousarray(array, dtype=np.int64).view()
+    view.setflags(write=False)
+    return view
 
 
 def _places(program: Program) -> tuple[Ints, Floats]:
