@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -37,8 +37,10 @@ def catalogue(choice: Choice) -> None:
     if choice.json:
         print_document(tables)
     else:
+        from hippo.report.names import names_view
+
         for kind, rows in tables.items():
-            _show(kind, rows)
+            print_view(names_view(kind, rows))
 
 
 def _models() -> Rows:
@@ -109,25 +111,3 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "gpus": _gpus,
     "planners": _planners,
 }
-
-
-def _show(kind: str, rows: Sequence[Mapping[str, object]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD)
-    for key in rows[0]:
-        wraps = key in ("source", "about")
-        table.add_column(
-            key.replace("_", " "), justify="left" if wraps or key == "name" else "right", no_wrap=not wraps
-        )
-    for row in rows:
-        table.add_row(*(Text(_told(value)) for value in row.values()))
-    print_view(table)
-
-
-def _told(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +15,8 @@ from hippo.report.trimmed import Trimmed
 PADDING = 3
 """Blank cells between two columns."""
 
-Justify = str
+LEAST_TO_READ = 32
+"""Cells that a column of sentences needs at least."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,22 @@ class Column:
     cells: tuple[Text, ...]
     rank: int = 0
     right: bool = True
+    wraps: bool = False
 
     @property
     def width(self) -> int:
-        """Widest line of header and cells."""
+        """Cells of the widest line of header and texts; of texts that wrap, as few as can still be read."""
         texts = (Text(self.header), *self.cells)
-        return max(len(line.plain) for text in texts for line in text.split())
+        widest = max(line.cell_len for text in texts for line in text.split())
+        return min(widest, LEAST_TO_READ) if self.wraps else widest
 
 
-def column(header: str, cells: Iterable[str | Text], *, rank: int = 0, right: bool = True) -> Column:
+def column(
+    header: str, cells: Iterable[str | Text], *, rank: int = 0, right: bool = True, wraps: bool = False
+) -> Column:
     """A column from plain strings or styled texts; nothing in them is read as markup."""
     texts = tuple(cell if isinstance(cell, Text) else Text(cell) for cell in cells)
-    return Column(header, texts, rank, right)
+    return Column(header, texts, rank, right, wraps)
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,10 @@ class FittedTable:
         kept = fit(self.columns, options.max_width)
         dropped = [item.header for item in self.columns if item not in kept]
         left_out = Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
-        yield Trimmed(Group(Text(), self._table(kept), *([left_out] if dropped else [])))
+        yield Trimmed(Group(Text(), self._table(kept, options.max_width), *([left_out] if dropped else [])))
 
-    def _table(self, kept: Sequence[Column]) -> Table:
+    def _table(self, kept: Sequence[Column], width: int) -> Table:
+        room = sum(item.width + PADDING for item in kept) - PADDING <= width  # else names may break
         title = Text(self.title, style="bold") if self.title else None
         table = Table(
             box=box.SIMPLE_HEAD,
@@ -66,7 +72,8 @@ class FittedTable:
             header_style="dim",
         )
         for item in kept:
-            table.add_column(Text(item.header), justify="right" if item.right else "left", overflow="fold")
+            justify: JustifyMethod = "right" if item.right else "left"
+            table.add_column(Text(item.header), justify=justify, overflow="fold", no_wrap=not item.wraps and room)
         for index, row in enumerate(zip(*(item.cells for item in kept), strict=True)):
             table.add_row(*row, style="bold" if index == self.highlight else "")
         return table

@@ -103,7 +103,7 @@ def reasons_view(sentences: Sequence[str], *, title: str = "Why") -> RenderableT
         return Group()
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1, no_wrap=True)
-    grid.add_column()
+    grid.add_column(overflow="fold")
     for sentence in sentences:
         grid.add_row(Text("-", style="dim"), Text(sentence))
     return Trimmed(Group(Text(), Text(title, style="bold"), grid))
@@ -124,7 +124,7 @@ class _Why:
             return
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
-        grid.add_column()
+        grid.add_column(overflow="fold")
         for label, sentences in self.groups:
             for index, sentence in enumerate(sentences):
                 grid.add_row(Text(label if index == 0 else ""), Text(sentence))
