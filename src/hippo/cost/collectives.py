@@ -80,12 +80,18 @@ def all_reduce_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Ca
     return 2 * all_gather_s(num_bytes, group, fabric, calibration)
 
 
-def all_to_all_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
-    """Seconds until every rank has sent its ``num_bytes`` in equal parts to all ranks of the group."""
+def token_exchange_s(num_bytes: float, copies: int, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+    """Seconds until each token (a rank holds ``num_bytes`` of them) has reached the ranks of its ``copies`` experts.
+
+    Experts are taken as spread evenly: a token needs (G - 1) (1 - (1 - 1/G) ^ copies) other nodes of the group's G. It
+    crosses the network once per node and is passed on inside (DeepSeek-V3, section 3.2.2).
+    """
     if group.size == 1 or num_bytes <= 0:
         return 0.0
     per_node = group.ranks_per_node(fabric)
-    inside = (per_node - 1) / group.size * num_bytes / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
-    node_share = fabric.inter_bytes_per_s * calibration.bus_efficiency_inter / fabric.gpus_per_node
-    outside = (group.size - per_node) / group.size * num_bytes / node_share
+    passed_on = copies * (per_node - 1) / per_node * num_bytes
+    inside = passed_on / (fabric.intra_bytes_per_s * calibration.bus_efficiency_intra)
+    nodes = group.size / per_node
+    crossing = (nodes - 1) * (1 - (1 - 1 / nodes) ** copies) * num_bytes
+    outside = crossing * fabric.gpus_per_node / (fabric.inter_bytes_per_s * calibration.bus_efficiency_inter)
     return max(inside, outside) + ring_latency(group, fabric, calibration)

@@ -16,6 +16,7 @@ from hippo.problem.cluster import Gpu
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 64))  # rows and columns of output tiles, largest first
 LARGEST = 256 * 128
+WIDE = ("fp32", "fp16", "bf16")  # precisions of 16 bit and more; the products of all others are of 8 or 4 bit
 WIDER = {
     "nvfp4": ("fp8", "bf16", "fp16", "fp32"),
     "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
@@ -59,7 +60,7 @@ class Kernels:
         if min(m, n, k, count) <= 0:
             return 0.0
         precision = self.wide if wide else self.precision
-        low = precision not in ("fp32", "fp16", "bf16")
+        low = precision not in WIDE
         generation, calibration = self.generation, self.calibration
         rate = peak_flops(self.gpu, precision) * generation.gemm_efficiency
         rate *= calibration.low_precision if low else 1.0
@@ -70,7 +71,7 @@ class Kernels:
 
     def quantise_s(self, elements: float) -> float:
         """Seconds to cast ``elements`` 16-bit values to 8 or 4 bit, with the transposed copy; 0 at 16 bit and wider."""
-        if self.precision in ("fp32", "fp16", "bf16"):
+        if self.precision in WIDE:
             return 0.0
         return self.memory_s(self.calibration.cast_bytes * elements)
 

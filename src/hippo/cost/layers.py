@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s, all_to_all_s
-from hippo.cost.kernels import Kernels
+from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s, token_exchange_s
+from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
 from hippo.problem.model import FeedForward, Layer, LayerKind
@@ -258,7 +258,10 @@ def _recomputed_s(layer: Layer, setting: Setting, forward: tuple[float, float, f
 
 
 def tensor_communication_s(layer: Layer, setting: Setting) -> float:
-    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many)."""
+    """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many).
+
+    Tokens go to their experts in the precision of the products and come back in 16 bit (DeepSeek-V3, section 3.3.3).
+    """
     layout, fabric, calibration = setting.layout, setting.fabric, setting.kernels.calibration
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
@@ -267,7 +270,9 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is not None and layout.ep > 1:
         group = Group(layout.ep, layout.tp)
-        total += 2 * all_to_all_s(num_bytes * experts.per_token / layout.tp, group, fabric, calibration)
+        there = num_bytes if layout.precision in WIDE else num_bytes / 2
+        for moved in (there / layout.tp, num_bytes / layout.tp):
+            total += token_exchange_s(moved, experts.per_token, group, fabric, calibration) * exposed
     return total
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hippo.cost.kernels import WIDE
 from hippo.cost.stage import Layout
-from hippo.problem.model import Layer, LayerKind
+from hippo.problem.model import Attention, Layer, LayerKind
 from hippo.problem.workload import Workload
 
 WEIGHT_BYTES = {"fp32": 4.0}
@@ -56,18 +57,34 @@ def _linear_bytes(layer: Layer, layout: Layout, seq: int, *, results: bool = Tru
     At 8 and 4 bit the products keep their inputs in 8 bit. ``results``: those of norms and activation functions too.
     """
     wide, tokens, h, tp = _wide(layout), _tokens(layout, seq), layer.hidden, layout.tp
-    narrow = wide if layout.precision in ("fp32", "fp16", "bf16") else 1.0
+    narrow = wide if layout.precision in WIDE else 1.0
     masks = 2.0 if layer.norm_bias else 0.0  # dropout, which models with LayerNorm biases use
     outside = 2 * wide + masks + (2 * narrow if results else 0.0)
     total = tokens * h * outside / (tp if layout.sequence_parallel else 1)
     att, ff = layer.attention, layer.feed_forward
     if att is not None:
-        heads, keys = att.heads * att.head_dim, 2 * att.kv_heads * att.head_dim
-        total += tokens * wide * (2 * heads + keys) / tp
+        total += tokens * wide * _attention_width(att, results) / tp
     if ff is not None:
-        width = ff.width if ff.experts is None else ff.experts.width * (ff.experts.per_token + ff.experts.shared)
+        width = ff.width
+        if ff.experts is not None:
+            width = ff.experts.width * ff.experts.per_token + ff.experts.all_shared_width
+            total += tokens * h * narrow * ff.experts.per_token / (tp if layout.sequence_parallel else 1)
         total += tokens * width * (wide * (2 if ff.gated else 1) + (narrow if results else 0.0)) / tp
     return total
+
+
+def _attention_width(att: Attention, results: bool) -> float:
+    """Values per token that attention keeps: queries, keys, values and the result.
+
+    Multi-head latent attention without ``results`` keeps the latent vectors and computes the rest again from them
+    (DeepSeek-V3, section 3.2.3).
+    """
+    lat = att.latent
+    if lat is None:
+        return 2.0 * att.heads * att.head_dim + 2.0 * att.kv_heads * att.head_dim
+    latents = (lat.q_lora_rank or 0) + lat.kv_lora_rank + lat.qk_rope_head_dim
+    wide = att.heads * (2 * (lat.qk_nope_head_dim + lat.qk_rope_head_dim) + lat.v_head_dim)
+    return latents + att.heads * lat.v_head_dim + (wide if results else 0.0)
 
 
 def _square_bytes(layer: Layer, layout: Layout, seq: int) -> float:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.catalogue.models import ALIASES, MODELS, model
 from hippo.problem.cluster import Gpu
 from hippo.problem.cluster_yaml import MAX_GPUS
 from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOCAB, MAX_WIDTH
@@ -24,6 +25,7 @@ from hippo.problem.model import Model, gpt_model
 from hippo.problem.workload import Software
 
 USUAL_VOCAB = 51200  # GPT-2's 50257, padded: what Megatron-LM runs use where a row does not say
+MICRO_BATCHES_PER_STAGE = 8  # of a row that reports a rate but no batch: so many that the bubble hardly counts
 SHARDING = {
     "none": "none",
     "zero0": "none",
@@ -94,7 +96,7 @@ class _Row:
         if not isinstance(self.row, dict):
             self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/input.md")
         row = self.row
-        model, refusal = self._model()
+        trained, refusal = self._model()
         measured = self._object("measured")
         notes = f"{row.get('notes') or ''}"
         device = self._gpu()
@@ -104,7 +106,7 @@ class _Row:
         case = Case(
             id=self._text("id"),
             family=self._text("family"),
-            model=model,
+            model=trained,
             gpu=device,
             gpus=self._count("gpus", required=True, most=MAX_GPUS) or 1,
             dp=self._count("dp"),
@@ -115,7 +117,7 @@ class _Row:
             interleave=self._count("interleave_v"),
             micro_batch=self._count("micro_batch"),
             global_batch=self._count("global_batch", most=MAX_BATCH),
-            seq=model.max_seq if model is not None else 1,
+            seq=trained.max_seq if trained is not None else 1,
             recompute=self._recompute(),
             sequence_parallel=self._flag("sequence_parallel"),
             precision=precision,
@@ -135,18 +137,24 @@ class _Row:
         values = {key: self._number(measured, key, prefix="measured.") for key in measured if key != "oom"}
         if case.refusal or case.out_of_memory:
             return case
+        if case.global_batch is None and case.pp:
+            lanes = case.gpus // ((case.tp or 1) * case.pp * case.cp)
+            case = replace(case, global_batch=max(1, lanes) * case.pp * MICRO_BATCHES_PER_STAGE)
         seconds = measured_seconds(case, values)
         if seconds is None:
             return replace(case, refusal="no measured time, rate or utilisation to compare with")
         return replace(case, measured_s=seconds)
 
     def _model(self) -> tuple[Model | None, str | None]:
-        model = self._object("model")
-        inner = _Row(model, self.source, f"{self.where}.model")
+        sizes_of = self._object("model")
+        inner = _Row(sizes_of, self.source, f"{self.where}.model")
         name = inner._text("name")
         limits = {"layers": MAX_BLOCKS, "hidden": MAX_HIDDEN, "heads": MAX_HEADS, "seq": MAX_WIDTH}
         sizes = {key: inner._count(key, most=most) for key, most in limits.items()}
         missing = [key for key, value in sizes.items() if value is None]
+        known = _named(name) if missing else None
+        if known is not None:
+            return replace(known, max_seq=sizes["seq"] or known.max_seq), None
         if missing:
             return None, f"the row does not give the model's {', '.join(missing)}"
         layers, hidden, heads, seq = (int(value or 0) for value in sizes.values())
@@ -227,6 +235,13 @@ class _Row:
     def _complain(self, key: str, value: object, problem: str, remedy: str) -> NoReturn:
         place = f"{self.where}.{key}" if key else self.where
         raise InputError(problem, source=self.source, key=place, value=value, remedy=remedy)
+
+
+def _named(name: str) -> Model | None:
+    """The model of the catalogue with the longest name that ``name`` begins with."""
+    lower = name.lower()
+    found = [known for known in (*MODELS, *ALIASES) if lower.startswith(known)]
+    return model(max(found, key=len)) if found else None
 
 
 def _stated(notes: str, letters: str) -> int | None:
