@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 Point = tuple[float, float]
 Place = tuple[float, float, str]
 """x, baseline, and which part of the text stands at x: ``start``, ``middle``, ``end``."""
@@ -37,8 +39,8 @@ class Box:
 
 
 def text_box(text: str, x: float, baseline: float, *, letter: float, anchor: str = "middle") -> Box:
-    """The box of one line of text whose letters are ``letter`` wide and 14 high."""
-    width = len(text) * letter
+    """The box of one line of text whose letters are ``letter`` wide (Chinese ones twice that) and 14 high."""
+    width = cell_len(text) * letter
     left = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * width
     return Box(left, baseline - 11, left + width, baseline + 3)
 
