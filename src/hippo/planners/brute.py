@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 
@@ -147,11 +147,11 @@ class _Search:
             except InfeasibleError:
                 self.rejected["devices"] += 1
                 continue
-            for schedule, sync, relayed in product(
-                schedules(problem, space, sketches), syncs(problem, space, sketches), relays(problem, space, sketches)
+            for (schedule, warm_ups), sync, relayed in product(
+                schedules(problem, space, arranged), syncs(problem, space, sketches), relays(problem, space, sketches)
             ):
                 yield Plan(
-                    pipelines,
+                    tuple(replace(each, warm_up=warm) for each, warm in zip(pipelines, warm_ups, strict=True)),
                     common.micro_batch,
                     precision=problem.workload.precision,
                     recompute=common.recompute,

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import combinations, permutations, product
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement, permutations, product
 from math import inf
 
 from hippo.cost.stage import Layout
 from hippo.dynamics.links import base_bandwidth, base_latency
-from hippo.pipeline.schedule import order
 from hippo.plan.plan import RECOMPUTE, SHARDING, Relay, ScheduleChoice, Sync
 from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.placement import PipelineSketch, StageSketch
@@ -26,6 +25,7 @@ Free = tuple[int, ...]  # GPUs left in each domain of the cluster
 CutOff = Callable[[float, int], bool]
 """Whether plans that take at least so many seconds on at least so many GPUs may be left out."""
 Set = tuple[PipelineSketch, ...]
+WarmUp = tuple[int, ...]  # waves that each stage runs forward before its first backward
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Space:
 
     recompute: tuple[str, ...] = RECOMPUTE
     sharding: tuple[str, ...] = SHARDING
-    schedules: tuple[str, ...] = ("1f1b", "gpipe", "cross-domain")
-    live_limits: bool = True  # every order of micro-batches that a limit gives
+    run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
     average_every: int = 500  # steps between two averages of local SGD, where the problem allows it
 
@@ -63,15 +62,25 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
 
 
 @dataclass(frozen=True)
+class _Seconds:
+    """What a stage does in a wave, and once per step."""
+
+    forward_s: float
+    backward_s: float  # input gradient
+    wave_s: float  # both and the weight gradient
+    once_s: float
+
+
+@dataclass(frozen=True)
 class Sketches:
     """Every set of pipelines for given common choices, devices not yet chosen."""
 
     problem: Problem
     common: Common
     cut_off: CutOff = lambda seconds, gpus: False
-    _known: dict[object, tuple[float, float, float]] = field(default_factory=dict)
+    _known: dict[object, _Seconds] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[tuple[PipelineSketch, ...]]:
+    def __iter__(self) -> Iterator[Set]:
         free = tuple(domain.gpus for domain in self.problem.cluster.domains)
         sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
         return (found for found in sets if self.common.sharding == "none" or self._shards(found))
@@ -81,7 +90,7 @@ class Sketches:
         lanes = any(stage.dp > 1 for sketch in sketches for stage in sketch.stages)
         return lanes or (self.common.sharding == "full" and len(sketches) > 1)
 
-    def _sets(self, done: tuple[PipelineSketch, ...], free: Free, lanes: int) -> Iterator[tuple[PipelineSketch, ...]]:
+    def _sets(self, done: Set, free: Free, lanes: int) -> Iterator[Set]:
         """``done`` and further pipelines that work through ``lanes`` micro-batches; every set once."""
         if lanes == 0:
             yield done
@@ -111,20 +120,22 @@ class Sketches:
     def bound_s(self, stages: tuple[StageSketch, ...], waves: int) -> float:
         """Seconds that a step lasts at least by the last of these first stages of a pipeline, and by its last hop.
 
-        Each works through all waves one after the other; then the rank sums gradients and updates. The stages and hops
-        before must pass the first wave on its way down and the last one on its way up.
+        Each works through all waves one after the other. The first wave must pass the stages and hops before on its way
+        down, and the last one on its way up, while the rank sums gradients and updates.
         """
-        before = sum(self._seconds_of(stage, stages[0].dp)[1] for stage in stages[:-1])
-        hops = [self._hop(*pair, stages[0].dp) for pair in zip(stages[:-1], stages[1:], strict=True)]
+        first_dp = stages[0].dp
+        hops = [self._hop(*pair, first_dp) for pair in zip(stages[:-1], stages[1:], strict=True)]
         if not all(rate for _, rate, _ in hops):
             return inf  # nothing joins two stages
-        before += sum(2 * (size / rate + latency) for size, rate, latency in hops)
-        wave_s, passed_s, once_s = self._seconds_of(stages[-1], stages[0].dp)
-        bound = before + waves * wave_s + once_s
+        hop_s = sum(size / rate + latency for size, rate, latency in hops)
+        down_s = hop_s + sum(self._seconds_of(stage, first_dp).forward_s for stage in stages[:-1])
+        up_s = hop_s + sum(self._seconds_of(stage, first_dp).backward_s for stage in stages[:-1])
+        last = self._seconds_of(stages[-1], first_dp)
+        bound = down_s + waves * last.wave_s + max(up_s, last.once_s)
         if not hops:
             return bound
-        size, rate, latency = hops[-1]
-        return max(bound, before + passed_s + (waves - 1) * size / rate)
+        size, rate, _ = hops[-1]
+        return max(bound, down_s + (waves - 1) * size / rate + last.forward_s + last.backward_s + up_s)
 
     def _hop(self, sender: StageSketch, receiver: StageSketch, first_dp: int) -> tuple[float, float, float]:
         """Bytes of a wave, and the best rate and latency of any way to go; inside a domain the hop is taken as free."""
@@ -148,28 +159,32 @@ class Sketches:
         return found
 
     def agreement_s(self, sketches: Set) -> float:
-        """Seconds that a step lasts at least by replicas in several domains: they work, then agree over the WAN."""
-        if self.common.sharding == "full" or self.problem.allow_local_sgd or len(sketches) < 2:
+        """Seconds that a step lasts at least by what replicas in several domains send each other."""
+        if self.problem.allow_local_sgd or len({stage.domain for sketch in sketches for stage in sketch.stages}) < 2:
             return 0.0
+        fastest = max(rate for rate, _ in self._best_ways.values()) or 1e-300
+        nearest = min(latency for _, latency in self._best_ways.values())
+        if self.common.sharding == "full":
+            # Parameters are gathered for F and B, gradients scattered after B: half of them at least, every wave.
+            whole = [(p, s) for p in sketches for s in p.stages if len(_holders(sketches, range(*s.layers))) > 1]
+            return max((1.5 * p.num_micro_batches * self._bytes(*s.layers) for p, s in whole), default=0.0) / fastest
         shared: dict[frozenset[str], float] = {}  # gradients that each set of two and more domains agrees on
-        for index, layer in enumerate(self.problem.model.layers):
-            stages = (stage for sketch in sketches for stage in sketch.stages)
-            held = frozenset(stage.domain for stage in stages if stage.layers[0] <= index < stage.layers[1])
-            if len(held) > 1:
-                size = layer.parameters * self.problem.workload.gradient_bytes_per_parameter
-                shared[held] = shared.get(held, 0.0) + size
+        for layer in range(self.problem.model.num_layers):
+            if len(holders := _holders(sketches, range(layer, layer + 1))) > 1:
+                shared[holders] = shared.get(holders, 0.0) + self._bytes(layer, layer + 1)
         if not shared:
             return 0.0
-        ways = self._best_ways.values()
-        fastest, nearest = max(rate for rate, _ in ways), min(latency for _, latency in ways)
-        if not fastest:
-            return inf
         return max(map(self._shortest_s, sketches)) + max(shared.values()) / fastest + 2 * nearest
+
+    def _bytes(self, start: int, stop: int) -> float:
+        """Bytes of the gradients of some layers."""
+        parameters = sum(layer.parameters for layer in self.problem.model.layers[start:stop])
+        return parameters * self.problem.workload.gradient_bytes_per_parameter
 
     def _shortest_s(self, sketch: PipelineSketch) -> float:
         """Seconds that the stage with the least to do works."""
         waves, first_dp = sketch.num_micro_batches, sketch.stages[0].dp
-        return min(waves * self._seconds_of(stage, first_dp)[0] for stage in sketch.stages)
+        return min(waves * self._seconds_of(stage, first_dp).wave_s for stage in sketch.stages)
 
     def stage_widths(self, free: Free, first_dp: int | None, most_dp: int) -> Iterator[tuple[int, int, int]]:
         """Domain, tp and dp of a stage; its lanes share the wave of the pipeline's first stage evenly."""
@@ -190,14 +205,13 @@ class Sketches:
         allowed = cost_model(self.problem).allowed_layouts()
         return allowed is None or (tp, size) in allowed
 
-    def _seconds_of(self, stage: StageSketch, first_dp: int) -> tuple[float, float, float]:
-        """Seconds of all passes of a wave, of F and B alone, and of what a rank does once per step."""
+    def _seconds_of(self, stage: StageSketch, first_dp: int) -> _Seconds:
         key = stage, first_dp
         if key not in self._known:
             cost = cost_model(self.problem).stage(stage.domain, *stage.layers, self._layout(stage, first_dp))
-            passed = cost.forward_s + cost.backward_s
-            once = cost.sync_s + cost.optimizer_s + cost.fixed_s
-            self._known[key] = passed + cost.weight_gradient_s, passed, once
+            wave_s = cost.forward_s + cost.backward_s + cost.weight_gradient_s
+            once_s = cost.sync_s + cost.optimizer_s + cost.fixed_s
+            self._known[key] = _Seconds(cost.forward_s, cost.backward_s, wave_s, once_s)
         return self._known[key]
 
     def _layout(self, stage: StageSketch, first_dp: int) -> Layout:
@@ -214,29 +228,32 @@ class Sketches:
         )
 
 
-def _key(stages: tuple[StageSketch, ...], waves: int) -> object:
+def _holders(sketches: Set, layers: range) -> frozenset[str]:
+    """Domains that hold any of the layers."""
+    stages = (stage for sketch in sketches for stage in sketch.stages)
+    return frozenset(s.domain for s in stages if s.layers[0] < layers.stop and layers.start < s.layers[1])
+
+
+def _key(stages: tuple[StageSketch, ...], waves: int) -> tuple[list[tuple[str, tuple[int, int], int, int]], int]:
     return [(stage.domain, stage.layers, stage.tp, stage.dp) for stage in stages], waves
 
 
 # ------------------------------------------------------------------------------------------- choices beside the sketch
-def schedules(problem: Problem, space: Space, sketches: Set) -> tuple[ScheduleChoice, ...]:
-    """Schedules that give the pipelines different orders of operations, each order once."""
+def schedules(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[ScheduleChoice, tuple[WarmUp, ...]]]:
+    """Every schedule: a warm-up of each stage of each pipeline, no longer than that of the stage before.
+
+    All warm-ups hold 1F1B, GPipe and every limit of live micro-batches. On a stage alone they are all one.
+    """
     rules = runtime_rules(problem.runtime)
-    names = [name for name in space.schedules if rules.schedules is None or name in rules.schedules]
-    shapes = tuple((len(sketch.stages), sketch.num_micro_batches) for sketch in sketches)
-    return _orders(tuple(names), space.live_limits and rules.live_limit, tuple(sorted(set(shapes))))
-
-
-@lru_cache(maxsize=4096)
-def _orders(names: tuple[str, ...], limits: bool, shapes: tuple[tuple[int, int], ...]) -> tuple[ScheduleChoice, ...]:
-    found: dict[tuple[bytes, ...], ScheduleChoice] = {}
-    # Beyond stages x micro-batches no limit of any schedule binds.
-    most = max(stages * waves + stages for stages, waves in shapes)
-    for name in names:
-        for limit in (None, *range(1, most + 1)) if limits and name != "gpipe" else (None,):
-            orders = [order(name, stages=p, micro_batches=m, live_limit=limit).order for p, m in shapes]
-            found.setdefault(tuple(rows.tobytes() for rows in orders), ScheduleChoice(name, limit))
-    return tuple(found.values())
+    if not (space.run_ahead and rules.live_limit and rules.schedules is None):
+        yield ScheduleChoice("1f1b"), ((),) * len(sketches)
+        return
+    waves = [range(sketch.num_micro_batches if len(sketch.stages) > 1 else 1, 0, -1) for sketch in sketches]
+    ways = (
+        combinations_with_replacement(count, len(sketch.stages)) for count, sketch in zip(waves, sketches, strict=True)
+    )
+    for warm_ups in product(*ways):
+        yield ScheduleChoice("cross-domain"), warm_ups
 
 
 def relays(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[Relay, ...]]:
@@ -280,40 +297,55 @@ def arrangements(sketches: Set) -> Iterator[Set]:
 
 
 # ------------------------------------------------------------------------------------------------------------ how many
-MOST_STATES = 100_000  # beyond it not even the counting is worth while
+MOST_COUNTED = 300_000  # choices of a stage; beyond them not even the counting is worth while
 
 
 def count_sets(problem: Problem) -> float:
     """Rows of pipelines over all micro-batch sizes, the size of the search; inf: too many to be counted."""
     batch = problem.workload.global_batch
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
-    return sum(_count(Sketches(problem, Common(size, "none", "none")), batch // size) for size in sizes)
+    try:
+        return sum(_Count(Sketches(problem, Common(size, "none", "none"))).all() for size in sizes)
+    except OverflowError:
+        return inf
 
 
-def _count(sketches: Sketches, lanes: int) -> float:
-    layers = sketches.problem.model.num_layers
-    known: dict[tuple[object, ...], float] = {}
+@dataclass
+class _Count:
+    """Counts what ``Sketches`` goes through without going through it: equal remainders are counted once."""
 
-    def sets(free: Free, lanes: int) -> float:
+    sketches: Sketches
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    choices: int = 0
+
+    def all(self) -> int:
+        problem = self.sketches.problem
+        free = tuple(domain.gpus for domain in problem.cluster.domains)
+        return self._sets(free, problem.workload.global_batch // self.sketches.common.micro_batch)
+
+    def _sets(self, free: Free, lanes: int) -> int:
+        """Ways to work through ``lanes`` micro-batches."""
         key = free, lanes
-        if key not in known:
-            known[key] = 1 if lanes == 0 else sum(chains(0, free, lanes, waves, None) for waves in range(1, lanes + 1))
-        return known[key]
+        if key not in self.known:
+            each = (self._chains(0, free, lanes, waves, None) for waves in range(1, lanes + 1))
+            self.known[key] = sum(each) if lanes else 1
+        return self.known[key]
 
-    def chains(start: int, free: Free, lanes: int, waves: int, first_dp: int | None) -> float:
+    def _chains(self, start: int, free: Free, lanes: int, waves: int, first_dp: int | None) -> int:
+        """Ways to go on with a pipeline at layer ``start``, and with further pipelines after it."""
+        layers = self.sketches.problem.model.num_layers
         if start == layers:
-            return sets(free, lanes)
+            return self._sets(free, lanes)
         key = start, free, lanes, waves, first_dp
-        if key not in known:
-            total = 0.0 if len(known) < MOST_STATES else inf
-            for at, tp, dp in sketches.stage_widths(free, first_dp, lanes // waves):
-                if total == inf:
-                    break
+        if key not in self.known:
+            total = 0
+            for at, tp, dp in self.sketches.stage_widths(free, first_dp, lanes // waves):
+                self.choices += layers - start
+                if self.choices > MOST_COUNTED:
+                    raise OverflowError
                 left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
-                after = lanes - waves * dp if first_dp is None else lanes
-                total += sum(chains(stop, left, after, waves, first_dp or dp) for stop in range(start + 1, layers + 1))
-            known[key] = total
-        return known[key]
-
-    free = tuple(domain.gpus for domain in sketches.problem.cluster.domains)
-    return sets(free, lanes)
+                after = lanes if first_dp else lanes - waves * dp
+                ends = range(start + 1, layers + 1)
+                total += sum(self._chains(stop, left, after, waves, first_dp or dp) for stop in ends)
+            self.known[key] = total
+        return self.known[key]
