@@ -77,6 +77,34 @@ def test_evil_names_run_nothing(story_of_domains: Callable[..., Story], tmp_path
     assert found["ready"] == "yes"
 
 
+ACTS = """
+<script>document.addEventListener("DOMContentLoaded", () => {
+  const root = document.querySelector(".tl"), canvas = root.querySelector("canvas"), told = [];
+  const tell = act => { act(); told.push(root.dataset.marks); };
+  const press = key => canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
+  const click = name => root.querySelector(`[data-do=${name}]`).click();
+  tell(() => click("start")); tell(() => click("all")); tell(() => press("+")); tell(() => press("0"));
+  tell(() => click("end")); tell(() => press("Home"));
+  tell(() => document.getElementById("theme").click());
+  document.documentElement.dataset.told = told.join(" ");
+});</script></head>"""
+
+
+def test_buttons_and_keys_move_the_view(small_story: Story, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report(small_story))
+    page.write_text(free.replace("</head>", ACTS), encoding="utf-8")
+    dom = opened(page, "--dump-dom", "--window-size=1280,900")
+    told = re.search(r'data-told="([^"]*)"', dom)
+    assert told
+    start, whole, closer, again, end, home, dark = map(int, told[1].split())
+    assert (whole, again) == (16, 16)
+    assert start == home == dark  # the first half of the step, whatever the colours
+    assert 0 < closer < whole
+    assert start + end >= whole  # two halves, what lies across the middle in both
+    assert start < whole
+
+
 def test_a_picture_of_it_can_be_taken(small_story: Story, tmp_path: Path) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
     page.write_text(report(small_story), encoding="utf-8")
