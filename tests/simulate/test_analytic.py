@@ -60,6 +60,14 @@ def test_a_round_trip_that_one_f_one_b_cannot_hide() -> None:
     assert analytic.closed_form(program) == pytest.approx(fast.step_time(program), rel=0.02)
 
 
+@pytest.mark.parametrize("delay_s", [0.1, 0.5, 3.0])
+@pytest.mark.parametrize(("name", "chunks"), [("1f1b", 1), ("cross-domain", 1), ("interleaved", 2), ("interleaved", 4)])
+def test_near_the_played_step_where_the_wire_is_slow(name: str, chunks: int, delay_s: float) -> None:
+    schedule = order(name, stages=4, micro_batches=64, chunks=chunks)
+    program = abstract_program(schedule, forward_s=1.0, backward_s=2.0, delay_s=delay_s)
+    assert analytic.closed_form(program) == pytest.approx(fast.step_time(program), rel=0.06)
+
+
 def test_caps_relays_and_latencies_count_once_per_wave() -> None:
     """One wave: 8 bytes at the cap of 1, then the relay at its slower link of 2, and all latencies."""
     lines = [Line(4.0, 0.5), Line(2.0, 0.25), Line(4.0, 0.125)]

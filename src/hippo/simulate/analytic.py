@@ -7,7 +7,8 @@
   equal, Narayanan et al. 2021, section 2.2);
 * ``T_comm``: one wave's way down and up through all hops, bytes over bandwidth plus latency each; and, where the wire
   is slower than the slowest stage, the rest of ``m * period`` beyond T_compute. The period is the longest of t_s, the
-  seconds that all pipelines' waves keep a link busy per wave, and a round trip from s over the waves s keeps in flight.
+  seconds that all pipelines' waves keep a link busy per wave, the way from a stage to another and back over the waves
+  that may pass meanwhile (what 1F1B pays for a slow border), and, with chunks, a round through all stages over p.
 
 Exact for equal stages without links (tests); it does not know which message queues behind which.
 """
@@ -21,7 +22,7 @@ from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.simulate.lower import lower
 from hippo.simulate.packed import destinations, stretched_durations
-from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
+from hippo.simulate.program import BACKWARD, FORWARD, Program
 from hippo.simulate.timeline import link_bytes
 
 Floats = NDArray[np.float64]
@@ -53,21 +54,33 @@ def _pipeline_seconds(program: Program, ranks: Ints, wave: Floats, wire: tuple[F
     t, trip = wave[ranks], wire[0][ranks]
     used = np.unique(np.stack([program.down_route[ranks], program.up_route[ranks]]))
     link_s = float(wire[1][used[used >= 0]].max(initial=0.0)) / m
-    round_trip = np.cumsum((t + trip)[::-1])[::-1]  # of one wave from each stage to the end of the model and back
-    live = _live(program, ranks)
-    waiting = np.where(live < m, round_trip / live, 0.0)  # a wave keeps its place in flight for a round trip
-    period = max(float(t.max()), link_s, float(waiting.max()))
+    forward = float(program.forward_s[ranks].sum())
+    around = max(forward, float(t.sum()) - forward) + float(trip.sum()) / 2
+    loop = around / len(ranks) if chunks > 1 else 0.0  # p chunks are done before the first comes round again
+    period = max(float(t.max()), link_s, _circuit_seconds(t, trip, _ahead(program, ranks), m * chunks), loop)
     filling = (t.sum() - t.max()) / chunks + trip[:-1].sum() / chunks
     return float(t.max() + (m - 1) * period + filling)
 
 
-def _live(program: Program, ranks: Ints) -> Floats:
-    """Most waves in flight on each rank, as its schedule runs them."""
-    release = BACKWARD if program.fused else WEIGHT
+def _circuit_seconds(t: Floats, trip: Floats, ahead: Ints, forwards: int) -> float:
+    """Longest time per wave that stages i and j >= i force on each other, all (p,).
+
+    What leaves i runs down to j, and what comes back lets i go on ``1 + ahead_i - ahead_j`` turns later: the mean of
+    that circuit of the precedence graph (Baccelli et al. 1992, section 2.5). Stages that run all their forwards ahead
+    wait for nobody.
+    """
+    before = np.concatenate([[0.0], np.cumsum(t)])
+    hops = np.concatenate([[0.0], np.cumsum(trip)])
+    way = (before[None, 1:] - before[:-1, None]) + (hops[None, :-1] - hops[:-1, None])  # (i, j)
+    turns = 1 + ahead[:, None] - ahead[None, :]
+    forced = np.triu(np.ones_like(way, dtype=bool)) & (ahead[:, None] < forwards)
+    return float(np.max(np.where(forced, way / np.maximum(turns, 1), 0.0), initial=0.0))
+
+
+def _ahead(program: Program, ranks: Ints) -> Ints:
+    """Forwards (of chunks) that each rank runs before its first backward."""
     kinds = [program.order[program.order_start[rank] : program.order_start[rank + 1], 0] for rank in ranks]
-    live = [int(np.max(np.cumsum((kind == FORWARD).astype(int) - (kind == release)))) for kind in kinds]
-    found: Floats = np.array(live, dtype=np.float64) / program.forward_s.shape[1]
-    return found
+    return np.array([int(np.argmax(kind != FORWARD)) for kind in kinds], dtype=np.int64)
 
 
 def _hop_seconds(program: Program) -> Floats:
