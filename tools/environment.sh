@@ -41,3 +41,7 @@ install_with_uv || {
 # What starts do not load is left out. Files that are no Python are some packages' own business.
 "$folder/bin/python" -m compileall -qq -j 0 -x '/(tests?|testing|models|_inductor|_dynamo)/' "$folder/lib" || true
 "$folder/bin/python" -m compileall -qq src
+
+# Compiled loops, too: the first plan would else wait for them.
+printf 'hippo: compiling (once; about a minute)\n' >&2
+"$folder/bin/python" -c 'from hippo.first_use import prepare_all; prepare_all()' || true

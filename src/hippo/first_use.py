@@ -1,0 +1,95 @@
+"""What happens once per installation: compiled loops are compiled before any time limit begins to run.
+
+The first use of a planner on a machine would spend half a minute of its time limit on compiling, and then answer as if
+it had searched. So a planner plans tiny problems first, unless a mark beside the compiled files says that this was done
+with these sources.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from hippo.decide import choose
+from hippo.decide.front import pareto_front
+from hippo.planners.base import Planner, Progress, Stop
+from hippo.planners.front import front_candidates
+from hippo.problem.cluster_yaml import cluster_from_document
+from hippo.problem.load import load_problem
+from hippo.problem.problem import Problem
+from hippo.registry import AUTO, LOCAL_SGD, USUAL, planner, planners
+
+SOURCES = Path(__file__).resolve().parent
+MARK = "hippo-compiled"
+PATIENCE_S = 600.0  # for tiny problems on a slow machine
+FRONT = "exact"  # whose shapes the front is searched over
+
+
+def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> None:
+    """Compiles what these planners and the explanation of their plans need; free where that was done before."""
+    folder = _folder()
+    for each in asked:
+        mark = folder / f"{MARK}-{each.name}-{_state()}"
+        if each.name in AUTO and not mark.exists():
+            if progress is not None:
+                progress(f"{each.name}: compiling, once", 0.0)
+            _plan_something(each)
+            _leave(mark)
+
+
+def prepare_all() -> None:
+    """Compiles everything; for installers."""
+    prepare(planners(AUTO))
+
+
+def _plan_something(asked: Planner) -> None:
+    stop, usual, local_sgd = Stop(PATIENCE_S), planners(USUAL), planner(LOCAL_SGD)
+    for problem in _tiny_problems():
+        choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd)
+        if asked.name == FRONT:
+            pareto_front(problem, (asked,), stop, search=front_candidates, baseline=usual)
+
+
+def _folder() -> Path:
+    """Where marks lie: beside the first compiled files, else in the user's cache."""
+    beside = os.environ.get("NUMBA_CACHE_DIR") or SOURCES / "__pycache__"
+    places = (Path(beside), Path.home() / ".cache" / "hippo")
+    return next((place for place in places if os.access(place, os.W_OK)), places[-1])
+
+
+@cache
+def _state() -> str:
+    """A short name for these sources under this Python and this compiler."""
+    stats = [(str(path), path.stat()) for path in sorted(SOURCES.rglob("*.py"))]
+    known = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
+    return sha256(repr((known, sys.version, version("numba"))).encode()).hexdigest()[:16]
+
+
+def _leave(mark: Path) -> None:
+    """Leaves the mark and takes away older ones of the same planner; where nothing can be written, nothing is said."""
+    with suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        for older in mark.parent.glob(f"{mark.name.rpartition('-')[0]}-*"):
+            older.unlink(missing_ok=True)
+        mark.touch()
+
+
+def _tiny_problems() -> Iterator[Problem]:
+    """Three small domains in a triangle, with and without local SGD."""
+    names = ("a", "b", "c")
+    ends = ((one, other) for index, one in enumerate(names) for other in names[index + 1 :])
+    speed = {"bandwidth_gbps": 5, "latency_ms": 10, "price_usd_per_gb": 0.02, "both": True}
+    document = {
+        "gpu": "A100-SXM-80GB",
+        "domains": [{"name": name, "nodes": 2, "gpus_per_node": 4} for name in names],
+        "links": [{"from": one, "to": other, **speed} for one, other in ends],
+    }
+    cluster = cluster_from_document(document, source="first use", name="first use")
+    for allowed in (True, False):
+        yield load_problem(model="gpt3-2.7b", cluster=cluster, global_batch=16, seq=512, allow_local_sgd=allowed)

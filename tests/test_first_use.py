@@ -1,0 +1,85 @@
+"""Compiling before any clock runs: once per planner and set of sources, without a word where nothing can be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hippo import first_use
+from hippo.registry import planner
+
+
+@pytest.fixture
+def planned(monkeypatch, tmp_path) -> list[str]:
+    """Names of the planners that had to plan something; marks go to a folder of the test's own."""
+    names: list[str] = []
+    monkeypatch.setattr(first_use, "_plan_something", lambda asked: names.append(asked.name))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return names
+
+
+def test_once_per_planner(planned, tmp_path):
+    said: list[tuple[str, float]] = []
+    for _ in range(2):
+        first_use.prepare([planner("even"), planner("zero")], progress=lambda *words: said.append(words))
+    assert planned == ["even", "zero"]
+    assert said == [("even: compiling, once", 0.0), ("zero: compiling, once", 0.0)]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_again_when_the_sources_change(planned, tmp_path, monkeypatch):
+    first_use.prepare([planner("even")])
+    monkeypatch.setattr(first_use, "_state", lambda: "other")
+    first_use.prepare([planner("even")])
+    assert planned == ["even", "even"]
+    assert [path.name for path in tmp_path.iterdir()] == ["hippo-compiled-even-other"]  # the old mark is gone
+
+
+def test_the_state_follows_the_sources(monkeypatch, tmp_path):
+    monkeypatch.setattr(first_use, "SOURCES", tmp_path)
+    source = tmp_path / "kernels.py"
+    states = []
+    for text in ("", "1", "22"):
+        source.write_text(text)
+        first_use._state.cache_clear()
+        states.append(first_use._state())
+    first_use._state.cache_clear()
+    assert len(set(states)) == 3
+
+
+def test_the_judge_of_small_problems_is_not_asked(planned):
+    first_use.prepare([planner("brute")])
+    assert planned == []
+
+
+def test_where_nothing_can_be_written(planned, monkeypatch):
+    monkeypatch.setattr(first_use, "_folder", lambda: Path("/proc/nowhere"))
+    first_use.prepare([planner("even")])
+    assert planned == ["even"]
+
+
+COUNT = """
+import numba.core.event as event, hippo, hippo.first_use as first_use, hippo.registry as registry
+
+class Counter(event.Listener):
+    compiled = []
+    def on_start(self, begun): self.compiled.append(begun.data["dispatcher"].__name__)
+    def on_end(self, ended): pass
+
+event.register("numba:compile", Counter())
+first_use.prepare([registry.planner("exact")])
+cold = len(Counter.compiled)
+hippo.plan(hippo.problem(model="llama-3-70b", cluster="four-hubs"), planner="exact")
+print(cold > 0, Counter.compiled[cold:])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"
