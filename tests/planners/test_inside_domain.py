@@ -34,7 +34,7 @@ def every_layout(asked) -> list[Inside]:
                                 cuts = (0, *inner, asked.model.num_layers)
                                 recipe = Recipe(size, recompute, sharding)
                                 inside = Inside("a", tp, dp, cuts, recipe, batch // (size * dp), 0.0)
-                                if missing_bytes(costs, inside, replicas=dp) <= 0:
+                                if missing_bytes(costs, inside) <= 0:
                                     found.append(replace(inside, seconds=step_seconds(costs, inside)))
     return found
 

@@ -90,7 +90,7 @@ def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject) -> lis
     for domain, share in zip(domains, shares, strict=True):
         alike = replace(domain, name=""), share
         if alike not in known:
-            layouts = islice(Search(costs, domain, share, replicas=len(domains)).layouts(reject), SCANNED)
+            layouts = islice(Search(costs, domain, share).layouts(reject), SCANNED)
             fastest: dict[Key, Inside] = {}
             for inside in layouts:
                 shape = (inside.tp, inside.dp, inside.pp) if uniform else None

@@ -59,6 +59,11 @@ class Inside:
         return len(self.cuts) - 1
 
     @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return self.tp * self.dp * self.pp
+
+    @property
     def sketch(self) -> PipelineSketch:
         """The pipeline, devices not yet chosen."""
         stages = zip(self.cuts[:-1], self.cuts[1:], strict=True)
@@ -86,25 +91,31 @@ class Search:
     tps: tuple[int, ...] | None = None  # None: every width inside a node
     pps: tuple[int, ...] | None = None  # None: every number of stages
     shardings: tuple[str, ...] = ("none", "optimizer", "gradients", "full")
-    replicas: int = 1  # pipelines of the whole plan that hold the model (what a world-wide sharding divides by)
     _tables: dict[tuple[int, int, str], tuple[Cuts, ...]] = field(default_factory=dict)
 
     def layouts(self, reject: Reject = lambda missing: None) -> Iterator[Inside]:
-        """Layouts that fit, fastest first; ties: the order in which they were made up (narrow before wide)."""
+        """Layouts that fit, fastest (for cost: cheapest) first; ties: in the order they were made up, narrow first."""
         entries: list[tuple[float, int, bool, Draft | Inside]] = []
-        entries += [(bound, index, False, draft) for index, (bound, draft) in enumerate(self._drafts())]
+        entries += [
+            (self._worth(bound, draft.tp * draft.dp * draft.pp), index, False, draft)
+            for index, (bound, draft) in enumerate(self._drafts())
+        ]
         heapify(entries)
         while entries:
             _, index, finished, entry = heappop(entries)
             if isinstance(entry, Draft):
                 cut = self._cut(entry)
-                heappush(entries, (cut.seconds, index, False, cut))
+                heappush(entries, (self._worth(cut.seconds, cut.gpus), index, False, cut))
             elif finished:
                 yield entry
             else:
                 worked_out = self._worked_out(entry, reject)
                 if worked_out is not None:
-                    heappush(entries, (worked_out.seconds, index, True, worked_out))
+                    heappush(entries, (self._worth(worked_out.seconds, worked_out.gpus), index, True, worked_out))
+
+    def _worth(self, seconds: float, gpus: int) -> float:
+        """What is minimised: inside a domain nothing but rent costs money."""
+        return seconds * gpus if self.costs.problem.objective.name == "cost" else seconds
 
     def best(self, count: int, reject: Reject = lambda missing: None) -> tuple[Inside, ...]:
         """The first ``count`` layouts."""
@@ -175,7 +186,7 @@ class Search:
 
     def _worked_out(self, inside: Inside, reject: Reject) -> Inside | None:
         """The layout with all its seconds, recut where memory asks for it; None: it does not fit."""
-        missing = missing_bytes(self.costs, inside, replicas=self.replicas * inside.dp)
+        missing = missing_bytes(self.costs, inside)
         if missing > 0:
             recut = None if self.even or self.costs.problem.uniform_cuts or inside.pp == 1 else self._recut(inside)
             if recut is None:
@@ -197,16 +208,16 @@ class Search:
         return None if cuts is None else replace(inside, cuts=cuts)
 
 
-def inside_layout(costs: CostModel, inside: Inside, *, replicas: int | None = None) -> Layout:
+def inside_layout(costs: CostModel, inside: Inside) -> Layout:
     """The layout of the stages."""
-    return inside.recipe.layout(costs.problem, tp=inside.tp, dp=inside.dp, stages=inside.pp, replicas=replicas)
+    return inside.recipe.layout(costs.problem, tp=inside.tp, dp=inside.dp, stages=inside.pp)
 
 
-def missing_bytes(costs: CostModel, inside: Inside, *, replicas: int | None = None) -> float:
+def missing_bytes(costs: CostModel, inside: Inside) -> float:
     """Bytes per GPU that the fullest stage lacks under 1F1B (stage i keeps p - i micro-batches); at most 0: it fits."""
     if inside.recipe.sharding in STATE_SHARDINGS:
         return rooms(costs).missing_bytes(inside.recipe, inside.tp, inside.dp, inside.cuts, inside.waves)
-    layout = inside_layout(costs, inside, replicas=replicas)
+    layout = inside_layout(costs, inside)
     peak = max(
         costs.memory(inside.domain, start, stop, layout, live=min(inside.waves, inside.pp - stage)).peak_bytes
         for stage, (start, stop) in enumerate(zip(inside.cuts[:-1], inside.cuts[1:], strict=True))
