@@ -71,10 +71,18 @@ def test_settings_tell_what_is_special() -> None:
         (None, None, "Nothing is proven about the distance to the optimum."),
         (0.0, 11.0, "Proven by exact to be optimal: no plan in the search space is faster by the cost model."),
         (0.004, 10.96, "Proven by exact to be within 0.4 % of the optimum (no plan can take less than 11.0 s)."),
+        (0.0002, None, "Proven by exact to be less than 0.1 % from the optimum."),
     ],
 )
 def test_gap(gap: float | None, bound: float | None, said: str) -> None:
     assert text.gap_sentence(gap, bound, "exact") == said
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"), [(None, "–"), (0.0, "0 %"), (0.0002, "< 0.1 %"), (0.004, "0.4 %"), (0.2, "20 %")]
+)
+def test_gap_in_a_table(gap: float | None, said: str) -> None:
+    assert text.gap_text(gap) == said
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from hippo.score.score import Score
 NOTHING = "–"
 """What stands where there is no figure."""
 
+LEAST_TOLD = 0.0005
+"""Shares below this one would be printed as 0.0 %."""
+
 
 def question_line(problem: Problem) -> str:
     """What is asked, in one line: GPUs and domains, the batch, precision, what is allowed."""
@@ -121,7 +124,7 @@ def gap_text(gap: float | None) -> str:
     """A proven gap in a table cell; nothing proven is a dash."""
     if gap is None:
         return NOTHING
-    return "0 %" if gap <= 0 else percent(gap)
+    return "0 %" if gap <= 0 else percent(gap) if gap >= LEAST_TOLD else f"< {percent(0.001)}"
 
 
 def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "") -> str:
@@ -132,7 +135,8 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "
     if gap <= 0:
         return f"{proven} to be optimal: no plan in the search space is faster by the cost model."
     bound = f" (no plan can take less than {seconds(lower_bound_s)})" if lower_bound_s else ""
-    return f"{proven} to be within {percent(gap)} of the optimum{bound}."
+    near = f"within {percent(gap)} of" if gap >= LEAST_TOLD else f"less than {percent(0.001)} from"
+    return f"{proven} to be {near} the optimum{bound}."
 
 
 def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
