@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hippo import first_use
 from hippo.cost.stage import StageMemory
 from hippo.decide import choose, explain_plan
 from hippo.decide.decision import Decision
@@ -18,6 +19,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
+from hippo.planners.replan import Replanner
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, LOCAL_SGD, USUAL, planners
@@ -70,10 +72,11 @@ def plan(
     """
     found = choose.decide(
         problem,
-        _named(planner),
+        _named(planner, progress),
         stop,
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
+        replanner=Replanner,
         everyone=everyone,
         seed=seed,
         progress=progress,
@@ -92,7 +95,7 @@ def compare(
     """All planners side by side (``decision.rows``), scored by one judge; each may take the whole time limit."""
     usual, local_sgd = planners(USUAL), planner_named(LOCAL_SGD)
     found = choose.compare(
-        problem, _named(planner), stop, baseline=usual, local_sgd=local_sgd, seed=seed, progress=progress
+        problem, _named(planner, progress), stop, baseline=usual, local_sgd=local_sgd, seed=seed, progress=progress
     )
     return _shown(found)
 
@@ -102,7 +105,9 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
 
     ``plan`` may come from a decision, from ``hippo.load_plan`` or from your own hand.
     """
-    found = explain_plan.explain_plan(problem, plan, _named("exact"), stop, baseline=planners(USUAL), seed=seed)
+    found = explain_plan.explain_plan(
+        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=Replanner, seed=seed
+    )
     return _shown(found)
 
 
@@ -122,7 +127,9 @@ def pareto(
 
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
-    return pareto_front(problem, _named(planner), stop, search=search, baseline=usual, seed=seed, progress=progress)
+    return pareto_front(
+        problem, _named(planner, progress), stop, search=search, baseline=usual, seed=seed, progress=progress
+    )
 
 
 def simulate(problem: Problem, plan: Plan, *, engine: str = "fast") -> Timeline:
@@ -153,9 +160,11 @@ def estimate(
     return Estimate(problem, plan, evaluate(problem, plan), memory(problem, plan), fits(problem, plan))
 
 
-def _named(names: str) -> tuple[Planner, ...]:
-    """Planners by name (with commas), or all that compete for ``auto``."""
-    return tuple(planners(AUTO if names == "auto" else [name.strip() for name in names.split(",")]))
+def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
+    """Planners by name (with commas), or all that compete for ``auto``; compiled before any clock begins to run."""
+    found = planners(AUTO if names == "auto" else [name.strip() for name in names.split(",")])
+    first_use.prepare(found, progress=progress)
+    return found
 
 
 def _shown(decision: Decision) -> ShownDecision:

@@ -10,9 +10,9 @@ import pytest
 from hippo.decide.decision import Baseline
 from hippo.decide.front import front_of, pareto_front
 from hippo.plan.check import check
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.planners.brute_space import Sketches, Space, commons, schedules
+from hippo.planners.brute_space import Sketches, Space, commons
 from hippo.planners.front import MARGIN, Found, front_candidates
 from hippo.planners.placement import place
 from hippo.problem.problem import Problem
@@ -21,6 +21,7 @@ from hippo.score.evaluate import evaluate, fits
 from hippo.score.pareto import hypervolume
 
 WAVES = 64
+SCHEDULES = (ScheduleChoice(), ScheduleChoice("gpipe"), *(ScheduleChoice("cross-domain", n) for n in range(1, 9)))
 
 
 class Says:
@@ -88,7 +89,7 @@ def every_plan(problem: Problem):
     """All plans of a small problem, replicas agreeing every step, no relays (two domains have no third)."""
     for common in commons(problem, Space()):
         for sketches in Sketches(problem, common):
-            for schedule in schedules(problem, Space(), sketches):
+            for schedule in SCHEDULES:
                 pipelines = place(problem.cluster, sketches)
                 plan = Plan(
                     pipelines,

@@ -33,8 +33,8 @@ class Switch(Reason):
 
     ``runner_up`` says what one would then do: ``add c``, ``stay in a``, ``leave out b``.
     ``actual`` and ``threshold`` are in ``unit`` (``x``: times today's value). ``verified``: both plans were scored
-    from scratch on either side of the threshold, and the winner changed. Both plans stay as they are: planned anew for
-    the changed links the runner-up may win earlier.
+    from scratch on either side of the threshold, and the winner changed. ``planned_anew``: over the same domains, for
+    every change; otherwise both plans stay as they are.
     """
 
     kind: ClassVar[str] = "switch"
@@ -45,6 +45,7 @@ class Switch(Reason):
     threshold: float
     factor: float  # threshold / actual
     verified: bool
+    planned_anew: bool = False
 
     def _said(self) -> str:
         side = "Above" if self.factor > 1 else "Below"

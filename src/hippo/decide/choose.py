@@ -16,10 +16,12 @@ from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.measure import flaw, objective_value
+from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import joining
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
@@ -36,12 +38,14 @@ class Panel:
     """Who is asked.
 
     ``baseline``: whose plan rewards are measured against, the first that finds one; they compete only where they also
-    stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it.
+    stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it. ``replanner``
+    plans the domains of winner and runners-up anew for other links; without it their plans stay as they are.
     """
 
     planners: tuple[Planner, ...]
     baseline: tuple[Planner, ...] = ()
     local_sgd: Planner | None = None
+    replanner: type[Replanner] | None = None
 
 
 def decide(
@@ -51,6 +55,7 @@ def decide(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
+    replanner: type[Replanner] | None = None,
     everyone: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
@@ -59,10 +64,10 @@ def decide(
 
     Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
     after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
-    explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline`` and
-    ``local_sgd``: see ``Panel``.
+    explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
+    ``local_sgd`` and ``replanner``: see ``Panel``.
     """
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner)
     found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
     return with_reasons(found, panel, stop, seed=seed)
 
@@ -74,11 +79,12 @@ def compare(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
+    replanner: type[Replanner] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner)
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
@@ -107,14 +113,16 @@ def choose(
 
 def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0) -> Decision:
     """The decision with its reasons: why this plan, or what is missing where there is none."""
-    problem = decision.problem
+    problem, plan, score = decision.problem, decision.plan, decision.score
     dropped = tuple(Dropped(row.planner, row.dropped) for row in decision.rows if row.dropped is not None)
     notes = next((row.notes for row in decision.rows if row.planner == decision.planner), ())
-    if decision.plan is None or decision.score is None:
+    if plan is None or score is None:
         limit_s = min(SHORTFALL_S, stop.time_limit_s)
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
+    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem)
+    decision = replace(decision, runners_up=improved(problem, plan, decision.runners_up, replanner))
     context = Context(
         planner=decision.planner,
         gap=decision.gap,
@@ -124,9 +132,10 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         rejected=decision.rejected,
         runners_up=decision.runners_up,
         baseline=decision.baseline,
+        replanner=replanner,
         local_sgd=if_allowed(decision, panel.local_sgd, seed),
     )
-    return replace(decision, reasons=explain(problem, decision.plan, decision.score, context) + dropped)
+    return replace(decision, reasons=explain(problem, plan, score, context) + dropped)
 
 
 class _Asking:

@@ -14,6 +14,7 @@ from hippo.decide.rivals import idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal
+from hippo.planners.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
 from hippo.score.score import Score
@@ -32,6 +33,7 @@ class Context:
     rejected: Mapping[str, int] = field(default_factory=dict)
     runners_up: tuple[tuple[Plan, Score], ...] = ()
     baseline: Baseline | None = None
+    replanner: Replanner | None = None  # plans the same domains anew for other links
     local_sgd: Proposal | None = None  # what the local-SGD planner gives where it is not allowed
 
 
@@ -47,7 +49,8 @@ def reasons_of(game: Played, score: Score, headroom: MemoryHeadroom, context: Co
     reasons += capacities(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
     base_plan = None if context.baseline is None else context.baseline.plan
-    reasons += runner_up_reasons(game, score, context.runners_up, baseline=base_plan)
+    runners_up, replanner = context.runners_up, context.replanner
+    reasons += runner_up_reasons(game, score, runners_up, baseline=base_plan, replanner=replanner)
     reasons += idle_domains(game, context.runners_up)
     reasons.append(headroom)
     reasons += sensitivity(game)

@@ -10,10 +10,12 @@ from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.measure import worse_by
 from hippo.decide.reasons import Reason
+from hippo.decide.rivals import improved
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Status, Stop
+from hippo.planners.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
@@ -28,6 +30,7 @@ def explain_plan(
     stop: Stop,
     *,
     baseline: Sequence[Planner] = (),
+    replanner: type[Replanner] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
@@ -48,7 +51,9 @@ def explain_plan(
     gap = _gap(problem, score, best)
     bound = best.lower_bound_s if gap is not None else None
     rejected = best.rejected if best.plan == plan else {}
-    context = Context(NAME, gap, bound, best.prover, (), rejected, rivals, best.baseline)
+    anew = None if replanner is None or not rivals else replanner.of(problem)
+    rivals = improved(problem, plan, rivals, anew)
+    context = Context(NAME, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
     too_much = _memory(problem, plan)
     reasons = (*too_much, *explain(problem, plan, score, context), *_better(problem, best, plan_score=score))
     return Decision(

@@ -1,33 +1,40 @@
 """What else was possible: the runners-up, what would have to change for one to win, idle domains, local SGD.
 
 A threshold keeps both plans as they are and changes one thing: bandwidth, latency or price, of one link or of all. It
-is found by bisection on the simulator and confirmed by scoring both plans from scratch on either side.
+is found by bisection on the simulator and confirmed by scoring both plans from scratch on either side. Where a
+``Replanner`` is at hand, both are planned anew for every change instead, over the domains they use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import log
+from functools import cache, cached_property, partial
+from math import inf, isfinite, log
 
 import numpy as np
 
 from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
-from hippo.decide.measure import value_from_scratch, worse_by
+from hippo.decide.measure import flaw, value_from_scratch, worse_by
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
-from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, time_with_links
+from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, sign_change, time_with_links
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
+from hippo.planners.exact_ways import Groups
+from hippo.planners.replan import Replanner, joining_of
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 WIDEST = 100.0  # thresholds are looked for within this factor either way
-CONFIRM = 1.02  # a threshold is confirmed by scoring 2 % on either side of it
 TOLERANCE = 0.005
+WIDEST_ANEW = 16.0  # the same where both are planned anew, which takes longer
+TOLERANCE_ANEW = 0.02
+Rival = tuple[Plan, Score]
+CONFIRM = 1.03  # a threshold is confirmed by scoring 3 % on either side of it
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,29 @@ class Knob:
 
 @dataclass(frozen=True, eq=False)
 class Contest:
-    """The chosen plan against one runner-up of the same problem."""
+    """The chosen plan against one runner-up of the same problem; with a ``replanner``, domains against domains."""
 
     winner: Played
     rival: Played
     baseline: Plan | None = None
+    replanner: Replanner | None = None
+
+    @cached_property
+    def joinings(self) -> tuple[Groups, Groups] | None:
+        """The domains of the rival and of the winner, where both are planned anew; None: the plans stay as they are."""
+        problem = self.winner.problem
+        if self.replanner is None or problem.objective.name != "time" or problem.objective.balance_delta is not None:
+            return None
+        rival, winner = (joining_of(problem, game.plan) for game in (self.rival, self.winner))
+        return None if rival is None or winner is None else (rival, winner)
+
+    def lead(self, knob: Knob, factor: float) -> float:
+        """Logarithm of the rival's step time over the winner's, both planned anew with the knob at ``factor``."""
+        assert self.joinings is not None
+        assert self.replanner is not None
+        changed = knob.changed(self.winner.problem, factor)
+        rival, winner = (self.replanner.bound_s(changed, joining) for joining in self.joinings)
+        return log(rival / winner) if isfinite(rival) and isfinite(winner) else inf if isfinite(winner) else -inf
 
     def rival_wins(self, knob: Knob, factor: float) -> bool:
         """Whether the rival is better when the knob is multiplied by ``factor``; quick for the objective ``time``."""
@@ -68,23 +93,59 @@ class Contest:
         return times[0] < times[1]
 
     def rival_wins_from_scratch(self, knob: Knob, factor: float) -> bool:
-        """The same by scoring both plans anew under the changed problem."""
+        """The same by scoring both plans, or playing the new ones, under the changed problem."""
         changed = knob.changed(self.winner.problem, factor)
-        rival, winner = (value_from_scratch(changed, game.plan, self.baseline) for game in (self.rival, self.winner))
+        if self.joinings is not None and self.replanner is not None:
+            rival, winner = (self.replanner.step_time_s(changed, joining) for joining in self.joinings)
+        else:
+            rival, winner = (
+                value_from_scratch(changed, game.plan, self.baseline) for game in (self.rival, self.winner)
+            )
         return rival < winner
 
 
 def runner_up_reasons(
-    game: Played, score: Score, runners_up: Sequence[tuple[Plan, Score]], *, baseline: Plan | None, most: int = 2
+    game: Played,
+    score: Score,
+    runners_up: Sequence[Rival],
+    *,
+    baseline: Plan | None,
+    replanner: Replanner | None = None,
 ) -> tuple[Reason, ...]:
-    """The best runners-up, each followed by what would have to change for it to win (or, where it wins, to lose)."""
+    """The runners-up told, each followed by what would have to change for it to win (or, where it wins, to lose)."""
     reasons: list[Reason] = []
-    for plan, theirs in runners_up[:most]:
+    for plan, theirs in told(game.plan, runners_up):
         worse, usd = worse_by(game.problem.objective, theirs, score), theirs.egress_usd_per_step
         reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
         other = played(game.problem, plan)
-        reasons += switches(Contest(game, other, baseline) if worse >= 0 else Contest(other, game, baseline))
+        pair = (game, other) if worse >= 0 else (other, game)
+        reasons += switches(Contest(*pair, baseline, replanner))
     return tuple(reasons)
+
+
+def told(plan: Plan, runners_up: Sequence[Rival]) -> list[Rival]:
+    """The best runner-up, and the best that does not cross where the plan does; else the next best."""
+    first, rest = list(runners_up[:1]), list(runners_up[1:])
+    alone = [item for item in rest if len(item[0].domains) == 1] if len(plan.domains) > 1 else []
+    one_is_told = any(len(other.domains) == 1 for other, _ in first)
+    return first + (rest[:1] if one_is_told or not alone else alone[:1])
+
+
+def improved(
+    problem: Problem, plan: Plan, runners_up: Sequence[Rival], replanner: Replanner | None
+) -> tuple[Rival, ...]:
+    """The runners-up, of which those told are planned anew where that is quicker; the quickest first."""
+    if replanner is None or problem.objective.name != "time":
+        return tuple(runners_up)
+    better: dict[Plan, Rival] = {}
+    for other, score in told(plan, runners_up):
+        groups = joining_of(problem, other)
+        anew = None if groups is None else replanner.plan(problem, groups)
+        if anew is not None and flaw(problem, anew) is None and anew != plan:
+            its = evaluate(problem, anew)
+            if its.step_time_s < score.step_time_s:
+                better[other] = (anew, its)
+    return tuple(sorted((better.get(item[0], item) for item in runners_up), key=lambda item: item[1].step_time_s))
 
 
 def switches(contest: Contest) -> tuple[Reason, ...]:
@@ -92,16 +153,11 @@ def switches(contest: Contest) -> tuple[Reason, ...]:
     found = [(knob, factor) for knob in _knobs(contest) if (factor := threshold(contest, knob)) is not None]
     every = [item for item in found if not item[0].links]
     single = sorted((item for item in found if item[0].links), key=lambda item: abs(log(item[1])))[:1]
-    every = [item for item in every if not any(_alike(item, one) for one in single)]  # one link is all they use
     told = single + sorted(every, key=lambda item: abs(log(item[1])))[: 2 if not single else 1]
     if told:
         return tuple(_switch(contest, knob, factor) for knob, factor in told)
-    tried = tuple(dict.fromkeys(knob.quantity for knob in _knobs(contest)))
-    return (NoSwitch(advice(contest), tried, WIDEST),)
-
-
-def _alike(one: tuple[Knob, float], other: tuple[Knob, float]) -> bool:
-    return one[0].quantity == other[0].quantity and abs(log(one[1] / other[1])) < 0.02
+    tried = tuple(sorted({knob.quantity for knob in _knobs(contest)}))
+    return (NoSwitch(advice(contest), tried, WIDEST if contest.joinings is None else WIDEST_ANEW),)
 
 
 def advice(contest: Contest) -> str:
@@ -120,22 +176,44 @@ def advice(contest: Contest) -> str:
 
 def _knobs(contest: Contest) -> tuple[Knob, ...]:
     """What is tried: all links together, and those between each two domains that either plan loads most."""
-    quantities = ["bandwidth", "latency"]
+    anew = contest.joinings is not None
+    quantities = ["bandwidth"] if anew else ["bandwidth", "latency"]
     if contest.winner.problem.objective.name != "time":
         quantities.append("price")
-    loaded = dict.fromkeys(contest.rival.pairs_used[:3] + contest.winner.pairs_used[:3])
+    most = 1 if anew else 3
+    loaded = dict.fromkeys(contest.rival.pairs_used[:most] + contest.winner.pairs_used[:most])
+    if len(contest.rival.pairs_used) + len(contest.winner.pairs_used) == 1:
+        quantities.remove("bandwidth")  # one link is all they use: all links together would say the same again
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
 def threshold(contest: Contest, knob: Knob) -> float | None:
     """Factor nearest to 1 at which the rival starts to win, or None."""
+    if contest.joinings is not None:
+        ends = _ends_anew(contest, knob)
+        turns = [sign_change(partial(contest.lead, knob), end=end, tolerance=TOLERANCE_ANEW) for end in ends]
+        return _nearest(turns)
 
     @cache
     def wins(factor: float) -> bool:
         return contest.rival_wins(knob, factor)
 
-    found = [crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)]
-    return min((factor for factor in found if factor is not None), key=lambda factor: abs(log(factor)), default=None)
+    return _nearest([crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)])
+
+
+def _nearest(factors: list[float | None]) -> float | None:
+    return min((factor for factor in factors if factor is not None), key=lambda factor: abs(log(factor)), default=None)
+
+
+def _ends_anew(contest: Contest, knob: Knob) -> tuple[float, ...]:
+    """How far the knob is turned where both are planned anew: only the way that can help the rival.
+
+    More bandwidth helps whoever uses the link; where both do, whoever uses more domains.
+    """
+    uses = [bool(knob.links) and set(knob.links) <= set(game.links_used) for game in (contest.rival, contest.winner)]
+    more = [len(game.plan.domains) for game in (contest.rival, contest.winner)] if uses[0] == uses[1] else uses
+    up, down = WIDEST_ANEW, 1 / WIDEST_ANEW
+    return (up,) if more[0] > more[1] else (down,) if more[0] < more[1] else (up, down)
 
 
 def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
@@ -145,7 +223,8 @@ def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
     verified = contest.rival_wins_from_scratch(knob, beyond) and not contest.rival_wins_from_scratch(knob, before)
     actual, unit = _actual(contest, knob)
     subject = link_name(contest.winner.problem.cluster, knob.links) if knob.links else "all links"
-    return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified)
+    anew = contest.joinings is not None
+    return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified, anew)
 
 
 def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
@@ -168,7 +247,7 @@ def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
     return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
 
 
-def idle_domains(game: Played, runners_up: Sequence[tuple[Plan, Score]]) -> tuple[IdleDomain, ...]:
+def idle_domains(game: Played, runners_up: Sequence[Rival]) -> tuple[IdleDomain, ...]:
     """Every domain the plan leaves idle: its best link to the domains in use, and the best plan found that uses it."""
     problem, used = game.problem, set(game.plan.domains)
     needed, _ = gpu_tokens_per_s(game)
