@@ -117,6 +117,9 @@ def greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, l
             good = low <= high and stage_fits(
                 table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
             )
+            if i > 0 and good and not ahead:  # 1F1B: two waves at a time between neighbours
+                t = table[1, b] - table[1, a]
+                good = 0.5 * (waves - 1) * (t + before[i] - before[i - 1]) + t <= limit
             if i > 0 and good and sync > 0.0:
                 way = forward - table[0, first] + table[1, b] - table[1, a]
                 good = ready + way + table[5, b] - table[5, a] + table[6, 0] + agree <= limit
@@ -187,3 +190,27 @@ def uniform_bound(  # type: ignore[no-untyped-def]
             low = middle
     cuts_within(table, before, after, per_domain, waves, ahead, usable, high, tail, sync, cuts)
     return low
+
+
+@njit(cache=True)
+def bound_of_cuts(table, before, after, per_domain, waves, ahead, slowest, tail, sync, usable, cuts):  # type: ignore[no-untyped-def]
+    """The bound of ``uniform_bound`` for given cuts (p + 1,); inf: a stage has no memory for one micro-batch."""
+    p, n = len(before), table.shape[1] - 1
+    first, total = cuts[1], table[1, n]
+    drained = table[5, first] + table[6, 0] + tail + sync * table[7, first]
+    bound, border = total + after[0] + (waves - 1) * slowest + drained, 0
+    ready = sent(table, first, waves, waves if ahead else p, usable)
+    for i in range(p):
+        a, b = cuts[i], cuts[i + 1]
+        border = a if i % per_domain == 0 else border
+        t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
+        live = min(waves if ahead else p - i, room_for(table, usable, a, b))
+        if live < 1:
+            return np.inf
+        need = stage_need(t, f, total - table[1, b] + after[i], waves, live)
+        agree, once = sync * (table[7, b] - table[7, border]), table[5, b] - table[5, a] + table[6, 0]
+        forward = table[0, a] + before[i] / 2
+        bound = max(bound, table[1, a] + before[i] + need + drained, forward + need + once + agree)
+        if i > 0 and sync > 0.0:
+            bound = max(bound, ready + forward - table[0, first] + t + once + agree)
+    return bound

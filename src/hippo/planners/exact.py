@@ -16,13 +16,14 @@ from time import monotonic, process_time
 import numpy as np
 
 from hippo.plan.plan import Sync
+from hippo.planners import exact_mixed
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
 from hippo.planners.exact_field import Field
-from hippo.planners.exact_judge import Judge
+from hippo.planners.exact_judge import Judge, joining
 from hippo.planners.exact_polish import polish
-from hippo.planners.exact_uniform import Ints, Shape, best_first, first_guess, least_bound, play
+from hippo.planners.exact_uniform import Ints, Shape, best_first, candidate, first_guess, least_bound, play
 from hippo.planners.exact_ways import Way
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
@@ -32,6 +33,7 @@ PATIENCE = 3  # plays of one way to join without a new best plan
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
+BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
 RESERVE = 0.6  # share of the time limit after which no new plays begin: the bound needs the rest
 
 
@@ -54,7 +56,9 @@ class Exact:
         polish(judge, most_plays=MOST_MOVES)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        lower = min((_least(field) for field in fields), default=np.inf)
+        lower = min(judge.value, *(_least(field) for field in fields))
+        if problem.objective.name != "cost":
+            lower = exact_mixed.search(fields[0], lower)
         return _proposal(problem, judge, lower, process_time() - started)
 
 
@@ -92,15 +96,28 @@ def _search(field: Field) -> None:
         play(field, shape, cuts, bound)
     for _, _, _, kind, real in found:
         _exhaust(field, kind, real)
+    for _, _, (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
+        joined = joining(candidate(field, shape, cuts.tolist(), ()))
+        if joined in runners_up(field.judge):
+            _exhaust(field, kind, real, joined)
 
 
-def _exhaust(field: Field, kind: int, ways: list[Way]) -> None:
-    """Plays shapes of one way to join until none can win, or several in a row have not."""
+def runners_up(judge: Judge) -> list[str]:
+    """The ways to join that are told as alternatives: the next best ones."""
+    ordered = sorted(judge.best, key=judge.best_of)
+    return ordered[1 : 1 + BETTER_RUNNERS_UP]
+
+
+def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
+    """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
+    in a row have not."""
     judge, failures = field.judge, 0
-    for bound, shape, cuts in best_first(field, kind, ways):
-        before = judge.value
-        play(field, shape, cuts, bound)
-        failures = 0 if judge.value < before else failures + 1
+    for bound, shape, cuts in best_first(field, kind, ways, joined):
+        before = judge.value if joined is None else judge.best_of(joined)
+        if play(field, shape, cuts, bound) < before:
+            failures = 0
+        else:
+            failures += 1
         if failures >= PATIENCE or judge.out_of_time:
             return
 
@@ -119,17 +136,17 @@ def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -
     gap = 1.0 - bound / judge.value
     closed = gap <= CLOSED
     others = sorted((item for item in judge.best.values() if item[1] != winner), key=lambda item: item[0])
-    runners_up = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
+    next_best = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
     return Proposal(
         "exact",
         Status.OPTIMAL if closed else Status.FEASIBLE,
         plan,
         evaluate(problem, plan),
         gap=0.0 if closed else gap,
-        lower_bound_s=judge.value if closed else bound,
+        lower_bound_s=None if problem.objective.name == "cost" else judge.value if closed else bound,
         planning_s=planning_s,
         rejected=dict(judge.rejected),
-        runners_up=tuple((each, evaluate(problem, each)) for each in runners_up),
+        runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
         notes=LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else (),
     )
 

@@ -32,6 +32,7 @@ class LayoutRows:
     stages: Ints  # room in a domain
     lone: NDArray[np.bool_]  # only for pipelines of one stage
     nodes: Ints  # most nodes of a stage
+    lane: Ints  # GPUs of a stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +80,10 @@ class Field:
             kept = self.tables.kept(*where, layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 7).T
-        wave, stages, nodes = columns[[3, 4, 6]].astype(np.int64)
-        return LayoutRows(columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes)
+            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, layout.tp * layout.dp))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 8).T
+        wave, stages, nodes, gpus = columns[[3, 4, 6, 7]].astype(np.int64)
+        return LayoutRows(columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes, gpus)
 
     @property
     def wave_bytes(self) -> float:
@@ -102,6 +103,17 @@ class Field:
     def tail_s(self, way: Way) -> float:
         """Seconds after the first stage is done: tied embeddings."""
         return self.tied_bytes * way.tail_pace + way.tail_s
+
+    def least_egress_usd(self, way: Way) -> float:
+        """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
+        borders = 2.0 * self.problem.workload.global_batch * self.wave_bytes * (way.span - 1)
+        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes / self.sync.every
+        return self.least_usd_per_byte * (borders + agreed)
+
+    @cached_property
+    def least_usd_per_byte(self) -> float:
+        """Price of the cheapest link."""
+        return min((link.price_usd_per_gb for link in self.problem.cluster.links), default=0.0) * 1e-9
 
     def members(self, kind: int) -> tuple[int, ...]:
         """Domains of a kind."""

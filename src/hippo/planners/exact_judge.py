@@ -73,6 +73,10 @@ class Judge:
         """Value of the best candidate so far (inf: none)."""
         return min((value for value, _ in self.best.values()), default=float("inf"))
 
+    def best_of(self, joined: str) -> float:
+        """Value of the best candidate of one way to join domains (inf: none)."""
+        return self.best[joined][0] if joined in self.best else float("inf")
+
     @property
     def winner(self) -> Candidate | None:
         """The best candidate so far; ties: the way to join that was found first."""

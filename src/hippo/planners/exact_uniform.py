@@ -15,20 +15,39 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.planners.bounds import room_for, uniform_bound
+from hippo.planners.bounds import bound_of_cuts, room_for, uniform_bound
+from hippo.planners.cuts import even_cuts
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
 from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.run_ahead import deeper, fitting_warm_up
+from hippo.planners.run_ahead import Chain
+from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CLOSED = 1e-6  # a play this close to its bound settles it
 NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a shape is worth: ``fixed + per_second * step time`` (seconds themselves, or USD)."""
+
+    per_second: float = 1.0
+    fixed: float = 0.0
+
+    def of(self, seconds: float) -> float:
+        """Worth of a step that takes so long."""
+        return self.fixed + self.per_second * seconds
+
+    def seconds(self, value: float) -> float:
+        """The step time that is worth ``value``."""
+        return (value - self.fixed) / self.per_second
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +75,16 @@ class Shape:
         before, _ = self.delays(field)
         return np.diff(before, prepend=0.0)
 
+    def price(self, field: Field) -> Price:
+        """Worth by the objective; of the money, no more than its least egress."""
+        if field.problem.objective.name != "cost":
+            return Price()
+        gpus = self.way.size * self.stages * self.layout.tp * self.layout.dp
+        return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
+
 
 def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
-    """Bound of every shape and its (layout, way, stages per domain), best bound first.
+    """Bound of every shape, in the unit of the objective, and its (layout, way, stages per domain), best bound first.
 
     The bound: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
     cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/exact.md, bounds 1, 4
@@ -93,9 +119,13 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         if sync > 0:
             ratio = m * total / (m * total + sync)
             bound = np.maximum(bound, sync / way.span / (1 - ratio**q))
+        if field.problem.objective.name == "cost":
+            gpus = way.size * q * rows.lane[at]
+            bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
         bounds.append(bound)
         keys.append(np.stack([at, np.full(len(at), w), q], axis=1))
     if not bounds:
+        field.judge.rejected[NO_MEMORY] += len(rows.wave)
         return np.empty(0), np.empty((0, 3), np.int64)
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
@@ -107,23 +137,32 @@ def least_bound(field: Field, kind: int, ways: list[Way]) -> float:
     return next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf)
 
 
-def best_first(field: Field, kind: int, ways: list[Way]) -> Iterator[tuple[float, Shape, Ints]]:
-    """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value."""
+def best_first(
+    field: Field, kind: int, ways: list[Way], joined: str | None = None
+) -> Iterator[tuple[float, Shape, Ints]]:
+    """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value.
+
+    ``joined``: the best value of that way to join domains instead of the best of all.
+    """
     bounds, keys = shapes(field, kind, ways)
     judge, ticket = field.judge, count()
+
+    def ceiling() -> float:
+        return judge.value if joined is None else judge.best_of(joined)
+
     refined: list[tuple[float, int, Shape, Ints]] = []
     at = 0
     while True:
         # What has been refined waits until no rougher bound is lower.
-        while at < len(bounds) and bounds[at] < min(refined[0][0] if refined else np.inf, judge.value):
+        while at < len(bounds) and bounds[at] < min(refined[0][0] if refined else np.inf, ceiling()):
             shape = _at(field, kind, ways, keys[at])
-            bound, cuts = refine(field, shape, judge.value, floor=float(bounds[at]))
+            bound, cuts = refine(field, shape, ceiling(), floor=float(bounds[at]))
             if np.isfinite(bound):
                 heapq.heappush(refined, (bound, next(ticket), shape, cuts))
             else:
-                judge.rejected["out of memory" if judge.value == np.inf else BEATEN] += 1
+                judge.rejected[NO_MEMORY if ceiling() == np.inf else BEATEN] += 1
             at += 1
-        if not refined or refined[0][0] >= judge.value:
+        if not refined or refined[0][0] >= ceiling():
             judge.rejected[BEATEN] += len(bounds) - at
             return
         bound, _, shape, cuts = heapq.heappop(refined)
@@ -141,6 +180,8 @@ def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape,
         bound, cuts = refine(field, shape, NO_LIMIT if best is None else best[0], floor=float(bounds[at]))
         if np.isfinite(bound):
             best = (bound, shape, cuts)
+        elif best is None:
+            field.judge.rejected[NO_MEMORY] += 1
     return best
 
 
@@ -149,7 +190,7 @@ def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> Shape:
     return shape_of(field, field.layouts[kind][layout], ways[way], stages)
 
 
-BEATEN = "cannot beat the best plan (bound)"
+BEATEN, NO_MEMORY = "cannot beat the best plan (bound)", "out of memory"
 
 
 def shape_of(field: Field, layout: Layout, way: Way, stages: int) -> Shape:
@@ -159,12 +200,14 @@ def shape_of(field: Field, layout: Layout, way: Way, stages: int) -> Shape:
 
 
 def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
-    """Least step time of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``."""
-    layout, way = shape.layout, shape.way
+    """Least worth of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``.
+
+    ``floor`` and ``ceiling`` in the unit of the objective.
+    """
+    layout, way, price = shape.layout, shape.way, shape.price(field)
     before, after = shape.delays(field)
-    cuts = np.zeros(len(before) + 1, np.int64)
-    bound = uniform_bound(
-        field.table(layout).packed,
+    table, stages = field.table(layout).packed, len(before)
+    numbers = (
         before,
         after,
         shape.stages,
@@ -174,11 +217,16 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
         field.tail_s(way),
         field.sync_s(way),
         field.tables.usable_bytes,
-        floor,
-        min(ceiling, NO_LIMIT),
-        cuts,
     )
-    return float(bound), cuts
+    if field.problem.uniform_cuts:
+        if stages > table.shape[1] - 3:
+            return np.inf, np.zeros(0, np.int64)
+        cuts = np.array(even_cuts(table.shape[1] - 1, stages), np.int64)
+        seconds = float(bound_of_cuts(table, *numbers, cuts))
+        return (price.of(seconds), cuts) if price.of(seconds) < ceiling else (np.inf, cuts)
+    cuts = np.zeros(stages + 1, np.int64)
+    limits = price.seconds(floor), min(price.seconds(ceiling), NO_LIMIT)
+    return price.of(float(uniform_bound(table, *numbers, *limits, cuts))), cuts
 
 
 def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
@@ -199,19 +247,15 @@ def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
         return plain
     table, waves = field.table(layout).packed, min(shape.waves)
     room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
-    room = np.minimum.accumulate(np.minimum(room, waves))
     forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
-    slowest = max(seconds.max(), shape.way.slowest * layout.wave * field.wave_bytes)
-    delays, least = shape.border_delays(field), np.empty(p)
-    if not np.isfinite(fitting_warm_up(seconds, delays, slowest, waves, room, least)):
-        return plain
-    rest = np.cumsum((seconds + delays)[::-1])[::-1] - seconds - delays
-    ways = deeper(least, np.minimum(1 + np.ceil(rest / forward), waves), room)
-    if shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
+    slowest = shape.way.slowest * layout.wave * field.wave_bytes
+    ways = warm_ups_of(Chain(forward, seconds, shape.border_delays(field), room, waves, slowest))
+    if ways and shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
+        room = np.minimum.accumulate(np.minimum(room, waves))
         falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))
         falling[-1] = 1
         ways = [tuple(int(each) for each in falling), *ways]
-    return plain + [*ways[:2], ways[-1]]
+    return plain + ways
 
 
 def candidate(field: Field, shape: Shape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:

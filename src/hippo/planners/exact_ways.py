@@ -108,8 +108,11 @@ def _least_sums(cost: Floats) -> Floats:
     return sums
 
 
-def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> Way:
-    """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte."""
+def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> Way | None:
+    """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte.
+
+    None: some that must exchange data are not joined.
+    """
     n, g = len(groups[0]), len(groups)
     relayed = routes.relayed(ceiling)
     pace = np.where(relayed, routes.seconds_per_byte, routes.direct_seconds_per_byte)
@@ -118,6 +121,8 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
     trips = [[latency[p] + latency[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
     paces = [[pace[p] + pace[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
     trip, slow = (np.array([0.0, *np.max(np.array(rows).reshape(g, n - 1), axis=0)]) for rows in (trips, paces))
+    if not (np.isfinite(trip).all() and np.isfinite(slow).all()):
+        return None
     rings = [tuple(path[j] for path in groups) for j in range(n)] if g > 1 else []
     ring = max((_ring_pace(pace, members) for members in rings), default=0.0)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
@@ -174,7 +179,7 @@ def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int,
     found: dict[tuple[Groups, tuple[Relay, ...]], Way] = {}
     for chosen, ceiling in _choices(routes, among, known, groups, span):
         way = real_way(routes, chosen, ceiling, tied=tied)
-        if np.isfinite([way.slowest, way.sync_pace, way.tail_pace, *way.before_pace]).all():
+        if way is not None and np.isfinite([way.slowest, way.sync_pace, way.tail_pace]).all():
             found.setdefault((way.domains, way.relays), way)
     ordered = sorted(found.values(), key=lambda way: (way.slowest + way.sync_pace, way.before_s[-1] + way.tail_pace))
     return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]

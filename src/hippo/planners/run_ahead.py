@@ -10,6 +10,8 @@ upwards.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ Floats = NDArray[np.float64]
 
 SLACK = 1e-9  # of a wave: rounding errors must not cost a whole one
 HALVINGS = 30
+FEW = 2  # warm-ups worth a play beside the least one
 SHARES = (0.9, 0.7, 0.5, 0.3, 0.15, 0.0)  # of the way to a stage that is never idle
 
 
@@ -69,3 +72,29 @@ def deeper(warm_up: Floats, wanted: Floats, room: Floats) -> list[tuple[int, ...
         if (warm_up + added <= room).all():
             found.append(tuple(int(each) for each in warm_up + added))
     return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Stages of one pipeline, (p,) each."""
+
+    forward_s: Floats  # per wave
+    seconds: Floats  # forward and backward per wave
+    delays_s: Floats  # round trip of one wave before each stage
+    room: Floats  # waves each stage has memory for
+    waves: int
+    slowest_s: float  # one wave on the slowest link
+
+
+def warm_ups(chain: Chain) -> list[tuple[int, ...]]:
+    """Those worth a play: the deepest that memory allows, and the least that keeps the best pace; none: no room."""
+    if len(chain.seconds) == 1:
+        return [()]
+    least, pace = np.empty(len(chain.seconds)), max(float(chain.seconds.max()), chain.slowest_s)
+    room = np.minimum.accumulate(np.minimum(chain.room, chain.waves))
+    if not np.isfinite(fitting_warm_up(chain.seconds, chain.delays_s, pace, chain.waves, room, least)):
+        return []
+    trips = chain.seconds + chain.delays_s
+    rest = np.cumsum(trips[::-1])[::-1] - trips
+    ways = deeper(least, np.minimum(1 + np.ceil(rest / chain.forward_s), chain.waves), room)
+    return list(dict.fromkeys([*ways[:FEW], ways[-1]]))
