@@ -36,7 +36,7 @@ from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
 LAYERS = 20  # the paper's L, "a small L": operators are clustered into at most so many layers of equal FLOP
-GAP = 0.01  # t_max is tried only when this share larger than the last (epsilon: 1e-6 s in the paper)
+GAP = 0.01  # values of t_max that lie within this share of each other are tried once (epsilon: 1e-6 s in the paper)
 MANY_NODES = 8  # from so many nodes on submeshes are whole nodes, powers of two of them (as in Alpa's own settings)
 WAVES = (16, 512)  # numbers of micro-batches B that are enumerated, powers of two
 TRIED = 2  # slicings of each number of micro-batches that the judge plays, those with the least latency
@@ -225,18 +225,19 @@ class InterOp:
         return None if found is None else Sliced(best, *found, self.setting)
 
     def _slowest(self, latency_s: NDArray[np.float64]) -> Iterator[float]:
-        """Values of t_max, at least ``GAP`` apart, from the least that could carry all the work."""
+        """Values of t_max, one of every ``GAP``, from the least that could carry all the work."""
         sizes = np.array(self.mesh.sizes, dtype=np.float64)
         layers = np.arange(latency_s.shape[0])
         cheapest = float((latency_s[layers, layers].min(axis=2) * sizes).min(axis=1).sum())
         if not np.isfinite(cheapest):
             return
         values = np.unique(latency_s[np.isfinite(latency_s)])
-        last = 0.0
-        for value in values[values >= cheapest / self.mesh.devices * (1 - 1e-9)]:
-            if value >= last * (1 + GAP):
-                last = float(value)
-                yield last
+        values = values[values >= cheapest / self.mesh.devices * (1 - 1e-9)]
+        start = 0
+        while start < len(values):  # the largest of those within the gap stands for all of them
+            stop = int(np.searchsorted(values, values[start] * (1 + GAP), side="right"))
+            yield float(values[stop - 1])
+            start = stop
 
     def _latency_s(self) -> NDArray[np.float64]:
         """t_intra (L, L, J, S + 1): the fastest option of each shape that fits with s stages from here on."""

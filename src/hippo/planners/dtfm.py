@@ -130,8 +130,8 @@ class Layouts:
 
     def _deals(self, devices: int) -> bool:
         """Whether some p * d takes all devices; otherwise a few stay idle."""
-        batch = self.costs.problem.workload.global_batch
-        return any(devices % pp == 0 and batch % (devices // pp) == 0 for pp in range(1, devices + 1))
+        batch, most = self.costs.problem.workload.global_batch, max(self.costs.problem.model.num_blocks, 1)
+        return any(devices % pp == 0 and batch % (devices // pp) == 0 for pp in range(1, min(devices, most) + 1))
 
     def _recipes(self, tp: int) -> list[tuple[Recipe, NDArray[np.float64]]]:
         """Recipes with the seconds of each layer."""
