@@ -114,6 +114,7 @@ def test_warm_up_never_rises() -> None:
     [
         ("1f1b", {"stages": 0, "micro_batches": 1}, "stages"),
         ("1f1b", {"stages": 1, "micro_batches": 0}, "micro_batches"),
+        ("1f1b", {"stages": 64, "micro_batches": 10**6}, "micro_batches"),
         ("1f1b", {"stages": 1, "micro_batches": 1, "chunks": 2}, "interleave"),
         ("1f1b", {"stages": 1, "micro_batches": 1, "live_limit": 0}, "live_limit"),
         ("1f1b", {"stages": 1, "micro_batches": 1, "warm_up": (1,)}, "warm_up"),

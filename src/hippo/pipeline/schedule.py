@@ -21,6 +21,9 @@ from hippo.plan.plan import Pipeline, Plan
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
+MOST_OPERATIONS = 20_000_000
+"""Of one pipeline and step: what fits in memory (some 100 bytes each while playing) and is played within a second."""
+
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {
         "gpipe": "hippo.pipeline.gpipe:orders",
@@ -130,6 +133,11 @@ def _check(name: str, shape: Shape) -> None:
     for key, value in (("stages", shape.stages), ("micro_batches", shape.micro_batches), ("interleave", shape.chunks)):
         if value < 1:
             raise InputError("must be at least 1", key=key, value=value, remedy=f"give {key} a positive integer")
+    operations = 2 * shape.stages * shape.micro_batches * shape.chunks
+    if operations > MOST_OPERATIONS:
+        remedy = f"at most {MOST_OPERATIONS:,} can be played: larger micro-batches, more lanes, or a smaller batch"
+        problem = f"{shape.stages} stages would run {operations:,} operations a step"
+        raise InputError(problem, key="micro_batches", value=shape.micro_batches, remedy=remedy)
     if shape.live_limit is not None and shape.live_limit < 1:
         remedy = "leave it out or give a positive integer"
         raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)

@@ -7,6 +7,7 @@ a slot send goes down (activations), what backwards send goes up.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -228,4 +229,4 @@ def _floats(values: object) -> Floats:
 
 
 def _starts(lengths: list[int]) -> Ints:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    return np.array([0, *accumulate(lengths)], dtype=np.int64)
