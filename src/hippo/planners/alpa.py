@@ -272,7 +272,7 @@ class InterOp:
         once = self.tables.agreeing(self.bounds, recipe.sharding, tp, dp)
         seconds = self.tables.seconds(self.bounds, recipe, tp) + once / self.setting.waves
         most_live = self.tables.room(self.bounds, recipe, tp, dp)
-        if most_live.max() < 1:
+        if np.triu(most_live).max() < 1:
             last = self.bounds[-2], self.bounds[-1]
             least = rooms(self.costs).peak_bytes(recipe, tp, dp, last, 1.0)
             self.reject(max(least - self.costs.usable_memory_bytes(), 1.0))

@@ -20,7 +20,7 @@ from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
 PERIOD = 500  # inner steps between two outer steps: the paper's default (section 3, H = 500)
-SCANNED = 60  # layouts of a domain among which recipes that all domains share are looked for
+SCANNED = (60, 600, 6000)  # layouts of a domain among which recipes that all share are looked for; more if none is
 TRIED = 8
 FINEST = 16  # where the batch does not divide, a share is dealt in grains of about 1/16 of it
 NOTES = (
@@ -54,8 +54,11 @@ class Diloco:
 
 def _plans(problem: Problem, reject: Reject) -> Iterator[Plan]:
     """Plans of all domains that hold the model, those with the fastest slowest replica first."""
-    replicas = _replicas(cost_model(problem), reject)
-    shared = [key for key in replicas[0] if all(key in others for others in replicas)] if replicas else []
+    for scanned in SCANNED:
+        replicas = _replicas(cost_model(problem), reject, scanned)
+        shared = [key for key in replicas[0] if all(key in others for others in replicas)] if replicas else []
+        if shared or not replicas:
+            break
     for key in sorted(shared, key=lambda key: max(layouts[key].seconds for layouts in replicas)):
         chosen = [layouts[key] for layouts in replicas]
         recipe = replace(chosen[0].recipe, sync=Sync("local_sgd", PERIOD))
@@ -66,21 +69,21 @@ Key = tuple[Recipe, tuple[int, int, int] | None]
 """What all replicas must share: the recipe and, where the runtime has one layout for all, (tp, dp, pp)."""
 
 
-def _replicas(costs: CostModel, reject: Reject) -> list[Mapping[Key, Inside]]:
+def _replicas(costs: CostModel, reject: Reject, scanned: int) -> list[Mapping[Key, Inside]]:
     """For each domain that holds the model its fastest layout of every key; fewer than two such domains: []."""
     domains = list(costs.problem.cluster.domains)
     while len(domains) >= 2:
         if runtime_rules(costs.problem.runtime).equal_shares and costs.problem.workload.global_batch % len(domains):
             domains.pop()  # a uniform world deals every replica as much
             continue
-        layouts = _layouts(costs, domains, reject)
+        layouts = _layouts(costs, domains, reject, scanned)
         if all(layouts):
             return layouts
         domains = [domain for domain, found in zip(domains, layouts, strict=True) if found]
     return []
 
 
-def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject) -> list[Mapping[Key, Inside]]:
+def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject, scanned: int) -> list[Mapping[Key, Inside]]:
     """The fastest layouts of each domain for its share of the batch, in proportion to its GPUs; alike ones once."""
     uniform = runtime_rules(costs.problem.runtime).uniform_tp_dp
     weights = [1 if uniform else domain.gpus for domain in domains]
@@ -90,7 +93,7 @@ def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject) -> lis
     for domain, share in zip(domains, shares, strict=True):
         alike = replace(domain, name=""), share
         if alike not in known:
-            layouts = islice(Search(costs, domain, share).layouts(reject), SCANNED)
+            layouts = islice(Search(costs, domain, share).layouts(reject), scanned)
             fastest: dict[Key, Inside] = {}
             for inside in layouts:
                 shape = (inside.tp, inside.dp, inside.pp) if uniform else None

@@ -1,0 +1,102 @@
+"""What all baselines have in common: sound answers for every runtime, model and shortage; the same twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from hippo.planners.base import Stop
+from hippo.problem.model import Experts, gpt_model
+from hippo.problem.objective import objective_from_text
+from hippo.registry import PLANNERS, planner
+
+from .worlds import STOP, assert_sound, cluster, domain, gpt, problem
+
+BASELINES = tuple(name for name in PLANNERS if name not in ("exact", "brute"))
+RUNTIMES = ("any", "megatron", "torch", "deepspeed")
+UNEVEN = cluster(domain("a", 2, 4), domain("b", 1, 4), domain("c", 3, 2), others={("a", "b"): 1.0}, memory_gb=12.0)
+MOE = gpt_model(
+    "moe",
+    layers=6,
+    hidden=512,
+    heads=8,
+    kv_heads=4,
+    ffn=1024,
+    vocab=4096,
+    seq=1024,
+    gated=True,
+    experts=Experts(8, 2, 512),
+)
+
+
+def test_every_baseline_of_the_specification_is_there() -> None:
+    asked = {"single_domain", "even", "zero", "alpa", "mast", "sailor", "crosspipe", "diloco", "dtfm", "ray"}
+    assert set(BASELINES) == asked
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("name", BASELINES)
+def test_unequal_domains(name: str, runtime: str) -> None:
+    asked = problem(UNEVEN, gpt(6), batch=24, runtime=runtime, allow_local_sgd=True)
+    answer = planner(name).propose(asked, STOP)
+    assert answer.planner == name
+    assert_sound(asked, answer)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_mixture_of_experts(name: str) -> None:
+    asked = problem(UNEVEN, MOE, batch=48, allow_local_sgd=True)
+    answer = planner(name).propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is not None
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("objective", ["cost", "0.5,0.3,0.2"])
+def test_other_objectives_and_even_cuts(name: str, objective: str) -> None:
+    asked = problem(UNEVEN, batch=24, objective=objective_from_text(objective), uniform_cuts=True, allow_local_sgd=True)
+    assert_sound(asked, planner(name).propose(asked, STOP))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_too_little_memory_is_an_answer(name: str) -> None:
+    asked = problem(cluster(domain("a", 1, 2), domain("b", 1, 2), memory_gb=0.5), allow_local_sgd=True)
+    answer = planner(name).propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is None
+    assert "lacks" in answer.notes[0]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_awkward_batches(name: str) -> None:
+    for batch in (1, 7):
+        asked = problem(UNEVEN, batch=batch, allow_local_sgd=True)
+        assert_sound(asked, planner(name).propose(asked, STOP))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_one_gpu(name: str) -> None:
+    asked = problem(cluster(domain("a", 1, 1)), gpt(2, 256), batch=2, allow_local_sgd=True)
+    assert_sound(asked, planner(name).propose(asked, STOP))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_same_question_gets_the_same_plan(name: str) -> None:
+    plans = [
+        planner(name).propose(problem(UNEVEN, gpt(6), batch=24, allow_local_sgd=True), STOP, seed=1).plan
+        for _ in range(2)
+    ]
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_no_time_still_gives_an_answer(name: str) -> None:
+    asked = problem(UNEVEN, gpt(6), batch=24, allow_local_sgd=True)
+    assert_sound(asked, planner(name).propose(asked, Stop(0.0)))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_notes_say_what_is_left_out_of_the_paper(name: str) -> None:
+    asked = problem(UNEVEN, gpt(6), batch=24, allow_local_sgd=True)
+    answer = planner(name).propose(asked, STOP)
+    if answer.plan is not None and name != "single_domain":
+        assert any(note.startswith("Left out: ") for note in answer.notes)
