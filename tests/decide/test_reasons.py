@@ -82,6 +82,10 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "it: more domains only wait.",
     ),
     (
+        Capacity("the link a -> b", 0.5e9, 31_250, 31_500, 63_000, in_use=True),
+        "The link a -> b carries 31,200 tokens/s at 4.00 Gbit/s; the GPUs of the plan compute 31,500: the two match.",
+    ),
+    (
         Sensitivity("links", 0.3, ("the link a <-> b", "the link b <-> c"), (0.2, 0.05), (0.1, 0.0)),
         "With 30 % less bandwidth on the link a <-> b the step takes 20 % longer (on the link b <-> c 5.0 %); "
         "with 30 % more, 10 % less.",

@@ -26,7 +26,7 @@ from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
 
-SHORTFALL_S = 1.0  # the most CPU seconds spent on what is missing when nothing fits
+SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 CLOSE = 1e-6  # gaps below this are none

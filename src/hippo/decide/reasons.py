@@ -157,7 +157,8 @@ class Capacity(Reason):
         head = f"{capital(self.subject)} carries {link} tokens/s at {gbps(self.bandwidth_bytes_per_s)}"
         less = self.link_tokens_per_s < self.used_tokens_per_s
         if self.in_use:
-            verdict = "the GPUs wait for it" if less else "it keeps up"
+            close = abs(self.link_tokens_per_s / self.used_tokens_per_s - 1) < 0.02
+            verdict = "the two match" if close else "the GPUs wait for it" if less else "it keeps up"
             return f"{head}; the GPUs of the plan compute {used}: {verdict}."
         if less:
             return f"{head}, less than the {used} that the plan's GPUs compute without it: more domains only wait."

@@ -24,7 +24,8 @@ STEPS = (
     8.0,
     64.0,
 )  # times what a plan needs at the very least; beyond the last, memory is not what is missing
-TOLERANCE = 0.01  # the least memory is looked for until it is known within 1 %
+TOLERANCE = 0.02  # the least memory is looked for until it is known within 2 %,
+MOST_BISECTIONS = 6  # or this often
 MEMORY_SHARE = 0.6  # of the time limit, for the missing memory; the rest is for other changes
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
 
@@ -120,7 +121,9 @@ def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
         too_little = times if probe.time_is_left else too_little
     if best is None:
         return
-    while best.least_bytes > too_little * today * (1 + TOLERANCE) and probe.time_is_left:
+    for _ in range(MOST_BISECTIONS):
+        if best.least_bytes <= too_little * today * (1 + TOLERANCE) or not probe.time_is_left:
+            break
         middle = (best.least_bytes / today * too_little) ** 0.5
         found = probe.found(_with_memory(problem, middle))
         if found is None and probe.time_is_left:
