@@ -100,7 +100,7 @@ def order(
     live_limit: int | None = None,
     warm_up: tuple[int, ...] = (),
 ) -> Schedule:
-    """The schedule of that name; equal arguments give the same object.
+    """The schedule of that name; equal arguments give the same object, as long as it is remembered.
 
     Raises
     ------
@@ -109,16 +109,22 @@ def order(
     InputError
         The schedule does not exist for these numbers (for instance chunks without interleaving).
     """
-    return _order(name, Shape(stages, micro_batches, chunks, live_limit, warm_up))
+    shape = Shape(stages, micro_batches, chunks, live_limit, warm_up)
+    large = stages * micro_batches * chunks > _LARGE
+    return _remembered_large(name, shape) if large else _remembered(name, shape)
 
 
-@lru_cache(maxsize=16)  # a schedule of 32 stages and 512 micro-batches takes 0.8 MB
 def _order(name: str, shape: Shape) -> Schedule:
     _check(name, shape)
     rows, start = _load(name)(shape)
     for array in (rows, start):
         array.setflags(write=False)
     return Schedule(name, shape, not bool((rows[:, 0] == WEIGHT).any()), rows, start)
+
+
+_LARGE = 100_000
+_remembered = lru_cache(maxsize=16)(_order)  # up to 5 MB each
+_remembered_large = lru_cache(maxsize=1)(_order)
 
 
 def _load(name: str) -> Orders:
