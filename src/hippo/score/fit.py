@@ -137,6 +137,14 @@ def fit(cases: Sequence[Case], start: Calibration = CALIBRATION, *, steps: int =
     return best, losses
 
 
+def without(linear: Linear, family: str) -> Calibration:
+    """The constants refitted without the rows of ``family``: two steps from those that ``linear`` was taken around."""
+    first = linear.solved(without=family)
+    kept = tuple(row for row in linear.rows if row.case.family != family)
+    second = Linear.around(kept, first).solved()
+    return second if loss(kept, second) < loss(kept, first) else first
+
+
 def loss(known: Sequence[Row], calibration: Calibration) -> float:
     """Robust weighted error of the rows plus the pull of the ranges."""
     size = np.abs(_spread(known) @ _errors(known, calibration))

@@ -60,7 +60,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of a set of rows, as fractions; ``pairs_right``: share of pairs (same model, batch) in the right order."""
+    """Errors of a set of rows, as fractions; ``pairs_right``: share of pairs (same model, batch) in the right order.
+
+    A pair that measures the same run twice has no order to predict: it counts among ``repeats``, not ``pairs``.
+    """
 
     n: int
     mape: float | None
@@ -69,6 +72,7 @@ class Errors:
     pairs_right: float | None
     pairs: int = 0
     refused: int = 0
+    repeats: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,28 +108,31 @@ def errors(rows: Iterable[Prediction], keys: Mapping[str, object]) -> Errors:
     """Errors of ``rows``; ``keys``: rows with equal keys are ordered against each other."""
     rows = tuple(rows)
     found = np.array([row.error for row in rows if row.error is not None], dtype=np.float64)
-    right, pairs = _pairs(rows, keys)
+    right, pairs, repeats = _pairs(rows, keys)
     refused = sum(row.refused is not None for row in rows)
     share = right / pairs if pairs else None
     if not len(found):
-        return Errors(0, None, None, None, share, pairs, refused)
-    size = np.abs(found)
-    return Errors(len(found), float(size.mean()), float(np.median(size)), float(found.mean()), share, pairs, refused)
+        return Errors(0, None, None, None, share, pairs, refused, repeats)
+    size, bias = np.abs(found), float(found.mean())
+    return Errors(len(found), float(size.mean()), float(np.median(size)), bias, share, pairs, refused, repeats)
 
 
-def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int, int]:
-    """Pairs in the right order, and all pairs, of rows with equal keys and different measured times."""
+def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int, int, int]:
+    """Pairs in the right order, all pairs, and repeats, of rows with equal keys and different measured times."""
     groups: dict[object, list[Prediction]] = {}
     for row in rows:
         if row.error is not None:
             groups.setdefault(keys[row.id], []).append(row)
-    right = pairs = 0
+    right = pairs = repeats = 0
     for group in groups.values():
         for one, other in combinations(group, 2):
             gap = (one.measured_s or 0.0) - (other.measured_s or 0.0)
-            pairs += gap != 0
-            right += gap * ((one.predicted_s or 0.0) - (other.predicted_s or 0.0)) > 0
-    return right, pairs
+            predicted = (one.predicted_s or 0.0) - (other.predicted_s or 0.0)
+            again = predicted == 0 and one.plan == other.plan
+            repeats += gap != 0 and again
+            pairs += gap != 0 and not again
+            right += gap * predicted > 0
+    return right, pairs, repeats
 
 
 def comparison_key(case: Case) -> object:

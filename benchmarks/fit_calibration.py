@@ -1,0 +1,28 @@
+"""The constants of the cost model as the open published rows fit them (minutes; deterministic).
+
+Starts from the constants in use, so that a second run must find nothing better; prints each with its plausible range.
+`hippo.score.fit` says how; the last constants of `hippo.cost.calibration` (memory) are not fitted here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hippo.cost.calibration import CALIBRATION, RANGES
+from hippo.score.cases import load_cases
+from hippo.score.fit import fit, value
+
+ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_open.json"
+
+
+def main() -> None:
+    """Fits and prints the table."""
+    best, losses = fit(load_cases(ROWS), CALIBRATION)
+    print("loss after each accepted step: " + ", ".join(f"{each:.4f}" for each in losses))
+    print(f"{'constant':40s} {'in use':>10s} {'fitted':>10s}   plausible")
+    for name, (low, high) in RANGES.items():
+        print(f"{name:40s} {value(CALIBRATION, name):10.3g} {value(best, name):10.3g}   {low:g} to {high:g}")
+
+
+if __name__ == "__main__":
+    main()
