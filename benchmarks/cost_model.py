@@ -19,7 +19,7 @@ BY_ALL_THREE = ("korthikanti", "megatron-sc21-t1", "megatron-sc21-t2", "mt-nlg",
 CHOSEN = """\
 The 147 rows that Calculon, llm-analysis and constant efficiency can all run (facts/peers.md, section 2): every row with
 a step time of korthikanti 6, megatron-sc21-t1 6, megatron-sc21-t2 without its ZeRO-3 rows 3, mt-nlg 2, bigscience 62
-and vtrain-multi 65; and 3 of the 5 megatron-h100 rows that state tp: which 3 is not said, so the worst choice is given."""
+and vtrain-multi 65; and 3 of the 5 megatron-h100 rows that state tp: which 3 is not said, the worst choice is given."""
 
 
 def main() -> None:
@@ -34,9 +34,8 @@ def main() -> None:
 
 def print_families(families: Iterable[tuple[str, Errors]], overall: Errors) -> None:
     """Errors by family."""
-    print(
-        f"{'family':18s} {'rows':>5s} {'refused':>8s} {'MAPE':>7s} {'median':>7s} {'bias':>7s} {'pairs in right order':>24s}"
-    )
+    head = f"{'family':18s} {'rows':>5s} {'refused':>8s} {'MAPE':>7s} {'median':>7s} {'bias':>7s}"
+    print(f"{head} {'pairs in right order':>24s}")
     for name, each in (*families, ("overall", overall)):
         pairs = f"{percent(each.pairs_right)} of {each.pairs}" if each.pairs else "-"
         figures = " ".join(f"{percent(figure):>7s}" for figure in (each.mape, each.median, each.bias))
@@ -117,10 +116,9 @@ def print_left_out(cases: Sequence[Case]) -> None:
         into = errors([predict(case) for case in members], keys)
         figures = " ".join(f"{percent(figure):>7s}" for figure in (out.mape, out.median, out.bias))
         print(f"{family:18s} {out.n:5d} {figures} {percent(into.mape):>13s}", flush=True)
-    all_out = errors(together, keys)
-    print(
-        f"{'all, each left out':18s} {all_out.n:5d} {percent(all_out.mape):>7s} {percent(all_out.median):>7s} {percent(all_out.bias):>7s}"
-    )
+    out = errors(together, keys)
+    figures = " ".join(f"{percent(figure):>7s}" for figure in (out.mape, out.median, out.bias))
+    print(f"{'each left out':18s} {out.n:5d} {figures}")
 
 
 def percent(share: float | None) -> str:
