@@ -27,6 +27,16 @@ def test_a_table_that_fails(hippo, scripts):
     assert "bad.py" in answer.err
 
 
+def test_one_that_fails_does_not_keep_the_others_from_being_printed(hippo, scripts, monkeypatch):
+    asked: list[str] = []
+    real = bench._run
+    monkeypatch.setattr(bench, "_run", lambda path, **options: asked.append(path.stem) or real(path, **options))
+    answer = hippo("bench")
+    assert (answer.code, asked) == (1, ["bad", "good"])
+    assert "bad.py ended with exit code 1" in answer.err
+    assert [line for line in answer.out.splitlines() if line] == ["== bad: Fails.", "== good: Two and two."]
+
+
 def test_the_list(hippo, scripts):
     assert hippo("bench", "--list", "--json").document == {"good": "Two and two.", "bad": "Fails."}
     assert "good" in hippo("bench", "--list").out

@@ -45,12 +45,21 @@ def bench(choice: Choice) -> None:
             "\n".join(f"{name:16s} {text}" for name, text in abouts.items())
         )
         return
+    tables = _tables(chosen, capture=choice.json)
+    if None in tables.values():
+        raise typer.Exit(FAULT)
     if choice.json:
-        print_document({name: {"about": about(path), "table": _run(path)} for name, path in chosen.items()})
-        return
-    for index, (name, path) in enumerate(chosen.items()):
-        print(f"{chr(10) if index else ''}== {name}: {about(path)}", flush=True)
-        _run(path, capture=False)
+        print_document({name: {"about": about(chosen[name]), "table": lines} for name, lines in tables.items()})
+
+
+def _tables(chosen: Mapping[str, Path], *, capture: bool) -> dict[str, list[str] | None]:
+    """Runs the scripts one after the other; one that fails (None) does not keep the others from being printed."""
+    tables: dict[str, list[str] | None] = {}
+    for name, path in chosen.items():
+        if not capture:
+            print(f"{chr(10) if tables else ''}== {name}: {about(path)}", flush=True)
+        tables[name] = _run(path, capture=capture)
+    return tables
 
 
 def scripts() -> Mapping[str, Path]:
@@ -64,11 +73,11 @@ def scripts() -> Mapping[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("[!_]*.py"))}
 
 
-def _run(path: Path, *, capture: bool = True) -> list[str]:
-    """Runs a script; its lines when captured, else they go to stdout as they come."""
+def _run(path: Path, *, capture: bool) -> list[str] | None:
+    """Runs a script; its lines when captured, else they go to stdout as they come. None: it failed."""
     output = subprocess.PIPE if capture else None
     done = subprocess.run([sys.executable, str(path)], stdout=output, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         say(f"the table of {path.name} ended with exit code {done.returncode}; see the message above")
-        raise typer.Exit(FAULT)
+        return None
     return (done.stdout or "").splitlines()
