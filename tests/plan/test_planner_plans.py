@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.strategies import clusters
 
+from hippo.cost.cost_model import CostModel
+from hippo.cost.stage import Layout
 from hippo.files import json_text
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
@@ -22,6 +24,7 @@ from hippo.problem.catalogue.models import MODELS
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.objective import objective_from_text
 from hippo.problem.problem import Problem
+from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.workload import Workload
 from hippo.registry import AUTO, planner
 from hippo.score.evaluate import evaluate, fits
@@ -38,7 +41,7 @@ def questions(draw: st.DrawFn) -> Problem:
     """A small problem that a user could have asked."""
     model = draw(st.sampled_from(MODEL_CHOICES))
     cluster = draw(clusters(mesh=draw(st.booleans())))
-    return Problem(
+    plain = Problem(
         model=model,
         cluster=replace(cluster, domains=cluster.domains[:3], links=_kept(cluster)),
         workload=Workload(global_batch=draw(st.sampled_from([6, 16, 64])), seq=min(model.max_seq, 1024)),
@@ -47,6 +50,22 @@ def questions(draw: st.DrawFn) -> Problem:
         uniform_cuts=draw(st.sampled_from([False, False, True])),
         allow_local_sgd=draw(st.booleans()),
     )
+    return replace(plain, profile=profile_of(plain)) if draw(st.integers(0, 3)) == 0 else plain
+
+
+def profile_of(problem: Problem) -> Profile:
+    """A slow machine, measured at two widths and two micro-batches."""
+    costs, domain, last = CostModel(problem), problem.cluster.domains[0].name, problem.model.num_layers - 1
+    rows = []
+    for layout in (Layout(tp, 1, size) for tp in (1, 2) for size in (1, 2)):
+        seconds = 2.0 * costs.layer_seconds(domain, layout)
+        for layer in (0, 1, last):
+            memory = costs.memory(domain, layer, layer + 1, layout, live=1.0)
+            kind, sent = problem.model.layers[layer].kind.value, costs.stage(domain, layer, layer + 1, layout)
+            sizes = memory.weights_bytes, memory.activation_bytes, sent.output_bytes
+            name, times = problem.cluster.gpu.name, map(float, seconds[layer])
+            rows.append(ProfileRow(kind, None, name, layout.tp, layout.micro_batch, *times, *sizes))
+    return Profile("bf16", 16.0, tuple(rows))
 
 
 def _kept(cluster) -> tuple:  # type: ignore[no-untyped-def, type-arg]

@@ -32,7 +32,7 @@ from hippo.units import (
     s_from_us,
 )
 
-MAX_DOMAINS = 1000
+MAX_DOMAINS = 256
 MAX_NODES = 100_000  # of one domain
 MAX_GPUS_PER_NODE = 1024
 MAX_GPUS = 1_000_000  # of the cluster

@@ -27,7 +27,7 @@ from hippo.units import bytes_per_s_from_gbps
 RUNTIMES = ("any", "megatron", "torch", "deepspeed")
 DEFAULT_SEQ = 4096
 MAX_SEQ = 1 << 24
-MAX_BATCH = 10_000_000
+MAX_BATCH = 1_048_576
 
 _Found = TypeVar("_Found", Model, Cluster)
 
