@@ -39,7 +39,7 @@ LAYERS = 20  # the paper's L, "a small L": operators are clustered into at most 
 GAP = 0.01  # values of t_max that lie within this share of each other are tried once (epsilon: 1e-6 s in the paper)
 MANY_NODES = 8  # from so many nodes on submeshes are whole nodes, powers of two of them (as in Alpa's own settings)
 WAVES = (16, 512)  # numbers of micro-batches B that are enumerated, powers of two
-TRIED = 2  # slicings of each number of micro-batches that the judge plays, those with the least latency
+TRIED = 1  # slicings of each number of micro-batches and each reach of submeshes that are played: the least latency
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One fabric for all (the first domain's), transfers between stages free, as in the paper: the plan is blind to the "
@@ -67,8 +67,8 @@ class Alpa:
                 sliced = InterOp(tables, mesh, setting, shortlist.reject_memory).solve()
                 if sliced is not None:
                     found.append(sliced)
-        for waves in dict.fromkeys(sliced.setting.waves for sliced in found):
-            slicings = sorted((one for one in found if one.setting.waves == waves), key=lambda one: one.seconds)
+        for alike in dict.fromkeys((sliced.setting.waves, sliced.most_nodes) for sliced in found):
+            slicings = [sliced for sliced in found if (sliced.setting.waves, sliced.most_nodes) == alike]
             shortlist.try_all(_plans(problem, slicings, shortlist), most=TRIED)
         return shortlist.proposal(self.name, notes=NOTES, nothing=f"No slicing of {problem.model.name} fits.")
 
@@ -80,6 +80,7 @@ class Mesh:
     nodes: int
     per_node: int
     sizes: tuple[int, ...]  # devices of each shape: (1, 2^k) and (n, M)
+    most_nodes: int = 0  # that a submesh may reach over
     width: tuple[int, int] | None = None  # the one (tp, dp) where the runtime has only one
 
     @property
@@ -120,6 +121,7 @@ class Sliced:
     cuts: Cuts
     widths: tuple[tuple[int, int], ...]  # (tp, dp) of each stage
     setting: Setting
+    most_nodes: int
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ class InterOp:
             seconds = float(total[stages, 0, -1]) + (self.setting.waves - 1) * slowest_s
             if seconds < best:
                 best, found = seconds, self._walk(choice, stages)
-        return None if found is None else Sliced(best, *found, self.setting)
+        return None if found is None else Sliced(best, *found, self.setting, self.mesh.most_nodes)
 
     def _slowest(self, latency_s: NDArray[np.float64]) -> Iterator[float]:
         """Values of t_max, one of every ``GAP``, from the least that could carry all the work."""
@@ -303,7 +305,7 @@ def _meshes(problem: Problem) -> Iterator[Mesh]:
         wide = range(1, most + 1) if nodes <= 2 * MANY_NODES else (*powers_of_two(most), most)
         narrow = powers_of_two(per_node) if nodes < MANY_NODES else ()
         sizes = tuple(sorted({*narrow, *(count * per_node for count in wide)}))
-        mesh = Mesh(nodes, per_node, sizes)
+        mesh = Mesh(nodes, per_node, sizes, most)
         yield from _one_width(problem, mesh) if runtime_rules(problem.runtime).uniform_tp_dp else (mesh,)
 
 
@@ -326,8 +328,8 @@ def _settings(problem: Problem) -> Iterator[Setting]:
 
 
 def _plans(problem: Problem, slicings: Sequence[Sliced], shortlist: ShortList) -> Iterator[Plan]:
-    """Plans of the slicings that can be said."""
-    for sliced in slicings:
+    """Plans of the slicings that can be said, least latency first."""
+    for sliced in sorted(slicings, key=lambda one: one.seconds):
         plan = _placed(problem, sliced)
         if plan is None:
             shortlist.rejected["submesh over domains"] += 1
