@@ -72,11 +72,10 @@ def timeline(
 
 
 def busy_s(program: Program) -> NDArray[np.float64]:
-    """Seconds of F, B and W on each rank, (G,), without waiting for gathered parameters."""
-    rank = np.repeat(np.arange(len(program.rank_stage)), np.diff(program.order_start))
-    kind, chunk = program.order[:, 0], program.order[:, 1]
-    seconds = np.stack([program.forward_s, program.backward_s + program.fused * program.weight_s, program.weight_s])
-    return np.bincount(rank, seconds[kind, rank, chunk], minlength=len(program.rank_stage)).astype(np.float64)
+    """Seconds of F, B and W on each rank, (G,), without waiting for gathered parameters: each runs once per wave."""
+    per_wave = (program.forward_s + program.backward_s + program.weight_s).sum(axis=1)
+    total: NDArray[np.float64] = per_wave * program.num_waves[program.rank_pipeline]
+    return total
 
 
 def link_bytes(program: Program) -> NDArray[np.float64]:
