@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.simulate.worlds import random_program
 
 from hippo.pipeline.schedule import order
 from hippo.simulate import fast, reference
@@ -234,3 +235,15 @@ def test_later_plays_follow_the_first() -> None:
     slower = fast.step_time(program, bandwidth_bytes_per_s=np.full(6, 1.0))
     fresh = replace(program, finish_s=program.finish_s.copy())
     assert slower == fast.step_time(fresh, bandwidth_bytes_per_s=np.full(6, 1.0)) > steps.pop()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_outages_anywhere_give_a_time_or_none_at_all(seed: int) -> None:
+    """With some links out the step lasts for ever or as long as before the outage of links it does not need."""
+    program, rng = random_program(seed), np.random.default_rng(seed)
+    out = program.link_bandwidth_bytes_per_s * (rng.random(len(program.link_latency_s)) < 0.7)
+    step = fast.step_time(program, bandwidth_bytes_per_s=out)
+    needed = fast.play(program).link_bytes > 0
+    if program.gather is not None:
+        needed[list(program.gather.links)] = True
+    assert step == (np.inf if (needed & (out == 0)).any() else fast.step_time(program))
