@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import capital, count, gb, number, percent, seconds
+from hippo.decide.wording import capital, count, gb, listed, number, percent, seconds
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class NoSwitch(Reason):
 
     def _said(self) -> str:
         widest = number(self.within)
-        changes = f"No change of {' or '.join(self.tried)} between 1/{widest} and {widest} times today's"
+        changes = f"No change of {listed(self.tried, 'or')} between 1/{widest} and {widest} times today's"
         return f"{changes} makes it pay to {self.subject}."
 
 

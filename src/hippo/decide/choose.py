@@ -122,7 +122,9 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
     replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem)
-    decision = replace(decision, runners_up=improved(problem, plan, decision.runners_up, replanner))
+    against = None if decision.baseline is None else decision.baseline.score
+    runners_up = improved(problem, plan, decision.runners_up, replanner, baseline=against)
+    decision = replace(decision, runners_up=runners_up)
     context = Context(
         planner=decision.planner,
         gap=decision.gap,

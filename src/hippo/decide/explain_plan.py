@@ -52,7 +52,7 @@ def explain_plan(
     bound = best.lower_bound_s if gap is not None else None
     rejected = best.rejected if best.plan == plan else {}
     anew = None if replanner is None or not rivals else replanner.of(problem)
-    rivals = improved(problem, plan, rivals, anew)
+    rivals = improved(problem, plan, rivals, anew, baseline=against)
     context = Context(NAME, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
     too_much = _memory(problem, plan)
     reasons = (*too_much, *explain(problem, plan, score, context), *_better(problem, best, plan_score=score))

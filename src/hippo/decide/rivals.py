@@ -8,14 +8,14 @@ is found by bisection on the simulator and confirmed by scoring both plans from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import inf, isfinite, log
 
 import numpy as np
 
 from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
-from hippo.decide.measure import flaw, value_from_scratch, worse_by
+from hippo.decide.measure import flaw, objective_value, value_from_scratch, worse_by
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
 from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, sign_change, time_with_links
 from hippo.decide.reasons import Reason
@@ -74,12 +74,16 @@ class Contest:
         rival, winner = (joining_of(problem, game.plan) for game in (self.rival, self.winner))
         return None if rival is None or winner is None else (rival, winner)
 
-    def lead(self, knob: Knob, factor: float) -> float:
-        """Logarithm of the rival's step time over the winner's, both planned anew with the knob at ``factor``."""
+    def lead(self, knob: Knob, factor: float, *, played_too: bool = False) -> float:
+        """Logarithm of the rival's step time over the winner's, both planned anew with the knob at ``factor``.
+
+        By the bounds of the search, or as the best plans play.
+        """
         assert self.joinings is not None
         assert self.replanner is not None
         changed = knob.changed(self.winner.problem, factor)
-        rival, winner = (self.replanner.bound_s(changed, joining) for joining in self.joinings)
+        seconds = self.replanner.step_time_s if played_too else self.replanner.bound_s
+        rival, winner = (seconds(changed, joining) for joining in self.joinings)
         return log(rival / winner) if isfinite(rival) and isfinite(winner) else inf if isfinite(winner) else -inf
 
     def rival_wins(self, knob: Knob, factor: float) -> bool:
@@ -132,20 +136,27 @@ def told(plan: Plan, runners_up: Sequence[Rival]) -> list[Rival]:
 
 
 def improved(
-    problem: Problem, plan: Plan, runners_up: Sequence[Rival], replanner: Replanner | None
+    problem: Problem,
+    plan: Plan,
+    runners_up: Sequence[Rival],
+    replanner: Replanner | None,
+    *,
+    baseline: Score | None = None,
 ) -> tuple[Rival, ...]:
-    """The runners-up, of which those told are planned anew where that is quicker; the quickest first."""
-    if replanner is None or problem.objective.name != "time":
+    """The runners-up, of which those told are planned anew where that is better; the best first."""
+    if replanner is None:
         return tuple(runners_up)
+    timed = replace(problem, objective=replace(problem.objective, name="time"))
     better: dict[Plan, Rival] = {}
     for other, score in told(plan, runners_up):
         groups = joining_of(problem, other)
-        anew = None if groups is None else replanner.plan(problem, groups)
+        anew = None if groups is None else replanner.plan(timed, groups)
         if anew is not None and flaw(problem, anew) is None and anew != plan:
-            its = evaluate(problem, anew)
-            if its.step_time_s < score.step_time_s:
+            its = evaluate(problem, anew, baseline=baseline)
+            if worse_by(problem.objective, its, score) < 0:
                 better[other] = (anew, its)
-    return tuple(sorted((better.get(item[0], item) for item in runners_up), key=lambda item: item[1].step_time_s))
+    found = [better.get(item[0], item) for item in runners_up]
+    return tuple(sorted(found, key=lambda item: objective_value(problem.objective, item[1])))
 
 
 def switches(contest: Contest) -> tuple[Reason, ...]:
@@ -190,15 +201,25 @@ def _knobs(contest: Contest) -> tuple[Knob, ...]:
 def threshold(contest: Contest, knob: Knob) -> float | None:
     """Factor nearest to 1 at which the rival starts to win, or None."""
     if contest.joinings is not None:
-        ends = _ends_anew(contest, knob)
-        turns = [sign_change(partial(contest.lead, knob), end=end, tolerance=TOLERANCE_ANEW) for end in ends]
-        return _nearest(turns)
+        return _nearest([_turn(contest, knob, end) for end in _ends_anew(contest, knob)])
 
     @cache
     def wins(factor: float) -> bool:
         return contest.rival_wins(knob, factor)
 
     return _nearest([crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)])
+
+
+def _turn(contest: Contest, knob: Knob, end: float) -> float | None:
+    """Factor towards ``end`` at which the rival planned anew takes the lead: by bounds, then as played there."""
+    by_bound = partial(contest.lead, knob)
+    found = sign_change(by_bound, end=end, tolerance=TOLERANCE_ANEW)
+    if found is None:
+        return None
+    offset = contest.lead(knob, found, played_too=True) - by_bound(found)
+    if not isfinite(offset) or abs(offset) < TOLERANCE_ANEW / 4:
+        return found
+    return sign_change(lambda factor: by_bound(factor) + offset, end=end, tolerance=TOLERANCE_ANEW)
 
 
 def _nearest(factors: list[float | None]) -> float | None:

@@ -54,9 +54,9 @@ def count(quantity: int, noun: str) -> str:
     return f"{quantity:,} {noun}" if quantity == 1 else f"{quantity:,} {noun}s"
 
 
-def listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str], word: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
+    return f" {word} ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
 
 
 def joining(plan: Plan) -> str:
