@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from tests.strategies import planned
 
 from hippo.plan.check import MOST, check
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
+from hippo.plan.remedies import REMEDIES
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective
@@ -317,3 +321,11 @@ def test_key_value_heads_may_be_repeated_only_where_the_runtime_can() -> None:
 def test_there_are_never_too_many_violations() -> None:
     doubled = stage(plan(), 0, tp=12, dp=500, devices=("zhangjiakou/0/0",) * 6000)
     assert len(check(problem(), doubled)) == MOST
+
+
+def test_every_rule_has_its_remedy() -> None:
+    source = Path(inspect.getfile(check)).read_text(encoding="utf-8")
+    rules = set(re.findall(r'Violation\(\s*"([^"]+)"', source)) | {"expert parallel"}
+    assert rules == set(REMEDIES)
+    (first, *_) = check(problem(), replace(plan(), micro_batch=0))
+    assert first.remedy == "write a whole number of at least 1"

@@ -98,7 +98,7 @@ KEYS = {
     "Model": set(config_json._KEYS),
     "Cluster": {*cluster_yaml._TOP, *cluster_yaml._DOMAIN, *cluster_yaml._LINK, *cluster_yaml._GPU, *names(Dynamics)},
     "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
-    "Plan file": {*plan_codec._TOP, *names(Problem), "num_micro_batches", "stages", "devices", "every", "live_limit"},
+    "Plan file": {*plan_codec._TOP, *names(Problem), "num_micro_batches", "warm_up", "stages", "devices", "every", "live_limit"},
 }
 
 

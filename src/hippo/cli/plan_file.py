@@ -46,4 +46,4 @@ def refuse(violations: Sequence[Violation], *, source: str) -> None:
     """Raises ``InputError`` when a plan breaks rules: the first in full, and how many more there are."""
     if violations:
         more = f"; {len(violations) - 1} more like it" if len(violations) > 1 else ""
-        raise InputError(f"{violations[0]}{more}", source=source, remedy="mend what it names")
+        raise InputError(f"{violations[0]}{more}", source=source, remedy=violations[0].remedy)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.plan.remedies import REMEDIES
 from hippo.plan.runtimes import cuts_are_uniform, runtime_rules, tp_refusal
 from hippo.problem.problem import Problem
 
@@ -24,6 +25,11 @@ class Violation:
     rule: str
     where: str
     message: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, an imperative sentence without a full stop."""
+        return REMEDIES[self.rule]
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
