@@ -1,0 +1,226 @@
+"""Layers by hand on a machine without losses: FLOP, recomputation, collectives, launches, sharding, experts, cp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hippo.cost.calibration import Calibration
+from hippo.cost.collectives import Group, all_gather_s, all_reduce_s
+from hippo.cost.kernels import Kernels
+from hippo.cost.layers import (
+    BACKWARD_KERNELS,
+    COLLECTIVE_KERNELS,
+    FORWARD_KERNELS,
+    LayerTime,
+    Setting,
+    attention_flops,
+    layer_time,
+    matrices,
+    overlapped,
+)
+from hippo.cost.stage import Layout
+from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.catalogue.models import model
+from hippo.problem.model import Layer
+from hippo.problem.workload import Software
+
+from .worlds import FABRIC, PERFECT, exact, gpt, mixture
+
+BLOCK, HEAD = gpt().layers[1], gpt().layers[-1]
+H, S, V = 2048, 2048, 32768
+MEGATRON_2021 = Software("unfused", overlap_dp=False, overlap_tp=False)
+
+
+def setting(
+    tp: int = 1,
+    *,
+    calibration: Calibration = PERFECT,
+    software: Software | None = None,
+    card: str = "A100-SXM-80GB",
+    seq: int = S,
+    **given: object,
+) -> Setting:
+    layout = Layout(**{"tp": tp, "dp": 1, "micro_batch": 2, **given})  # type: ignore[arg-type]
+    return Setting(Kernels(gpu(card), layout.precision, calibration), FABRIC, layout, seq, software or Software())
+
+
+def seconds(layer: Layer, where: Setting) -> float:
+    each = layer_time(layer, where)
+    return each.forward_s + each.backward_s + each.weight_s
+
+
+def test_flops_of_a_block():
+    """Narayanan et al. 2021: 24 b s h^2 forward, and 2 b s^2 h for the causal half of the core; three times that."""
+    assert layer_time(BLOCK, setting()).flops == pytest.approx(3 * 2 * (24 * S * H**2 + 2 * S**2 * H))
+
+
+def test_flops_of_the_head():
+    assert layer_time(HEAD, setting()).flops == pytest.approx(3 * 2 * 2 * S * H * V)
+
+
+@given(tp=st.sampled_from([1, 2, 4, 8]), cp=st.sampled_from([1, 2, 4]), recompute=st.sampled_from(["none", "full"]))
+def test_flops_of_the_model_do_not_depend_on_the_layout(tp: int, cp: int, recompute: str):
+    one = layer_time(BLOCK, setting()).flops
+    assert layer_time(BLOCK, setting(tp, cp=cp, recompute=recompute)).flops == pytest.approx(one)
+
+
+def test_a_block_at_peak():
+    """Products of 24 b s h^2 each way at 312 TFLOP/s; the rest (core, memory) only adds."""
+    products = sum(2 * m * n * k * c for m, n, k, c in matrices(BLOCK, setting()))
+    assert products == 2 * 24 * S * H**2
+    least = 3 * products / 312e12
+    assert least < seconds(BLOCK, setting()) < 2 * least
+
+
+def test_full_recomputation_repeats_the_forward_pass():
+    none, full = (layer_time(BLOCK, setting(recompute=kind)) for kind in ("none", "full"))
+    assert full.forward_s == pytest.approx(none.forward_s)
+    assert full.backward_s - none.backward_s == pytest.approx(none.forward_s)
+
+
+def test_selective_recomputation_repeats_what_the_software_gives_up():
+    for software in (MEGATRON_2021, Software("flash2"), Software()):
+        none, selective, full = (
+            seconds(BLOCK, setting(recompute=kind, software=software)) for kind in ("none", "selective", "full")
+        )
+        assert none < selective < full
+
+
+def test_tensor_parallelism_adds_two_all_reduces_each_way():
+    """Of b s h 16-bit values, and all of it visible in Megatron-LM of 2021."""
+    of_one = all_reduce_s(2 * 2 * S * H, Group(8), FABRIC, PERFECT)
+    assert layer_time(BLOCK, setting(8)).communication_s == pytest.approx(4 * of_one)
+    hidden = exact(exposed_tp=0.25)
+    assert layer_time(BLOCK, setting(8, calibration=hidden)).communication_s == pytest.approx(of_one)
+    old = setting(8, calibration=hidden, software=MEGATRON_2021)
+    assert layer_time(BLOCK, old).communication_s == pytest.approx(4 * of_one)
+
+
+def test_sequence_parallelism_spares_elementwise_work():
+    """And none of the products: dropouts, norms and adds of each rank see 1/8 of the tokens."""
+    with_it, without = (seconds(BLOCK, setting(8, sequence_parallel=flag)) for flag in (True, False))
+    norms = 2 * S * H * (2 * 4 + 2 * 7) / 2039e9  # of the forward pass; half as much again backward
+    assert without - with_it == pytest.approx(2.5 * norms * 7 / 8)
+
+
+def test_the_cpu_must_launch_in_time():
+    """A small block takes what its launches take; a large one hides them."""
+    slow = exact(launch_s=1e-4)
+    small = layer_time(gpt(hidden=128, heads=2).layers[1], setting(calibration=slow, micro_batch=1))
+    assert small.forward_s == pytest.approx(FORWARD_KERNELS * 1e-4)
+    assert small.backward_s + small.weight_s == pytest.approx(BACKWARD_KERNELS * 1e-4)
+    large = setting(calibration=exact(launch_s=1e-6), micro_batch=8)
+    assert seconds(BLOCK, large) == pytest.approx(seconds(BLOCK, setting(micro_batch=8)))
+
+
+def test_launches_in_line_are_not_hidden():
+    assert overlapped(10.0, 2.0, 0.0) == 10.0
+    assert overlapped(10.0, 2.0, 0.5) == 11.0
+    assert overlapped(1.0, 2.0, 0.0) == 2.0
+    slow = exact(launch_s=1e-5)
+    free, blocking = (
+        seconds(BLOCK, setting(calibration=slow, software=Software(blocking_launches=flag))) for flag in (False, True)
+    )
+    assert blocking - free == pytest.approx((FORWARD_KERNELS + BACKWARD_KERNELS) * 1e-5)
+
+
+def test_collectives_are_launched_too():
+    slow = exact(launch_s=1e-3)
+    one, two = (layer_time(BLOCK, setting(tp, calibration=slow)).forward_s for tp in (1, 2))
+    assert two - one == pytest.approx(2 * COLLECTIVE_KERNELS * 1e-3)
+
+
+def test_gathers_of_a_fully_sharded_block_hide_behind_it():
+    lay = {"sharding": "full", "dp": 32, "replicas": 32}
+    plain, sharded = seconds(BLOCK, setting()), layer_time(BLOCK, setting(**lay))
+    gather = all_gather_s(2.0 * BLOCK.parameters, Group(32), FABRIC, PERFECT)
+    assert gather < plain / 3
+    accumulated = 10.0 * BLOCK.parameters / 2039e9  # not the whole gradient, the rank's shard alone is added up
+    assert seconds(BLOCK, setting(**lay)) == pytest.approx(plain - accumulated * 31 / 32)
+    assert sharded.communication_s == 0.0
+    shown = layer_time(BLOCK, setting(calibration=exact(exposed_fsdp=0.5), **lay))
+    assert shown.communication_s == pytest.approx(0.5 * (gather + 3 * gather))
+
+
+def test_lists_of_tensors_are_copied_one_by_one():
+    """ZeRO-3 of 2021, full recomputation: four passes gather or scatter 4 matrices of 768 pieces, a launch each."""
+    lay = {"sharding": "full", "dp": 768, "replicas": 768, "recompute": "full"}
+    slow = exact(launch_s=1e-6, checkpoint_serial=0.0)
+    flat, lists = (
+        seconds(BLOCK, setting(calibration=slow, software=replace(MEGATRON_2021, list_gathers=flag), **lay))
+        for flag in (False, True)
+    )
+    assert lists - flat == pytest.approx(4 * 4 * 768 * 1e-6)
+
+
+def test_context_parallelism_halves_the_work_and_exchanges_keys():
+    one, two = (layer_time(BLOCK, setting(cp=cp, seq=16384)) for cp in (1, 2))
+    assert two.forward_s == pytest.approx(one.forward_s / 2, rel=1e-3)
+    assert attention_flops(BLOCK, setting(cp=2)) == attention_flops(BLOCK, setting()) / 2
+    thin = replace(FABRIC, gpus_per_node=1, inter_bytes_per_s=1e9)
+    starved = replace(setting(cp=2, seq=16384), fabric=thin)
+    keys = 2 * 2 * 2 * 16384 * 2048  # keys and values, 16 bit, of both micro-batch sequences
+    exchange = all_gather_s(keys, Group(2), thin, PERFECT)
+    compute = layer_time(BLOCK, setting(cp=2, seq=16384))
+    core = attention_flops(BLOCK, setting(cp=2, seq=16384)) / 312e12
+    assert layer_time(BLOCK, starved).forward_s == pytest.approx(compute.forward_s - core + exchange)
+
+
+def test_experts_cost_what_is_active():
+    """Doubling the experts per token adds their products and no more than their elementwise work."""
+    one, two = (mixture(per_token=k).layers[1] for k in (1, 2))
+    added = layer_time(two, setting()).flops - layer_time(one, setting()).flops
+    assert added == pytest.approx(3 * 2 * (2 * S) * 3 * H * 1024)
+    assert seconds(two, setting()) > seconds(one, setting())
+
+
+def test_expert_parallelism_spares_parameters_and_costs_exchange():
+    layer = mixture().layers[1]
+    alone, spread = layer_time(layer, setting(dp=8)), layer_time(layer, setting(dp=8, ep=8))
+    assert alone.communication_s == 0.0
+    assert spread.communication_s > 0.0
+    assert spread.weight_s < alone.weight_s  # fewer gradients to add up
+    narrow = layer_time(layer, setting(dp=8, ep=8, precision="fp8", card="H100-SXM-80GB"))
+    wide = layer_time(layer, setting(dp=8, ep=8, card="H100-SXM-80GB"))
+    assert narrow.communication_s == pytest.approx(0.75 * wide.communication_s)  # 8 bit there, 16 bit back
+
+
+def test_latent_attention_has_all_its_products():
+    block = model("deepseek-v3").layers[10]
+    products = matrices(block, setting(ep=64, dp=64, seq=4096, micro_batch=1))
+    per_token = sum(m * n * k * c for m, n, k, c in products) / 4096
+    norms = 2 * 7168 + 1536 + 512 + 256  # two norms, the latents' norms, the router's bias
+    assert per_token == pytest.approx(block.active_parameters - norms, rel=1e-4)
+
+
+def test_eight_bit_is_quicker_on_large_blocks():
+    times = [seconds(BLOCK, setting(card="H100-SXM-80GB", precision=p, micro_batch=8)) for p in ("fp8", "bf16", "fp32")]
+    assert times == sorted(times)
+
+
+@given(
+    micro_batch=st.integers(1, 8),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    sharding=st.sampled_from(["none", "optimizer", "full"]),
+    kind=st.sampled_from([0, 1, -1]),
+)
+def test_more_sequences_take_longer_but_not_more_than_their_share(
+    micro_batch: int, tp: int, recompute: str, sharding: str, kind: int
+):
+    """Time grows with the micro-batch, and less than in proportion: waves fill up, launches and gathers are shared."""
+
+    def of(size: int) -> LayerTime:
+        lay = {"micro_batch": size, "recompute": recompute, "sharding": sharding, "dp": 8}
+        return layer_time(gpt().layers[kind], setting(tp, calibration=exact(launch_s=1e-5), **lay))
+
+    one, two = of(micro_batch), of(2 * micro_batch)
+    passes = ((each.forward_s, each.backward_s + each.weight_s) for each in (one, two))
+    for little, much in zip(*passes, strict=True):
+        assert 0 < little <= much * (1 + 1e-9)
+        assert much <= 2 * little * (1 + 1e-9)
+    assert two.flops == pytest.approx(2 * one.flops)

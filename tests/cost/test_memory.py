@@ -1,0 +1,154 @@
+"""Memory by the formulas of Korthikanti et al. (2022), "Reducing Activation Recomputation", on GPT-3 175B; shards."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hippo.cost.memory import (
+    activation_bytes,
+    rank_parameters,
+    state_bytes,
+    state_shards,
+    weight_bytes,
+    workspace_bytes,
+)
+from hippo.cost.stage import Layout
+from hippo.problem.catalogue.models import model
+from hippo.problem.model import gpt_model
+from hippo.problem.workload import Workload
+
+from .worlds import mixture
+
+GPT3 = gpt_model("175b", layers=96, hidden=12288, heads=96, vocab=51200, seq=2048)
+BLOCK = GPT3.layers[1]
+SBH = 2048 * 1 * 12288
+SCORES = 5 * 96 * 2048 / 12288  # 5 a s / h
+
+
+def layout(tp: int = 8, **given: object) -> Layout:
+    return Layout(**{"tp": tp, "dp": 1, "micro_batch": 1, "sequence_parallel": False, **given})  # type: ignore[arg-type]
+
+
+def test_tensor_parallel_block_as_in_equation_2():
+    """s b h (10 + 24 / t + 5 a s / (h t))."""
+    kept = activation_bytes(BLOCK, layout(), 2048, attention="unfused")
+    assert kept == pytest.approx(SBH * (10 + 24 / 8 + SCORES / 8))
+
+
+def test_sequence_parallel_block_as_in_equation_4():
+    """s b h / t (34 + 5 a s / h)."""
+    kept = activation_bytes(BLOCK, layout(sequence_parallel=True), 2048, attention="unfused")
+    assert kept == pytest.approx(SBH / 8 * (34 + SCORES))
+
+
+def test_selective_recomputation_as_in_equation_6():
+    """34 s b h / t: the attention core is gone."""
+    lay = layout(sequence_parallel=True, recompute="selective")
+    assert activation_bytes(BLOCK, lay, 2048, attention="unfused") == pytest.approx(SBH / 8 * 34)
+
+
+def test_full_recomputation_keeps_the_input_alone():
+    """2 s b h, table 2 of the paper."""
+    assert activation_bytes(BLOCK, layout(recompute="full"), 2048, attention="unfused") == pytest.approx(2 * SBH)
+
+
+def test_fused_attention_keeps_no_square():
+    tuned = activation_bytes(BLOCK, layout(sequence_parallel=True), 2048)
+    assert tuned == pytest.approx(SBH / 8 * 34)
+
+
+def test_the_order_of_recomputation():
+    for attention in ("unfused", "flash2", "tuned"):
+        none, selective, full = (
+            activation_bytes(BLOCK, layout(recompute=kind), 2048, attention=attention)
+            for kind in ("none", "selective", "full")
+        )
+        assert none > selective > full
+
+
+def test_context_parallelism_divides_the_tokens():
+    whole, half = (activation_bytes(BLOCK, layout(cp=cp), 2048) for cp in (1, 2))
+    assert half == pytest.approx(whole / 2)
+
+
+def test_sixteen_bytes_per_parameter():
+    """bf16: weights 2, gradients 2, fp32 master and moments 12; over tp 8."""
+    weights, gradients, optimizer = state_bytes((BLOCK,), layout(), Workload())
+    per_rank = BLOCK.parameters / 8
+    assert [weights, gradients, optimizer] == pytest.approx([2 * per_rank, 2 * per_rank, 12 * per_rank])
+    assert weight_bytes("fp32") == 4.0
+
+
+def test_what_each_sharding_divides():
+    dp, cp, world = 4, 2, 12
+    expected = {
+        "none": (1, 1, 1),
+        "optimizer": (1, 1, 8),
+        "gradients": (1, 8, 8),
+        "hybrid": (8, 8, 8),
+        "full": (24, 24, 24),
+    }
+    for sharding, shards in expected.items():
+        assert state_shards(layout(dp=dp, cp=cp, sharding=sharding, replicas=world)) == shards
+
+
+def test_experts_are_divided_by_ep_and_the_rest_is_not():
+    layer = mixture().layers[1]
+    dense = layer.parameters - layer.expert_parameters
+    assert rank_parameters(layer, layout(tp=2, ep=4)) == pytest.approx(dense / 2 + layer.expert_parameters / 8)
+    assert layer.expert_parameters > 0.5 * layer.parameters
+
+
+def test_experts_keep_what_their_tokens_bring():
+    """Two experts of a quarter of the width keep half the inner values, but two copies of the input."""
+    one, two = (mixture(per_token=k).layers[1] for k in (1, 2))
+    tokens = 2048
+    gap = activation_bytes(two, layout(tp=1), tokens) - activation_bytes(one, layout(tp=1), tokens)
+    assert gap == pytest.approx(tokens * (2 * 2048 + 1024 * (2 * 2 + 2)))
+
+
+def test_latent_attention_keeps_latents_when_it_may_recompute():
+    """DeepSeek-V3: queries, keys, values of 128 heads against vectors of 1536 and 576."""
+    block = model("deepseek-v3").layers[10]
+    none, selective = (activation_bytes(block, layout(tp=1, recompute=kind), 4096) for kind in ("none", "selective"))
+    spared = 2 * 4096 * 128 * (2 * 192 + 128)
+    assert none - selective > spared
+
+
+def test_gathered_parameters_stand_whole_for_a_while():
+    plain, sharded = (
+        workspace_bytes((BLOCK,), layout(sharding=kind, dp=8, replicas=8), 2048) for kind in ("none", "full")
+    )
+    assert sharded - plain == pytest.approx(3 * 2 * BLOCK.parameters / 8)
+
+
+def test_logits_are_temporary():
+    head = GPT3.layers[-1]
+    assert workspace_bytes((head,), layout(), 2048) == pytest.approx(10 * 2048 * 51200 / 8)
+
+
+@given(
+    tp=st.sampled_from([1, 2, 4, 8]),
+    micro_batch=st.integers(1, 16),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    sequence_parallel=st.booleans(),
+    attention=st.sampled_from(["unfused", "flash2", "tuned"]),
+    precision=st.sampled_from(["fp32", "bf16", "fp16", "fp8"]),
+)
+def test_activations_grow_with_the_micro_batch_and_shrink_with_tp(
+    tp: int, micro_batch: int, recompute: str, sequence_parallel: bool, attention: str, precision: str
+):
+    def kept(size: int, ranks: int) -> float:
+        lay = layout(
+            ranks,
+            micro_batch=size,
+            recompute=recompute,
+            sequence_parallel=sequence_parallel,
+            precision=precision,
+        )
+        return activation_bytes(BLOCK, lay, 2048, attention=attention)
+
+    assert kept(2 * micro_batch, tp) == pytest.approx(2 * kept(micro_batch, tp))
+    assert kept(micro_batch, 2 * tp) <= kept(micro_batch, tp)
