@@ -11,6 +11,7 @@ import pytest
 from hippo.plan import codec as plan_codec
 from hippo.plan.check import check
 from hippo.plan.codec import load_plan
+from hippo.plan.plan import Pipeline, Stage, Sync
 from hippo.problem import cluster_yaml, config_json
 from hippo.problem.cluster import Dynamics
 from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
@@ -98,7 +99,7 @@ KEYS = {
     "Model": set(config_json._KEYS),
     "Cluster": {*cluster_yaml._TOP, *cluster_yaml._DOMAIN, *cluster_yaml._LINK, *cluster_yaml._GPU, *names(Dynamics)},
     "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
-    "Plan file": {*plan_codec._TOP, *names(Problem), "num_micro_batches", "warm_up", "stages", "devices", "every", "live_limit"},
+    "Plan file": {*plan_codec._TOP, *names(Problem), *names(Pipeline), *names(Stage), *names(Sync), "live_limit"},
 }
 
 
