@@ -90,7 +90,9 @@ def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, limit, tail, sync, cuts):  # type: ignore[no-untyped-def]
+def greedy_cuts(  # type: ignore[no-untyped-def]
+    table, before, after, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
+):
     """Whether p stages of one layout can each be done within ``limit``, the first with layers [0, first).
 
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
@@ -117,12 +119,13 @@ def greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, l
             good = low <= high and stage_fits(
                 table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
             )
-            if i > 0 and good and not ahead:  # 1F1B: two waves at a time between neighbours
+            if i > 0 and good and not ahead:  # 1F1B: two waves per round trip between neighbours (bound 7)
+                t, turns = table[1, b] - table[1, a], max(0, waves + 1 - (p - i + 1)) // 2
+                good = turns * (t + before[i] - before[i - 1]) + t <= limit
+            if good and sync > 0.0:  # the last wave comes late: from the first stage, and over the slowest link
                 t = table[1, b] - table[1, a]
-                good = 0.5 * (waves - 1) * (t + before[i] - before[i - 1]) + t <= limit
-            if i > 0 and good and sync > 0.0:
-                way = forward - table[0, first] + table[1, b] - table[1, a]
-                good = ready + way + table[5, b] - table[5, a] + table[6, 0] + agree <= limit
+                late = max(ready + forward - table[0, first] if i > 0 else 0.0, (waves - 1) * slowest)
+                good = late + t + table[5, b] - table[5, a] + table[6, 0] + agree <= limit
             if not fits and not good:
                 return False
             fits = True
@@ -138,20 +141,22 @@ def greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, l
 
 
 @njit(cache=True)
-def cuts_within(table, before, after, per_domain, waves, ahead, usable, limit, tail, sync, cuts):  # type: ignore[no-untyped-def]
+def cuts_within(  # type: ignore[no-untyped-def]
+    table, before, after, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
+):
     """Whether any cuts can be done within ``limit``; ``cuts`` (p + 1,) gets the first found.
 
     The first stage's layers are tried from many to few: fewer shorten its own synchronisation, but all others grow.
     """
     p, n = len(before), table.shape[1] - 1
     if p == 1:
-        return greedy_cuts(table, before, after, per_domain, n, waves, ahead, usable, limit, tail, sync, cuts)
+        return greedy_cuts(table, before, after, per_domain, n, waves, ahead, slowest, usable, limit, tail, sync, cuts)
     for first in range(n - p + 1, 0, -1):
         if waves * table[1, first] > limit:
             continue
         if waves * (table[1, n] - table[1, first]) / (p - 1) + table[1, first] > limit:
             return False
-        if greedy_cuts(table, before, after, per_domain, first, waves, ahead, usable, limit, tail, sync, cuts):
+        if greedy_cuts(table, before, after, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts):
             return True
     return False
 
@@ -170,25 +175,25 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
     if low > ceiling or not held(table, len(before), usable):
         return np.inf
-    if cuts_within(table, before, after, per_domain, waves, ahead, usable, low, tail, sync, cuts):
+    if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts):
         return low
-    if not cuts_within(table, before, after, per_domain, waves, ahead, usable, ceiling, tail, sync, cuts):
+    if not cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts):
         return np.inf
     high = low
     while high < ceiling:
         high = min(1.25 * high, ceiling)
-        if cuts_within(table, before, after, per_domain, waves, ahead, usable, high, tail, sync, cuts):
+        if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts):
             break
         low = high
     for _ in range(STEPS):
         if high - low <= PRECISION * high:
             break
         middle = 0.5 * (low + high)
-        if cuts_within(table, before, after, per_domain, waves, ahead, usable, middle, tail, sync, cuts):
+        if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts):
             high = middle
         else:
             low = middle
-    cuts_within(table, before, after, per_domain, waves, ahead, usable, high, tail, sync, cuts)
+    cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts)
     return low
 
 
@@ -211,6 +216,7 @@ def bound_of_cuts(table, before, after, per_domain, waves, ahead, slowest, tail,
         agree, once = sync * (table[7, b] - table[7, border]), table[5, b] - table[5, a] + table[6, 0]
         forward = table[0, a] + before[i] / 2
         bound = max(bound, table[1, a] + before[i] + need + drained, forward + need + once + agree)
-        if i > 0 and sync > 0.0:
-            bound = max(bound, ready + forward - table[0, first] + t + once + agree)
+        if sync > 0.0:
+            late = max(ready + forward - table[0, first] if i > 0 else 0.0, (waves - 1) * slowest)
+            bound = max(bound, late + t + once + agree)
     return bound

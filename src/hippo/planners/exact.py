@@ -24,12 +24,13 @@ from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Judge, joining
 from hippo.planners.exact_polish import polish
 from hippo.planners.exact_uniform import Ints, Shape, best_first, candidate, first_guess, least_bound, play
-from hippo.planners.exact_ways import Way
+from hippo.planners.exact_ways import Way, slowest_border
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 
 MOST_MOVES = 60  # plays of small changes to the best plan
-PATIENCE = 3  # plays of one way to join without a new best plan
+PATIENCE = 3  # plays of one way to join without a new best plan ..
+EFFORT = 20_000  # .. once so many operations have been played: small problems are searched to the end
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
@@ -56,7 +57,7 @@ class Exact:
         polish(judge, most_plays=MOST_MOVES)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        lower = min(judge.value, *(_least(field) for field in fields))
+        lower = min(judge.value, *(min(_least(field), _least_of_unlike(field)) for field in fields))
         if problem.objective.name != "cost":
             lower = exact_mixed.search(fields[0], lower)
         return _proposal(problem, judge, lower, process_time() - started)
@@ -91,7 +92,7 @@ def _search(field: Field) -> None:
                 found.append((guess[0], len(found), guess, kind, real))
     found.sort(key=lambda item: item[:2])
     for bound, _, (_, shape, cuts), _, _ in found[:FIRST_WAYS]:
-        if field.judge.out_of_time:
+        if field.judge.must_stop:
             return
         play(field, shape, cuts, bound)
     for _, _, _, kind, real in found:
@@ -111,14 +112,12 @@ def runners_up(judge: Judge) -> list[str]:
 def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
-    judge, failures = field.judge, 0
+    judge, failures, effort = field.judge, 0, 0
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         before = judge.value if joined is None else judge.best_of(joined)
-        if play(field, shape, cuts, bound) < before:
-            failures = 0
-        else:
-            failures += 1
-        if failures >= PATIENCE or judge.out_of_time:
+        failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
+        effort += len(cuts) * sum(shape.waves)
+        if (failures >= PATIENCE and effort >= EFFORT) or judge.must_stop:
             return
 
 
@@ -149,6 +148,31 @@ def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -
         runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
         notes=LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else (),
     )
+
+
+def _least_of_unlike(field: Field) -> float:
+    """Least step time of replicas over domains of different kinds (inf: all are of one kind).
+
+    G groups over n domains agree on J <= n - G + 1 sets of layers, each over one link of every domain; a domain does
+    its share of the layers no quicker than the best layout would (docs/exact.md, bound 8).
+    """
+    kinds, batch = np.array(field.tables.kinds), field.problem.workload.global_batch
+    if len(field.tables.examples) < 2:
+        return np.inf
+    rows = [field.layout_rows(kind) for kind in range(len(field.tables.examples))]
+    if any(len(row.wave) == 0 for row in rows):
+        return 0.0
+    seconds = np.array([(row.total / (row.wave * row.stages)).min() for row in rows])[kinds]
+    speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
+    pace, least = field.routes(0).seconds_per_byte, np.inf
+    either = np.minimum(pace, pace.T)
+    for n in range(2, len(kinds) + 1):
+        for groups in range(2, n + 1):
+            share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
+            agree = field.tables.gradient_bytes * share / field.sync.every / (n - groups + 1)
+            compute = batch / speed[n - 1]
+            least = min(least, agree / -np.expm1(-agree / compute) if 0 < agree < np.inf else compute + agree)
+    return least
 
 
 def _say(progress: Progress | None, phase: str, share: float) -> None:

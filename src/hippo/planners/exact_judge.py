@@ -69,6 +69,11 @@ class Judge:
         return monotonic() >= self.deadline_s
 
     @property
+    def must_stop(self) -> bool:
+        """Whether the time limit is over and there is a plan: without one the search goes on until it finds or ends."""
+        return self.out_of_time and bool(self.best)
+
+    @property
     def value(self) -> float:
         """Value of the best candidate so far (inf: none)."""
         return min((value for value, _ in self.best.values()), default=float("inf"))

@@ -18,6 +18,7 @@ from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
+WIDEST = 8  # GPUs of a tensor-parallel group of whole small nodes
 SHARDING = ("none", "optimizer", "gradients", "hybrid")
 """``gradients`` only for pipelines of one stage (DeepSpeed: ZeRO-2 excludes pipelines); ``full`` in one domain is
 ``hybrid``."""
@@ -46,10 +47,17 @@ class Layout:
 
 
 def tensor_widths(problem: Problem, domain: Domain) -> list[int]:
-    """tp degrees: divisors of a node's GPUs that divide what they split."""
-    rules = runtime_rules(problem.runtime)
-    fitting = [tp for tp in divisors(domain.gpus_per_node) if tp_refusal(problem.model, tp, rules) is None]
+    """tp degrees that divide what they split: divisors of a node's GPUs; of small nodes also several whole ones."""
+    rules, node = runtime_rules(problem.runtime), domain.gpus_per_node
+    wide = [node * nodes for nodes in range(2, min(domain.nodes, WIDEST // node) + 1)]
+    fitting = [tp for tp in (*divisors(node), *wide) if tp_refusal(problem.model, tp, rules) is None]
     return [tp for tp in fitting if problem.workload.seq % tp == 0]
+
+
+def room_for_lanes(domain: Domain, tp: int) -> int:
+    """Tensor-parallel groups of that width that a domain has room for."""
+    per_node = domain.gpus_per_node // tp
+    return domain.nodes * per_node if per_node else domain.nodes // (tp // domain.gpus_per_node)
 
 
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
@@ -68,7 +76,7 @@ def all_layouts(tables: Tables, kind: int) -> Iterator[Layout]:
     batch, layers = problem.workload.global_batch, problem.model.num_layers
     allowed = tables.model.allowed_layouts()
     for tp in tensor_widths(problem, domain):
-        room = domain.nodes * (domain.gpus_per_node // tp)
+        room = room_for_lanes(domain, tp)
         for micro_batch in divisors(batch):
             if allowed is not None and (tp, micro_batch) not in allowed:
                 continue

@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 HALVINGS = 12
 MOST_PATHS = 3
+MOST_FAMILIES = 6  # played, those with the best bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,36 +95,40 @@ def search(field: Field, floor: float) -> float:
     ``floor`` is the bound that stands already: what cannot be below it need not be looked at.
     """
     domains = len(field.tables.kinds)
-    if field.rules.uniform_tp_dp or domains < 2:
+    if domains < 2:
         return floor
     tied = bool(field.tied_bytes)
     ideal = [way for way in ideal_ways(field.routes(0), tuple(range(domains)), tied=tied) if way.groups == 1]
-    work = []
+    work: list[tuple[float, Way, Family]] = []
     for family in families(field):
         bounds = family.fluid(domains)
-        work += [(bounds[way.span] + field.tail_s(way), way, family) for way in ideal if way.span > 1]
-    least = floor
+        work += [(float(bounds[way.span]) + field.tail_s(way), way, family) for way in ideal if way.span > 1]
+    least, tried = floor, 0
     for bound, way, family in sorted(work, key=lambda item: item[0]):
-        if bound >= least:
+        if bound >= least and (bound >= field.judge.value or tried >= MOST_FAMILIES):
             break
-        if field.judge.out_of_time:
+        if field.judge.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
-        if course.fits(least):
+        if bound < least and course.fits(least):
             least = min(least, course.between(bound, least)[0])
+        if bound < field.judge.value and tried < MOST_FAMILIES and course.fits(field.judge.value):
+            tried += 1
             _play(field, family, way.span)
     return least
 
 
 def families(field: Field) -> list[Family]:
-    """All families with at least one layout."""
-    grouped: dict[tuple[int, str, str], list[Layout]] = {}
+    """All families with at least one layout; one tp and dp for all where the runtime asks for that."""
+    grouped: dict[tuple[object, ...], list[Layout]] = {}
+    alike = field.rules.uniform_tp_dp
     for layouts in field.layouts:
         for layout in layouts:
             if layout.mode.sharding != "gradients":
-                key = (layout.wave, layout.mode.recompute, layout.mode.sharding)
+                widths = (layout.tp, layout.dp) if alike else ()
+                key = (layout.wave, layout.mode.recompute, layout.mode.sharding, *widths)
                 grouped.setdefault(key, []).append(layout)
-    return [_family(field, wave, tuple(layouts)) for (wave, _, _), layouts in grouped.items()]
+    return [_family(field, layouts[0].wave, tuple(layouts)) for layouts in grouped.values()]
 
 
 def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:

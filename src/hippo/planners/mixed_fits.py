@@ -18,7 +18,7 @@ from hippo.planners.bounds import stage_fits
 def stage_after(  # type: ignore[no-untyped-def]
     table, heads, before, after, rests, waves, usable, limit, drained, starts
 ):
-    """(N + 1,) least round trips up to the end of one more stage of a layout; fills ``starts`` with its first layers."""
+    """(N + 1,) least round trips up to the end of one more stage; fills ``starts`` with its first layers."""
     n = table.shape[1] - 1
     following = np.full(n + 1, np.inf)
     for a in range(n):
@@ -37,7 +37,9 @@ def stage_after(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def stage_before(table, rests, before, after, heads, waves, usable, limit, drained):  # type: ignore[no-untyped-def]
+def stage_before(  # type: ignore[no-untyped-def]
+    table, rests, before, after, heads, waves, usable, limit, drained
+):
     """(N + 1,) least round trips from the start of a stage of a layout that ends where ``rests`` begin."""
     n = table.shape[1] - 1
     earlier = np.full(n + 1, np.inf)
@@ -123,8 +125,8 @@ def mixed_fits(  # type: ignore[no-untyped-def]
     """Whether n domains can do a step within ``limit``; ``allowed`` (n, kinds) says which kind may come where.
 
     ``before`` and ``after`` (n,) are round trips of the borders before and behind each domain; ``rest`` (N + 1,) of the
-    layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice`` (n, N + 1, 3) with option,
-    number of stages and first layer of the domain whose layers end there, and ``rests`` (n, N + 1).
+    layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice`` (n, N + 1, 3) with the
+    option, number of stages and first layer of the domain whose layers end there, and ``rests`` (n, N + 1).
     """
     for j in range(len(before)):
         rests[j] = rest
