@@ -1,8 +1,8 @@
 """What happens once per installation: compiled loops are compiled before any time limit begins to run.
 
 The first use of a planner on a machine would spend half a minute of its time limit on compiling, and then answer as if
-it had searched. So a planner plans tiny problems first, unless a mark beside the compiled files says that this was done
-with these sources.
+it had searched. So a planner plans a few small problems first, unless a mark beside the compiled files says that this
+was done with these sources.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hippo.registry import AUTO, LOCAL_SGD, USUAL, planner, planners
 
 SOURCES = Path(__file__).resolve().parent
 MARK = "hippo-compiled"
-PATIENCE_S = 600.0  # for tiny problems on a slow machine
+PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
 
 
@@ -50,7 +50,7 @@ def prepare_all() -> None:
 
 def _plan_something(asked: Planner) -> None:
     stop, usual, local_sgd = Stop(PATIENCE_S), planners(USUAL), planner(LOCAL_SGD)
-    for problem in _tiny_problems():
+    for problem in _problems():
         choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd)
         if asked.name == FRONT:
             pareto_front(problem, (asked,), stop, search=front_candidates, baseline=usual)
@@ -80,8 +80,8 @@ def _leave(mark: Path) -> None:
         mark.touch()
 
 
-def _tiny_problems() -> Iterator[Problem]:
-    """Three small domains in a triangle, with and without local SGD."""
+def _problems() -> Iterator[Problem]:
+    """Three small domains in a triangle, with and without local SGD; and one where it pays to cross."""
     names = ("a", "b", "c")
     ends = ((one, other) for index, one in enumerate(names) for other in names[index + 1 :])
     speed = {"bandwidth_gbps": 5, "latency_ms": 10, "price_usd_per_gb": 0.02, "both": True}
@@ -93,3 +93,4 @@ def _tiny_problems() -> Iterator[Problem]:
     cluster = cluster_from_document(document, source="first use", name="first use")
     for allowed in (True, False):
         yield load_problem(model="gpt3-2.7b", cluster=cluster, global_batch=16, seq=512, allow_local_sgd=allowed)
+    yield load_problem(model="llama-3-70b", cluster="four-hubs")
