@@ -19,6 +19,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
+from hippo.planners.front import front_candidates
 from hippo.planners.replan import Replanner
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
@@ -77,6 +78,7 @@ def plan(
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
         replanner=Replanner,
+        search=front_candidates if planner == "auto" else None,
         everyone=everyone,
         seed=seed,
         progress=progress,
@@ -123,8 +125,6 @@ def pareto(
 
     ``auto``: over all plans that the exact search knows; names with commas: over the plans of those planners.
     """
-    from hippo.planners.front import front_candidates
-
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
     return pareto_front(

@@ -93,6 +93,23 @@ def test_rewards_pick_among_all_plans_of_a_planner(problem, across, alone):
     assert (decision.status, decision.gap) == (Status.FEASIBLE, None)  # its bound was on the step time
 
 
+def test_rewards_are_weighed_over_the_plans_that_none_beats(problem, across, alone):
+    def search(asked, known, stop):
+        assert asked.objective.name == "time"
+        assert [plan for plan, _ in known] == [across]
+        return [*known, (alone, evaluate(asked, alone))], True
+
+    weighted = replace(problem, objective=Objective("weighted", 0.0, 0.0, 1.0))  # egress alone counts
+    decision = decide(weighted, [Says("exact", across)], STOP, baseline=[Says("even", across)], search=search)
+    assert (decision.plan, decision.planner, decision.gap) == (alone, "front", None)
+    assert "It weighed 2 plans; no plan that exact knows beats all of them by more than 0.5 %" in decision.summary()
+
+
+def test_the_search_for_rewards_is_not_asked_for_time(problem, across):
+    decision = decide(problem, [Says("exact", across)], STOP, search=lambda *_: 1 / 0)
+    assert decision.planner == "exact"
+
+
 def test_balance_is_a_constraint(problem, across, alone):
     lopsided = replace(across, pipelines=(replace(across.pipelines[0], stages=_cut(across, 1)),))
     strict = replace(problem, objective=Objective(balance_delta=0.5))

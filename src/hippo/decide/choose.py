@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
+from time import monotonic, process_time
 
 from hippo.decide.alternatives import Dropped, Note
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
-from hippo.decide.measure import flaw, objective_value
+from hippo.decide.measure import Search, flaw, objective_value
 from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import joining
+from hippo.decide.wording import count, joining, percent
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.front import MARGIN
 from hippo.planners.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
@@ -29,6 +30,7 @@ from hippo.score.score import Score
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
+WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
 
@@ -39,13 +41,15 @@ class Panel:
 
     ``baseline``: whose plan rewards are measured against, the first that finds one; they compete only where they also
     stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it. ``replanner``
-    plans the domains of winner and runners-up anew for other links; without it their plans stay as they are.
+    plans the domains of winner and runners-up anew for other links; without it their plans stay as they are. ``search``
+    looks for plans that none beats where the objective weighs time, utilisation and egress.
     """
 
     planners: tuple[Planner, ...]
     baseline: tuple[Planner, ...] = ()
     local_sgd: Planner | None = None
     replanner: type[Replanner] | None = None
+    search: Search | None = None
 
 
 def decide(
@@ -56,6 +60,7 @@ def decide(
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
     replanner: type[Replanner] | None = None,
+    search: Search | None = None,
     everyone: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
@@ -65,9 +70,9 @@ def decide(
     Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
     after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
     explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
-    ``local_sgd`` and ``replanner``: see ``Panel``.
+    ``local_sgd``, ``replanner`` and ``search``: see ``Panel``.
     """
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search)
     found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
     return with_reasons(found, panel, stop, seed=seed)
 
@@ -108,7 +113,27 @@ def choose(
         if proposals and (asking.left_s() <= 0 or (not everyone and _closed(proposals[-1], stop))):
             break
         proposals.append(asking.ask(planner, asking.left_s()))
+    if problem.objective.name == "weighted" and panel.search is not None:
+        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.left_s())))
     return _best(problem, proposals, against)
+
+
+def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
+    """The plans that none beats in time, utilisation and egress: the best reward of all is among them."""
+    began = process_time()
+    timed = replace(problem, objective=replace(problem.objective, name="time"))
+    plans = dict.fromkeys(item.plan for item in proposals if item.plan is not None and flaw(problem, item.plan) is None)
+    found, closed = search(timed, [(plan, evaluate(timed, plan)) for plan in plans], stop)
+    if not found:
+        return Proposal(WEIGHED, Status.INFEASIBLE)
+    weighed = f"It weighed {count(len(found), 'plan')}"
+    unbeaten = (
+        f"no plan that exact knows beats all of them by more than {percent(MARGIN)} in time, utilisation or egress"
+    )
+    note = f"{weighed}; {unbeaten}." if closed else f"{weighed}, then time ran out."
+    first, *others = found
+    spent_s = process_time() - began
+    return Proposal(WEIGHED, Status.FEASIBLE, *first, planning_s=spent_s, runners_up=tuple(others), notes=(note,))
 
 
 def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0) -> Decision:

@@ -7,7 +7,7 @@ them joins them. What another plan beats in all three is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Baseline
-from hippo.decide.measure import flaw
+from hippo.decide.measure import Search, flaw
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
@@ -27,9 +27,6 @@ from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
 ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
-Scored = list[tuple[Plan, Score]]
-Search = Callable[[Problem, Scored, Stop], tuple[Scored, bool]]
-"""Known plans in, those and others out, and whether every plan of its space is as good as met (``planners.front``)."""
 
 
 @dataclass(frozen=True)

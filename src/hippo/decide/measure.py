@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
+from hippo.planners.base import Stop
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
 from hippo.score.score import Score
+
+Scored = list[tuple[Plan, Score]]
+Search = Callable[[Problem, Scored, Stop], tuple[Scored, bool]]
+"""Known plans in, those and others out, and whether every plan of its space is as good as met (``planners.front``)."""
 
 
 def objective_value(objective: Objective, score: Score) -> float:
