@@ -163,6 +163,9 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
     free = {domain.name: list(domain.devices) for domain in problem.cluster.domains}
     pipelines = [draw(_pipelines(problem, free)) for _ in range(draw(st.integers(1, 3)))]
     kept = tuple(pipeline for pipeline in pipelines if pipeline is not None)
+    schedule = draw(st.sampled_from(["gpipe", "1f1b", "cross-domain"]))
+    if schedule == "cross-domain" and draw(st.booleans()):
+        kept = tuple(draw(_warmed_up(pipeline)) for pipeline in kept)
     replicas = len(kept) > 1
     local = replicas and problem.allow_local_sgd and draw(st.booleans())
     plan = Plan(
@@ -172,7 +175,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
         recompute=draw(st.sampled_from(RECOMPUTE)),
         sharding=draw(st.sampled_from(SHARDING)),
         sequence_parallel=draw(st.booleans()),
-        schedule=ScheduleChoice(draw(st.sampled_from(["gpipe", "1f1b"])), draw(st.none() | st.integers(1, 9))),
+        schedule=ScheduleChoice(schedule, draw(st.none() | st.integers(1, 9))),
         relays=_relays(problem.cluster),
         compression=tuple(Compression(link.source, link.destination, "fp8") for link in problem.cluster.links[:1]),
         sync=Sync("local_sgd", 8) if local else Sync(),
@@ -209,6 +212,13 @@ def _pipelines(draw: st.DrawFn, problem: Problem, free: dict[str, list[str]]) ->
     cuts = [0, *sorted(inner), problem.model.num_layers]
     placed = tuple(replace(stage, layers=(cuts[s], cuts[s + 1])) for s, stage in enumerate(stages))
     return Pipeline(placed, draw(st.integers(1, 16)))
+
+
+@st.composite
+def _warmed_up(draw: st.DrawFn, pipeline: Pipeline) -> Pipeline:
+    """The pipeline with a number of forwards per stage before the first backward, never rising."""
+    counts = draw(st.lists(st.integers(1, pipeline.num_micro_batches), min_size=len(pipeline.stages)))
+    return replace(pipeline, warm_up=tuple(sorted(counts[: len(pipeline.stages)], reverse=True)))
 
 
 def _relays(cluster: Cluster) -> tuple[Relay, ...]:

@@ -323,6 +323,21 @@ def test_there_are_never_too_many_violations() -> None:
     assert len(check(problem(), doubled)) == MOST
 
 
+@pytest.mark.parametrize(
+    ("warm_up", "schedule", "said"),
+    [
+        ((3, 2), "cross-domain", None),
+        ((3,), "cross-domain", "1 numbers for 2 stages"),
+        ((2, 3), "cross-domain", "must not rise from stage to stage, nor exceed num_micro_batches"),
+        ((5, 1), "cross-domain", "must not rise from stage to stage, nor exceed num_micro_batches"),
+        ((3, 2), "1f1b", "the schedule '1f1b' takes no warm-up of its own"),
+    ],
+)
+def test_warm_up_runs_down_the_pipeline(warm_up: tuple[int, ...], schedule: str, said: str | None) -> None:
+    warm = replace(plan(), pipelines=(replace(pipeline(), warm_up=warm_up),), schedule=ScheduleChoice(schedule))
+    assert texts(problem(), warm) == ([] if said is None else [f"pipelines[0].warm_up: {said}"])
+
+
 def test_every_rule_has_its_remedy() -> None:
     source = Path(inspect.getfile(check)).read_text(encoding="utf-8")
     rules = set(re.findall(r'Violation\(\s*"([^"]+)"', source)) | {"expert parallel"}

@@ -108,6 +108,7 @@ EDITS: list[tuple[Edit, str]] = [
     (lambda d: d.update(micro_batch=True), "micro_batch: must be a whole number (got True)."),
     (lambda d: d.update(pipelines=[]), "plan.json: pipelines: is empty (got [])."),
     (lambda d: d.update(pipelines={}), "plan.json: pipelines: must be a list (got {})."),
+    (lambda d: d["pipelines"][0].update(warm_up=[0]), "pipelines[0].warm_up: must be a list of positive integers"),
     (lambda d: stage(d).pop("domain"), "plan.json: pipelines[0].stages[0].domain: is missing."),
     (lambda d: stage(d).update(layers=[7, 0]), "pipelines[0].stages[0].layers: is not a range of layers (got [7, 0])."),
     (lambda d: stage(d).update(layers=[0, 7.5]), "pipelines[0].stages[0].layers: is not a range of layers"),
