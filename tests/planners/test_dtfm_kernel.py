@@ -125,6 +125,6 @@ def test_groups_stay_equally_large_and_lie_along_the_tour() -> None:
     owners, _ = evolve(sort, 4, costs, Breeding(), state(0))
     for owner in owners:
         assert np.bincount(owner).tolist() == [6] * 4
-        counts, flows = laid_out(owner, sort, 4, costs)
-        assert (flows.sum(axis=2) == counts[:-1]).all()
-        assert (flows.sum(axis=1) == counts[1:]).all()
+        counts, order, flows = laid_out(owner, sort, 4, costs)
+        assert (flows.sum(axis=2) == counts[order][:-1]).all()
+        assert (flows.sum(axis=1) == counts[order][1:]).all()

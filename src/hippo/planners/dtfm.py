@@ -189,8 +189,8 @@ def bred(
     for member in np.argsort(seconds, kind="stable"):
         if len(seen) == KEPT or not np.isfinite(seconds[member]):
             return
-        counts, flows = kernel.laid_out(owners[member], sort, grid.pp, tables)
-        lanes = lanes_of(problem, counts[0], flows)
+        counts, order, flows = kernel.laid_out(owners[member], sort, grid.pp, tables)
+        lanes = lanes_of(problem, counts[order[0]], flows)
         if lanes not in seen:
             seen.add(lanes)
             yield float(seconds[member]), lanes

@@ -59,7 +59,7 @@ def matching(first, second, costs, flow):  # type: ignore[no-untyped-def]
     Pairs of sorts are admitted cheapest first and the matching is augmented until it is perfect.
     """
     sorts = len(first)
-    flow[:] = 0
+    flow.fill(0)
     left, right = first.copy(), second.copy()
     missing = left.sum()
     admitted = np.zeros((sorts, sorts), dtype=np.bool_)
@@ -201,7 +201,8 @@ def _two_opt(distance, order):  # type: ignore[no-untyped-def]
                 if j < count - 1:
                     old, new = old + distance[order[j], order[j + 1]], new + distance[order[i], order[j + 1]]
                 if new < old - 1e-12 * abs(old):
-                    order[i : j + 1] = order[i : j + 1][::-1].copy()
+                    for step in range((j - i + 1) // 2):
+                        order[i + step], order[j - step] = order[j - step], order[i + step]
                     better = True
     seconds = 0.0
     for place in range(1, count):
@@ -255,7 +256,7 @@ def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def laid_out(owner, sort, groups, costs):  # type: ignore[no-untyped-def]
-    """Groups along the cheapest tour: their ``counts`` (p, K), and matchings with the next one (p - 1, K, K)."""
+    """``counts`` (p, K), groups in the order of the cheapest tour, and matchings with the next one (p - 1, K, K)."""
     sorts = len(costs.within_s)
     counts, distance = counted(owner, sort, groups, sorts), np.zeros((groups, groups))
     group_distances(counts, costs, distance, np.arange(groups))
@@ -263,7 +264,7 @@ def laid_out(owner, sort, groups, costs):  # type: ignore[no-untyped-def]
     flows = np.zeros((groups - 1, sorts, sorts), dtype=np.int64)
     for place in range(groups - 1):
         matching(counts[order[place]], counts[order[place + 1]], costs, flows[place])
-    return counts[order], flows
+    return counts, order, flows
 
 
 @njit(cache=True)
@@ -320,13 +321,13 @@ def improve(owner, sort, groups, costs, swaps, draw):  # type: ignore[no-untyped
     distance = np.zeros((groups, groups))
     group_distances(counts, costs, distance, np.arange(groups))
     best = data_parallel_s(counts, costs.within_s) + open_tour(distance)[0]
-    touched = np.empty(2, dtype=np.int64)
+    kept, touched = np.empty((groups, groups)), np.empty(2, dtype=np.int64)
     for _ in range(swaps):
         v, w = drawn(draw, len(owner)), drawn(draw, len(owner))
         if owner[v] == owner[w] or sort[v] == sort[w]:
             continue
         touched[0], touched[1] = owner[v], owner[w]
-        kept = distance.copy()
+        _copy(distance, kept)
         _swap(owner, counts, sort, v, w)
         seconds = data_parallel_s(counts, costs.within_s)
         if seconds < best:
@@ -336,8 +337,15 @@ def improve(owner, sort, groups, costs, swaps, draw):  # type: ignore[no-untyped
             best = seconds
         else:
             _swap(owner, counts, sort, v, w)
-            distance[:] = kept
+            _copy(kept, distance)
     return best
+
+
+@njit(cache=True)
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    for row in range(source.shape[0]):
+        for column in range(source.shape[1]):
+            target[row, column] = source[row, column]
 
 
 @njit(cache=True)
