@@ -109,6 +109,11 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         Gap("exact", 0.012, 3.0, ("The time limit stopped it.",)),
         "Gap at most 1.2 %: no plan that exact knows takes less than 3.00 s a step. The time limit stopped it.",
     ),
+    (
+        Gap("exact", 0.00031, 111.3704, ()),
+        "Gap below 0.05 %: no plan that exact knows takes less than 111.37 s a step.",
+    ),
+    (Gap("exact", 0.002, None, ()), "Gap at most 0.2 %: no plan that exact knows is better by more."),
     (Gap("even", None, None, ()), "Gap unknown: even proves nothing about the optimum."),
     (
         RewardParts("the plan of even", 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.55, 10.0, 2.0),

@@ -67,7 +67,7 @@ class NoSwitch(Reason):
     within: float  # times today's value, up and down
 
     def _said(self) -> str:
-        widest = number(self.within)
+        widest = f"{self.within:g}"
         changes = f"No change of {listed(self.tried, 'or')} between 1/{widest} and {widest} times today's"
         return f"{changes} makes it pay to {self.subject}."
 

@@ -221,9 +221,14 @@ class Gap(Reason):
         elif self.gap <= 0:
             proof = f"Gap 0: {self.subject} searched to the end; no plan that it knows is better."
         else:
-            bound = f"no plan that {self.subject} knows takes less than {seconds(self.lower_bound_s or 0.0)} a step"
-            proof = f"Gap at most {percent(self.gap)}: {bound}."
+            head = "Gap below 0.05 %" if self.gap < 0.0005 else f"Gap at most {percent(self.gap)}"
+            bound = "is better by more" if self.lower_bound_s is None else f"takes less than {self._bound()} a step"
+            proof = f"{head}: no plan that {self.subject} knows {bound}."
         return " ".join((proof, *self.notes))
+
+    def _bound(self) -> str:
+        """The bound in digits enough to differ from the step time that the gap belongs to."""
+        return seconds(self.lower_bound_s or 0.0, digits=3 if (self.gap or 0.0) >= 0.01 else 5)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def advice(contest: Contest) -> str:
     if len(there) == 1:
         return f"stay in {there[0]} alone" if there[0] in here else f"go to {there[0]} alone"
     if not more and not less:
-        return f"plan for {joining(rival)}" if way else "take the runner-up"
+        return f"join them otherwise, {joining(rival)}" if way else "take the runner-up"
     changes = [f"{verb} {listed(names)}" for verb, names in (("leave out", less), ("add", more)) if names]
     return " and ".join(changes) + way
 

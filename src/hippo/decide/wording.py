@@ -20,11 +20,11 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
 
 
-def seconds(value: float) -> str:
+def seconds(value: float, digits: int = 3) -> str:
     """Seconds in the unit that reads best: ``12.3 s``, ``45.0 ms``, ``17.0 us``."""
     for least, unit, factor in _SECONDS:
         if abs(value) >= least:
-            return f"{number(value * factor)} {unit}"
+            return f"{number(value * factor, digits)} {unit}"
     return "0 s" if value == 0 else f"{number(value * 1e6)} us"
 
 
