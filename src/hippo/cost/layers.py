@@ -108,11 +108,10 @@ def _assemble(
     back = backward + again + communication * (2 if full else 1)
     stretch = overlapped(back + weight, then, serial) / max(back + weight, 1e-12)
     back, weight = back * stretch, weight * stretch
-    gather, scatter = sharding_seconds(layer, setting)
+    gather, back_gather = sharding_seconds(layer, setting)
     exposed = calibration.exposed_fsdp if setting.software.overlap_dp else 1.0
-    copies = list_copies_s(layer, setting)
-    forward_wait = max(gather - forward, exposed * gather) + copies
-    back_wait = max(gather + scatter - back - weight, exposed * (gather + scatter)) + copies * (3 if full else 2)
+    forward_wait = max(gather - forward, exposed * gather)
+    back_wait = max(back_gather - back - weight, exposed * back_gather)
     core_flops = attention_flops(layer, setting)
     lanes = setting.layout.tp * setting.layout.cp
     flops = 3 * lanes * (sum(2.0 * m * n * k * c for m, n, k, c in products) + core_flops)
@@ -290,24 +289,31 @@ def communication_launches(layer: Layer, setting: Setting) -> float:
     return COLLECTIVE_KERNELS * (2.0 if layer.kind is LayerKind.BLOCK else 1.0)
 
 
-def list_copies_s(layer: Layer, setting: Setting) -> float:
-    """Seconds the CPU needs to launch the copies of one gather of the layer's tensors; 0 for flat gathers.
-
-    DeepSpeed's ZeRO-3 of 2021 gathers each weight by itself into a list of one piece per rank (``_allgather_param`` in
-    its partition_parameters.py), and PyTorch copies every piece with a kernel of its own (ProcessGroupNCCL).
-    """
-    if not (setting.software.list_gathers and setting.layout.sharding == "full"):
-        return 0.0
-    tensors = max(1, len(matrices(layer, setting)))
-    return tensors * setting.layout.dp * setting.layout.cp * setting.kernels.calibration.launch_s
-
-
 def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
-    """Seconds to gather the layer's parameters once and to scatter its gradients (fully sharded data parallel)."""
+    """Seconds of collectives on the layer's parameters in the forward and in the backward pass (fully sharded).
+
+    Forward gathers the parameters; backward gathers them again and scatters the gradients: in fp32 in PyTorch's FSDP,
+    which keeps the parameters from a recomputation to the backward pass behind it, and in 16 bit in DeepSpeed's ZeRO-3
+    of 2021, which lets them go between.
+    """
     layout, calibration = setting.layout, setting.kernels.calibration
     if layout.sharding not in ("full", "hybrid"):
         return 0.0, 0.0
     group = Group(layout.dp * layout.cp, layout.tp)
     parameters = rank_parameters(layer, layout)
     gather = all_gather_s(2.0 * parameters, group, setting.fabric, calibration)
-    return gather, gather * 2.0
+    if not setting.software.list_gathers:
+        return gather, 3 * gather
+    gather = max(gather, list_copies_s(layer, setting))
+    full = layer.kind is LayerKind.BLOCK and layout.recompute == "full"
+    return gather, (3 if full else 2) * gather
+
+
+def list_copies_s(layer: Layer, setting: Setting) -> float:
+    """Seconds the CPU needs to launch the copies that one gather of the layer's tensors needs, each tensor by itself.
+
+    DeepSpeed's ZeRO-3 of 2021 gathers each weight into a list of one piece per rank (``_allgather_param`` in its
+    partition_parameters.py), and PyTorch copies every piece with a kernel of its own (ProcessGroupNCCL).
+    """
+    tensors = max(1, len(matrices(layer, setting)))
+    return tensors * setting.layout.dp * setting.layout.cp * setting.kernels.calibration.launch_s
