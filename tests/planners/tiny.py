@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
+from random import Random
 from typing import Any
 
 from hippo.problem.catalogue.gpus import gpu
@@ -44,3 +46,39 @@ def problem(
     """A problem on A100s, with less memory where it is given; ``rest`` are other fields of ``Problem``."""
     kind = A100 if memory_bytes is None else replace(A100, name="small A100", memory_bytes=memory_bytes)
     return Problem(of or model(2), Cluster("tiny", kind, domains, links), Workload(batch, SEQ), **rest)
+
+
+def random_problem(seed: int) -> Problem:
+    """One to three domains of one to four GPUs, one to three blocks, links from 0.8 to 400 Gbit/s, some missing."""
+    random = Random(seed)
+    count = random.choice([1, 2, 2, 2, 3])
+    names = "abc"[:count]
+    most = 2 if count < 3 else 1
+    domains = tuple(
+        Domain(
+            name,
+            random.randint(1, most),
+            random.randint(1, most),
+            3e11 * random.uniform(0.3, 1.0),
+            2.5e10 * random.uniform(0.2, 1.0),
+            1e-5,
+        )
+        for name in names
+    )
+    links = tuple(_random_link(random, *pair) for pair in permutations(names, 2) if random.random() < 0.9)
+    blocks = random.choice([1, 2, 2, 3] if count < 3 else [1, 2])
+    return problem(
+        domains,
+        links,
+        of=model(blocks, hidden=random.choice([2048, 4096]), tied=random.random() < 0.3),
+        batch=random.choice([2, 3, 4]) if count < 3 and sum(each.gpus for each in domains) <= 4 else 2,
+        memory_bytes=random.choice([None, None, random.uniform(12e9, 30e9)]),
+        runtime=random.choice(["any", "any", "megatron", "torch", "deepspeed"]),
+    )
+
+
+def _random_link(random: Random, source: str, destination: str) -> Link:
+    bandwidth, latency_s = 10 ** random.uniform(8, 10.7), 10 ** random.uniform(-4, -1.5)
+    return Link(
+        source, destination, bandwidth, latency_s, 0.02, random.choice([None, None, 10 ** random.uniform(8, 10)])
+    )

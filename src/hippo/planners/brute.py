@@ -93,7 +93,7 @@ class _Search:
             for index, common in enumerate(shared):
                 if progress is not None:
                     progress("trying every plan", index / len(shared))
-                if not self._try_all(Sketches(self.problem, common, self._cut_off)):
+                if not self._try_all(Sketches(self.problem, common, self.space.tp_across_nodes, self._cut_off)):
                     return False
             if self.next_limit == inf:
                 return True

@@ -40,6 +40,7 @@ class Space:
     sharding: tuple[str, ...] = SHARDING
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
+    tp_across_nodes: bool = True
     average_every: int = 500  # steps between two averages of local SGD, where the problem allows it
 
 
@@ -77,6 +78,7 @@ class Sketches:
 
     problem: Problem
     common: Common
+    tp_across_nodes: bool = True
     cut_off: CutOff = lambda seconds, gpus: False
     _known: dict[object, _Seconds] = field(default_factory=dict)
 
@@ -189,7 +191,8 @@ class Sketches:
     def stage_widths(self, free: Free, first_dp: int | None, most_dp: int) -> Iterator[tuple[int, int, int]]:
         """Domain, tp and dp of a stage; its lanes share the wave of the pipeline's first stage evenly."""
         for at, gpus in enumerate(free):
-            for tp in (width for width in self.widths if width <= gpus):
+            widest = gpus if self.tp_across_nodes else min(gpus, self.problem.cluster.domains[at].gpus_per_node)
+            for tp in (width for width in self.widths if width <= widest):
                 for dp in range(1, gpus // tp + 1):
                     fits_wave = dp <= most_dp if first_dp is None else self.common.micro_batch * first_dp % dp == 0
                     if fits_wave and self._measured(tp, self.common.micro_batch * (first_dp or dp) // dp):

@@ -1,0 +1,64 @@
+"""Two ways to the optimum must agree: the exact search and the enumeration of every plan, on random small problems."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from tests.planners.tiny import random_problem
+
+from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.brute import Brute
+from hippo.problem.problem import Problem
+from hippo.registry import PLANNERS, planner
+
+SEEDS = range(40)
+SAME = 1e-9  # relative: both score with the same simulator
+STOP = Stop(60.0)
+OTHERS = tuple(name for name in PLANNERS if name not in ("brute", "exact", "diloco"))
+
+
+@cache
+def problem(seed: int) -> Problem:
+    return random_problem(seed)
+
+
+@cache
+def optimum(seed: int) -> Proposal:
+    found = Brute().propose(problem(seed), STOP)
+    assert found.status is not Status.FEASIBLE, "time ran out"
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_exact_finds_the_optimum_or_says_how_far_it_may_be(seed: int):
+    best, found = optimum(seed), planner("exact").propose(problem(seed), STOP)
+    if best.score is None:
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.score is not None, "a plan fits, and exact says that none does"
+    assert found.lower_bound_s is not None
+    assert found.gap is not None
+    least_s, step_s = best.score.step_time_s, found.score.step_time_s
+    assert step_s >= least_s * (1 - SAME), "better than the best of every plan: brute leaves something out"
+    assert found.lower_bound_s <= least_s * (1 + SAME), "the bound is above a plan that exists"
+    assert found.gap == pytest.approx((step_s - found.lower_bound_s) / step_s, abs=SAME)
+    if found.status is Status.OPTIMAL:
+        assert step_s <= least_s * (1 + SAME)
+
+
+def test_exact_settles_many_small_problems():
+    """A bound of nothing would pass the test above. Start-up and latencies fill much of so small a step."""
+    gaps = [planner("exact").propose(problem(seed), STOP).gap for seed in SEEDS if optimum(seed).plan is not None]
+    close = [gap for gap in gaps if gap is not None and gap <= 0.01]
+    assert len(close) >= 0.3 * len(gaps)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_nobody_beats_the_enumeration(name: str):
+    for seed in SEEDS:
+        best, found = optimum(seed), planner(name).propose(problem(seed), STOP)
+        if best.score is None or found.score is None:
+            assert found.score is None, f"seed {seed}: a plan where there is none"
+        else:
+            assert found.score.step_time_s >= best.score.step_time_s * (1 - SAME), f"seed {seed}: {found.plan}"
