@@ -270,6 +270,10 @@ def test_a_wrong_plan(refused, tmp_path, sound_plan, command, change, said):
         ({"model": {"name": "m", "layers": 10**6, "hidden": 64, "heads": 8, "seq": 64}}, "[0].model.layers"),
         ({"model": {"name": "m", "layers": 2, "hidden": 64, "heads": 65, "seq": 64}}, "is more than hidden (64)"),
         ({"measured": {"seconds_per_iter": float("nan")}}, "[0].measured.seconds_per_iter: NaN"),
+        (
+            {"measured": {"second_per_iter": 3}},
+            "[0].measured.second_per_iter: unknown key, close to 'seconds_per_iter'",
+        ),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )

@@ -10,7 +10,6 @@ build either, are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -51,17 +50,8 @@ def model_from_config(document: object, *, source: str, name: str) -> Model:
     """
     table = open_table(document, source=source)
     read = _READERS[_architecture(table)]
-    _refuse_misspelt(table)
+    table.refuse_misspelt(_KEYS)  # other keys are passed over, as there are hundreds
     return read(table, name)
-
-
-def _refuse_misspelt(table: Table) -> None:
-    """Keys that nobody reads are passed over, as there are hundreds; not so one that all but spells one that is."""
-    absent = [key for key in _KEYS if key not in table.values]
-    for key in table.values:
-        near = [] if key in _KEYS or len(key) > 60 else get_close_matches(key, absent, n=1, cutoff=0.9)
-        if near:
-            table.refuse(key, f"unknown key, close to '{near[0]}'", f"rename it to '{near[0]}', or remove it")
 
 
 def _architecture(table: Table) -> str:

@@ -131,6 +131,14 @@ class Table:
             for index, item in enumerate(self.items(name, **limits))
         ]
 
+    def refuse_misspelt(self, known: Sequence[str]) -> None:
+        """Raise where an unknown key all but spells a known one that is absent; other unknown keys may stay."""
+        absent = [key for key in known if key not in self.values]
+        for key in self.values:
+            near = [] if key in known or len(key) > 60 else get_close_matches(key, absent, n=1, cutoff=0.9)
+            if near:
+                self.refuse(key, f"unknown key, close to '{near[0]}'", f"rename it to '{near[0]}', or remove it")
+
     def _given(self, name: str, default: object) -> bool:
         if self.values.get(name) is not None:
             return True

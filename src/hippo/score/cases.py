@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOC
 from hippo.problem.document import parse_json
 from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
+from hippo.problem.table import Table
 from hippo.problem.workload import Software
 
 USUAL_VOCAB = 51200  # GPT-2's 50257, padded: what Megatron-LM runs use where a row does not say
@@ -39,6 +40,18 @@ SHARDING = {
     "fsdp2-full": "full",
 }
 PRECISION = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")} | {"fp8-cs": "fp8"}
+
+
+_KEYS = (
+    *("id", "family", "source", "notes", "model", "gpus", "gpu_type", "dp", "tp", "pp", "cp", "ep", "interleave_v"),
+    *("micro_batch", "global_batch", "recompute", "sequence_parallel", "precision", "sharding", "measured"),
+    "memory_gb_per_gpu",
+)
+_MODEL = ("name", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "gated_mlp")
+_MEASURED = (
+    *("seconds_per_iter", "seconds_per_iter_derived", "tokens_per_s_per_gpu", "tokens_per_gpu_hour", "mfu", "oom"),
+    *("model_tflops_per_gpu", "hw_tflops_per_gpu", "hfu"),
+)
 
 
 @dataclass(frozen=True)
@@ -96,8 +109,10 @@ class _Row:
         if not isinstance(self.row, dict):
             self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/input.md")
         row = self.row
+        self._refuse_misspelt("", row, _KEYS)
         trained, refusal = self._model()
         measured = self._object("measured")
+        self._refuse_misspelt(".measured", measured, _MEASURED)
         notes = f"{row.get('notes') or ''}"
         device = self._gpu()
         precision = self._one_of("precision", PRECISION)
@@ -147,6 +162,7 @@ class _Row:
 
     def _model(self) -> tuple[Model | None, str | None]:
         sizes_of = self._object("model")
+        self._refuse_misspelt(".model", sizes_of, _MODEL)
         inner = _Row(sizes_of, self.source, f"{self.where}.model")
         name = inner._text("name")
         limits = {"layers": MAX_BLOCKS, "hidden": MAX_HIDDEN, "heads": MAX_HEADS, "seq": MAX_WIDTH}
@@ -191,6 +207,9 @@ class _Row:
         if text.startswith("unspecified"):
             return None
         self._complain("recompute", text, "unknown recomputation", "use none, selective, full or unspecified")
+
+    def _refuse_misspelt(self, place: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+        Table(values, self.source, f"{self.where}{place}").refuse_misspelt(known)
 
     def _object(self, key: str) -> Mapping[str, Any]:
         value: object = self.row.get(key)
