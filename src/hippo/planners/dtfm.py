@@ -41,7 +41,8 @@ from hippo.simulate.layouts import cost_model
 
 BRED = 12  # (tp, p) whose partitions are bred, those with the least seconds of compute
 DEEP = 24  # stages; deeper pipelines come last (a generation takes time with the square of p; the paper has 8)
-TRIALS = 32  # offspring of each (the authors: 4900)
+TRIALS = 32  # offspring of each with up to SHALLOW stages, fewer of deeper ones (the authors, 8 stages: 4900)
+SHALLOW = 8
 KEPT = 2  # partitions kept of each (tp, p)
 TRIED = 10  # partitions that the judge plays, those with the least compute and communication
 SHARDINGS = ("none", "optimizer", "gradients")
@@ -183,7 +184,7 @@ def bred(
     within_s, along_s = pair_seconds(problem, grid, costs)
     pairs = np.argsort(along_s, axis=None, kind="stable")
     tables = kernel.Costs(within_s, along_s, pairs)
-    breeding = kernel.Breeding(trials=trials)
+    breeding = kernel.Breeding(trials=max(1, trials * SHALLOW // max(grid.pp, SHALLOW)))
     owners, seconds = kernel.evolve(sort, grid.pp, tables, breeding, kernel.state(seed))
     seen: set[tuple[Lane, ...]] = set()
     for member in np.argsort(seconds, kind="stable"):
