@@ -128,6 +128,9 @@ def test_the_row_of_one_layer_wins_over_that_of_its_kind() -> None:
     kinds, position = costs.distinct
     assert len(kinds) == 4
     assert position[4] == position[6] != position[5]
+    same = replace(slow, forward_s=base.profile.rows[1].forward_s)
+    again = CostModel(replace(base, profile=replace(base.profile, rows=(*base.profile.rows, same))))
+    assert len(again.distinct[0]) == 3
 
 
 def test_rows_of_other_machines_are_passed_over() -> None:

@@ -59,10 +59,10 @@ class Measured:
 
     @cached_property
     def marks(self) -> tuple[tuple[int, ...], ...]:
-        """(N,) equal for layers that share their rows in every layout: those of a kind without rows of their own."""
+        """(N,) equal for layers that measure the same in every layout."""
         columns = zip(*self.rows.values(), strict=True) if self.rows else [()] * self.num_layers
-        known: dict[int, int] = {}
-        return tuple(tuple(known.setdefault(id(row), len(known)) for row in column) for column in columns)
+        known: dict[tuple[float, ...], int] = {}
+        return tuple(tuple(known.setdefault(_figures(row), len(known)) for row in column) for column in columns)
 
     def seconds(self, layout: Layout) -> Floats:
         """(N, 3) forward, backward, weight gradient of one micro-batch; endless where nothing was measured."""
@@ -111,3 +111,8 @@ class Measured:
 
         best = min(self.rows, key=distance, default=None)
         return None if best is None else (best, self.rows[best])
+
+
+def _figures(row: ProfileRow) -> tuple[float, ...]:
+    seconds = row.forward_s, row.backward_s, row.weight_gradient_s or 0.0
+    return (*seconds, row.parameter_bytes, row.activation_bytes, row.output_bytes)
