@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import UnknownNameError
+from hippo.problem.catalogue import models as catalogue
 from hippo.problem.catalogue.models import ALIASES, MODELS, model
 
 # Totals of the published weights (safetensors index or model card).
@@ -87,6 +88,19 @@ def test_active_parameters_of_mixtures() -> None:
     assert model("mixtral-8x7b").active_parameters == 12_879_925_248
     assert model("qwen3-235b-a22b").active_parameters == 22_190_763_520
     assert model("llama-3-8b").active_parameters == model("llama-3-8b").parameters
+
+
+@pytest.mark.parametrize("name", catalogue._CONFIGS)
+def test_parameters_equal_transformers_at_full_size(name: str) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind, layers, hidden, heads, kv_heads, width, vocab, _, further, _ = catalogue._CONFIGS[name]
+    sizes = {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": width, "vocab_size": vocab}
+    attention = {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    with torch.device("meta"):
+        judge = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **attention, **further))
+    assert model(name).parameters == sum(p.numel() for p in judge.parameters())
 
 
 def test_bloom_blocks_equal_transformers() -> None:
