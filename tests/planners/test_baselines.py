@@ -7,6 +7,7 @@ import pytest
 from hippo.planners.base import Stop
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.objective import objective_from_text
+from hippo.problem.profile import Profile, ProfileRow
 from hippo.registry import PLANNERS, planner
 
 from .worlds import STOP, assert_sound, cluster, domain, gpt, problem
@@ -71,6 +72,45 @@ def test_awkward_batches(name: str) -> None:
     for batch in (1, 7):
         asked = problem(UNEVEN, batch=batch, allow_local_sgd=True)
         assert_sound(asked, planner(name).propose(asked, STOP))
+
+
+def profile(*layouts: tuple[int, int]) -> Profile:
+    """Made-up measurements of every kind of layer at these (tp, micro-batch)."""
+    rows = tuple(
+        ProfileRow(
+            kind,
+            None,
+            "A100-SXM-80GB",
+            tp,
+            size,
+            1e-3 * size / tp,
+            2e-3 * size / tp,
+            None,
+            3e7 / tp,
+            1e7 * size / tp,
+            1e6 * size,
+        )
+        for kind in ("embedding", "block", "head")
+        for tp, size in layouts
+    )
+    return Profile("bf16", 16.0, rows, source="made up")
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_only_measured_layouts_are_used(name: str) -> None:
+    layouts = {(2, 2), (4, 1)} if name not in ("zero", "ray") else {(1, 2)}
+    where = cluster(domain("a", 2, 4), domain("b", 2, 4), memory_gb=80.0)
+    asked = problem(where, gpt(6), batch=64, profile=profile(*layouts), allow_local_sgd=True)
+    answer = planner(name).propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is not None
+    wave = {
+        stage.dp: answer.plan.micro_batch * pipeline.stages[0].dp
+        for pipeline in answer.plan.pipelines
+        for stage in pipeline.stages
+    }
+    used = {(stage.tp, wave[stage.dp] // stage.dp) for pipeline in answer.plan.pipelines for stage in pipeline.stages}
+    assert used <= layouts
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageMemory
-from hippo.planners.recipe import Recipe
+from hippo.planners.recipe import Recipe, micro_batches, recomputations
 
 Sums = Sequence[float]
 """Running sums over layers: (N + 1,)."""
@@ -68,12 +69,20 @@ class Rooms:
         """Running sums of weights, gradients and optimizer state."""
         key = tp, dp if sharding != "none" else 1, sharding
         if key not in self._kept:
-            recipe = Recipe(1, sharding=sharding)
+            recipe = Recipe(self._size(tp), self._mode, sharding)
             each = self._per_layer(
                 recipe, tp, dp, lambda one: one.weights_bytes + one.gradients_bytes + one.optimizer_bytes
             )
             self._kept[key] = _running(each)
         return self._kept[key]
+
+    def _size(self, tp: int) -> int:
+        """A micro-batch that may be asked about: any without a profile, else one that was measured at this width."""
+        return next(iter(micro_batches(self.costs, tp, most=self.costs.problem.workload.global_batch)), 1)
+
+    @cached_property
+    def _mode(self) -> str:
+        return next(iter(recomputations(self.costs)), "none")
 
     def left(self, tp: int, recipe: Recipe) -> tuple[Sums, Sequence[float]]:
         """Running sums of what one micro-batch leaves, and (N,) of what is temporary or reserved."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
+from hippo.cost.measured import ENDLESS_S
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
@@ -176,13 +177,13 @@ class Search:
         return Split(cuts, np.array(starts), np.array(stops), np.array(kind))
 
     def _sums(self, recipe: Recipe) -> NDArray[np.float64]:
-        """(W, N + 1): running sums of the seconds of the layers at every tensor width; inf where a profile has none."""
+        """(W, N + 1): running sums of the layers' seconds at every tensor width; endless where a profile has none."""
         domain, rows = self.costs.problem.cluster.domains[0].name, []
         for tp in self.widths:
             if recipe.micro_batch in micro_batches(self.costs, tp, most=self._batch):
                 rows.append(compute_seconds(self.costs, domain, recipe, tp=tp, dp=1))
             else:
-                rows.append(np.full(self.costs.problem.model.num_layers, np.inf))
+                rows.append(np.full(self.costs.problem.model.num_layers, ENDLESS_S))
         sums = np.cumsum(np.array(rows), axis=1)
         return np.concatenate([np.zeros((len(rows), 1)), sums], axis=1)
 
@@ -296,7 +297,7 @@ class Search:
         split = setting.split
         live = np.minimum(waves, np.arange(split.stages, 0, -1))
         free = setting.room_bytes - self._kept(split, setting.recipe.sharding, dp)
-        usable = np.where(np.isfinite(setting.seconds), free / setting.left_bytes, -np.inf)
+        usable = np.where(setting.seconds < ENDLESS_S / 2, free / setting.left_bytes, -np.inf)
         fits = usable[:, split.kind] >= live
         if not fits.any(axis=0).all():
             self.reject(max(float((setting.left_bytes - free).min()), 1.0))
