@@ -131,7 +131,7 @@ def sign_change(value: Callable[[float], float], *, end: float, tolerance: float
     """Factor nearest to 1 at which ``value`` turns negative towards ``end``; None: nowhere.
 
     To a relative ``tolerance`` of the factor or of the value. Steps of a factor of 4 find a bracket, the Illinois rule
-    (Dowell and Jarratt 1971) narrows it: smooth values take a few steps. The answer is on the negative side.
+    (Dowell and Jarratt 1971) narrows it: smooth values take a few steps.
     """
     low, goal = 0.0, log(end)
     value_low = value(1.0)
@@ -153,10 +153,10 @@ def _illinois(
         share = min(max(above / (above - below), 0.1), 0.9) if np.isfinite(above - below) else 0.5
         middle = good + share * (bad - good)
         here = value(exp(middle))
+        if abs(here) < tolerance / 4:
+            return middle
         if here < 0:
             bad, below, above, last = middle, here, above / 2 if last < 0 else above, -1
-            if here > -tolerance / 4:
-                return bad
         else:
             good, above, below, last = middle, here, below / 2 if last > 0 else below, 1
     return bad

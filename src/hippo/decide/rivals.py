@@ -191,8 +191,12 @@ def _knobs(contest: Contest) -> tuple[Knob, ...]:
     quantities = ["bandwidth"] if anew else ["bandwidth", "latency"]
     if contest.winner.problem.objective.name != "time":
         quantities.append("price")
+    rival, winner = contest.rival.pairs_used, contest.winner.pairs_used
+    if anew:  # a link that both use helps both: all links together say that
+        both = set(rival) & set(winner)
+        rival, winner = (tuple(links for links in one if links not in both) for one in (rival, winner))
     most = 1 if anew else 3
-    loaded = dict.fromkeys(contest.rival.pairs_used[:most] + contest.winner.pairs_used[:most])
+    loaded = dict.fromkeys((*rival[:most], *winner[:most]))
     if len(contest.rival.pairs_used) + len(contest.winner.pairs_used) == 1:
         quantities.remove("bandwidth")  # one link is all they use: all links together would say the same again
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
@@ -212,7 +216,7 @@ def threshold(contest: Contest, knob: Knob) -> float | None:
 
 def _turn(contest: Contest, knob: Knob, end: float) -> float | None:
     """Factor towards ``end`` at which the rival planned anew takes the lead: by bounds, then as played there."""
-    by_bound = partial(contest.lead, knob)
+    by_bound = cache(partial(contest.lead, knob))
     found = sign_change(by_bound, end=end, tolerance=TOLERANCE_ANEW)
     if found is None:
         return None

@@ -155,3 +155,16 @@ class Field:
         if key not in self._cache:
             self._cache[key] = lines(self.routes(senders), self.members(kind), tied_bytes=self.tied_bytes)
         return self._cache[key]  # type: ignore[return-value]
+
+
+_LAST: list[Field] = []
+
+
+def remember(field: Field) -> None:
+    """Keeps the field of the problem searched last, for those who plan the same problem anew."""
+    _LAST[:] = [field]
+
+
+def remembered(problem: Problem) -> Field | None:
+    """The field of this very problem, if it was searched last."""
+    return next((field for field in _LAST if field.problem is problem), None)

@@ -13,7 +13,7 @@ from itertools import permutations
 import numpy as np
 
 from hippo.plan.plan import Plan
-from hippo.planners.exact_field import Field
+from hippo.planners.exact_field import Field, remembered
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_uniform import best_first, play
 from hippo.planners.exact_ways import Groups, Way, real_way
@@ -21,7 +21,8 @@ from hippo.problem.problem import Problem
 
 MOST_ORDERED = 4  # domains of a single pipeline up to which all their orders are looked at
 WAYS = 2  # orders and relays that are planned: those of the fastest slowest link
-PLAYED = 2  # shapes played for a plan
+PLAYED = 2  # shapes played for a plan,
+CLOSE = 1.003  # or one, where it comes this close to its bound
 
 
 def joining_of(problem: Problem, plan: Plan) -> Groups | None:
@@ -37,12 +38,13 @@ class Replanner:
     """Plans one problem again and again, each time under other links."""
 
     field: Field
-    _alone: dict[Groups, float] = dataclass_field(default_factory=dict)  # bounds of single domains
+    _alone: dict[Groups, float] = dataclass_field(default_factory=dict)  # bounds of single domains: no link matters
+    _alone_played: dict[Groups, float] = dataclass_field(default_factory=dict)
 
     @classmethod
     def of(cls, problem: Problem) -> Replanner:
         """For this problem's model, domains and workload."""
-        return cls(Field.of(problem, Judge(problem)))
+        return cls(remembered(problem) or Field.of(problem, Judge(problem)))
 
     def bound_s(self, problem: Problem, joining: Groups) -> float:
         """Least step time of any plan with this joining, before it is played; inf: there is none."""
@@ -50,13 +52,18 @@ class Replanner:
             return self._alone[joining]
         field, kind, ways = self._under(problem, joining)
         found = next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf) if ways else np.inf
-        if len(joining[0]) == 1:  # no link matters
+        if len(joining[0]) == 1:
             self._alone[joining] = found
         return found
 
     def step_time_s(self, problem: Problem, joining: Groups) -> float:
         """Step time of the best plan with this joining among those of least bound, as played; inf: there is none."""
-        return self._played(problem, joining).value
+        if joining in self._alone_played:
+            return self._alone_played[joining]
+        found = self._played(problem, joining).value
+        if len(joining[0]) == 1:
+            self._alone_played[joining] = found
+        return found
 
     def plan(self, problem: Problem, joining: Groups) -> Plan | None:
         """That plan."""
@@ -67,7 +74,7 @@ class Replanner:
         field, kind, ways = self._under(problem, joining)
         for tried, (bound, shape, cuts) in enumerate(best_first(field, kind, ways) if ways else ()):
             play(field, shape, cuts, bound)
-            if tried + 1 >= PLAYED:
+            if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
                 break
         return field.judge
 
