@@ -50,10 +50,10 @@ def explain_plan(
     rivals = tuple(rival for rival in rivals if rival[0] != plan)
     gap = _gap(problem, score, best)
     bound = best.lower_bound_s if gap is not None else None
-    rejected = best.rejected if best.plan == plan else {}
+    name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
     anew = None if replanner is None or not rivals else replanner.of(problem)
     rivals = improved(problem, plan, rivals, anew, baseline=against)
-    context = Context(NAME, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
+    context = Context(name, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
     too_much = _memory(problem, plan)
     reasons = (*too_much, *explain(problem, plan, score, context), *_better(problem, best, plan_score=score))
     return Decision(
