@@ -79,6 +79,18 @@ def table(problem: Problem) -> list[str]:
     return [line(name, proposal, seconds, best_s) for name, (proposal, seconds) in answers.items()]
 
 
+def together(problem: Problem) -> str:
+    """CPU seconds of the baselines one after the other on one problem (they share its cost model)."""
+    shared, spent = replace(problem), dict[str, float]()
+    for name in COMPETING:
+        if name != "exact":
+            start = process_time()
+            planner(name).propose(shared, STOP, seed=0)
+            spent[name] = process_time() - start
+    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent.items())
+    return f"  {sum(spent.values()):.2f} s: {parts}"
+
+
 def warm_up() -> None:
     """Loads compiled code and imports, so that no planner pays for the others."""
     problem = load_problem(model="gpt2", cluster="four-hubs", global_batch=64, allow_local_sgd=True)
@@ -89,6 +101,9 @@ def warm_up() -> None:
 def main() -> None:
     """Prints a table for every network and model."""
     warm_up()
+    print("all baselines that auto may ask, one after the other: llama-3-70b over four-hubs, CPU seconds (aim: 0.6)")
+    rounds = [together(load_problem(model="llama-3-70b", cluster="four-hubs")) for _ in range(3)]
+    print(min(rounds) + "\n")
     columns = ("step s", "over %", "util %", "egress $", "all $", "plan s", "gap %")
     for network in NETWORKS:
         for model in network.models:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hippo.planners.even import Even
+from hippo.plan.plan import ScheduleChoice
+from hippo.planners.even import Even, interleaved
+from hippo.score.evaluate import evaluate
 
 from .worlds import STOP, assert_sound, cluster, domain, gpt, problem
 
@@ -47,3 +51,22 @@ def test_the_network_is_not_looked_at(gbps: float) -> None:
     answer = Even().propose(problem(where, gpt(8, 2048)), STOP)
     assert answer.plan is not None
     assert answer.plan.domains == ("a", "b")
+
+
+def test_chunks_are_tried_on_the_best_plan() -> None:
+    # Fast links, few waves, a deep pipeline: two chunks a rank halve the bubble (SC'21, section 2.2.2).
+    where = cluster(*(domain(name, 1, 1) for name in "abcd"), gbps=4000.0, latency_s=1e-6, memory_gb=4.0)
+    asked = problem(where, gpt(16, 1536), batch=8)
+    answer = Even().propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is not None
+    assert answer.plan.schedule.name == "interleaved"
+    plain = replace(answer.plan, interleave=1, schedule=ScheduleChoice("1f1b"))
+    assert answer.score is not None
+    assert answer.score.step_time_s < evaluate(asked, plain).step_time_s
+    assert (
+        list(
+            interleaved(replace(plain, pipelines=(replace(plain.pipelines[0], stages=plain.pipelines[0].stages[:1]),)))
+        )
+        == []
+    )

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.lanes import pipelines_of_lanes, rank_order_lanes
 from hippo.planners.megatron import megatron_layouts
 from hippo.planners.placement import place
 from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.single_domain import CHUNKS
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
 NOTES = (
     "Hosts in the order of the cluster file, ranks in Megatron-LM's default order tp-dp-pp; blind to the network.",
-    "Left out: the interleaved schedule across domains (it multiplies the crossings), virtual stages of unequal size.",
+    "Interleaved 1F1B is tried on the best plan alone. Left out: tensor parallelism over several nodes.",
 )
 
 
@@ -30,8 +31,18 @@ class Even:
         """The best of the uniform layouts over all domains; see ``planners.base``."""
         shortlist = ShortList(problem, Clock.of(stop))
         shortlist.try_all(_plans(problem, shortlist))
+        if shortlist.best is not None:
+            shortlist.try_all(interleaved(shortlist.best[0]))
         nothing = f"No uniform layout of {problem.model.name} over all {problem.cluster.gpus} GPUs fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
+
+
+def interleaved(plan: Plan) -> Iterator[Plan]:
+    """The plan with several chunks of layers per rank (section 2.2.2), where there is a pipeline."""
+    shortest = min(stage.num_layers for pipeline in plan.pipelines for stage in pipeline.stages)
+    for chunks in CHUNKS:
+        if len(plan.pipelines[0].stages) > 1 and chunks <= shortest:
+            yield replace(plan, interleave=chunks, schedule=ScheduleChoice("interleaved"))
 
 
 def _plans(problem: Problem, shortlist: ShortList) -> Iterator[Plan]:

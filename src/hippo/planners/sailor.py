@@ -10,7 +10,7 @@ plan is chosen by; the judge scores what comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -124,9 +124,13 @@ class Search:
 
     def candidates(self) -> Iterator[Candidate]:
         """The best candidate of every setting; settings whose compute alone is slower than the best are skipped."""
-        best = float("inf")
+        best, cost = float("inf"), self.costs.problem.objective.name == "cost"
+
+        def hopeless(split: Split, size: int, least: Sequence[float]) -> bool:
+            return not cost and self._floor(split, size, least) >= best
+
         for bound, recipe, sums in sorted(self._recipes(), key=lambda entry: entry[0]):
-            for setting in self._settings(recipe, sums) if bound < best else ():
+            for setting in self._settings(recipe, sums, hopeless) if bound < best else ():
                 if self.late():
                     return
                 candidate = self._best_width(setting, best)
@@ -145,17 +149,22 @@ class Search:
                 work = float((sums[:, -1] * np.array(self.widths)).min()) * self._batch / micro_batch / self._gpus
                 yield work + float(sums[:, -1].min()) if by_time else 0.0, recipe, sums
 
-    def _settings(self, recipe: Recipe, sums: NDArray[np.float64]) -> Iterator[Setting]:
-        """Every number of stages and sharding."""
+    def _settings(
+        self, recipe: Recipe, sums: NDArray[np.float64], hopeless: Callable[[Split, int, Sequence[float]], bool]
+    ) -> Iterator[Setting]:
+        """Every number of stages that is not ``hopeless``, and every sharding."""
         left, temporary = zip(*(self._rooms.left(tp, recipe) for tp in self.widths), strict=True)
         left_sums, usable = np.array(left), self.costs.usable_memory_bytes()
         room = usable - np.array(temporary)
         for split in self._splits:
             seconds = sums[:, split.stops] - sums[:, split.starts]
+            quickest = tuple(np.minimum.accumulate(seconds.min(axis=1)).tolist())
+            if hopeless(split, recipe.micro_batch, quickest):
+                continue
             ranges = zip(split.starts.tolist(), split.stops.tolist(), strict=True)
             least = np.stack([room[:, start:stop].min(axis=1) for start, stop in ranges], axis=1)
             each = np.maximum(left_sums[:, split.stops] - left_sums[:, split.starts], 1.0)
-            raised, quickest = self._raised(seconds), tuple(np.minimum.accumulate(seconds.min(axis=1)).tolist())
+            raised = self._raised(seconds)
             for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=split.stages > 1):
                 yield Setting(split, replace(recipe, sharding=sharding), seconds, raised, each, least, quickest)
 
@@ -257,6 +266,23 @@ class Search:
         layout = Recipe(1).layout(problem, tp=1, dp=1)
         return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
 
+    def _floor(self, split: Split, size: int, least: Sequence[float]) -> float:
+        """``_at_least`` of the best data width: waves are the fewer the more lanes the GPUs allow."""
+        lots, border = self._batch // size, least[-1] + self._border_seconds(size)
+        slowest = [float("inf")]
+        for tp, seconds in zip(self.widths, least, strict=True):
+            for gpus, paid in ((self._largest, seconds), (self._gpus, max(seconds, border))):
+                lanes = min(gpus // (split.stages * tp), lots)
+                slowest += [lots / lanes * paid] if lanes else []
+        return min(slowest)
+
+    def _border_seconds(self, size: int) -> float:
+        """Least seconds that a border of two regions takes per micro-batch; endless where there is but one."""
+        if not self._chains:
+            return float("inf")
+        latency_s, s_per_byte = self._fastest_link
+        return latency_s + s_per_byte * self._lane_bytes * size
+
     def _at_least(self, setting: Setting, dp: int, waves: int) -> float:
         """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it.
 
@@ -266,9 +292,8 @@ class Search:
         inside = sum(tp * groups <= self._largest for tp in self.widths)
         across = sum(tp * groups <= self._gpus for tp in self.widths)
         slowest = least[inside - 1] if inside else float("inf")
-        if across and self._chains:
-            latency_s, s_per_byte = self._fastest_link
-            border = least[-1] + latency_s + s_per_byte * self._lane_bytes * setting.recipe.micro_batch
+        if across:
+            border = least[-1] + self._border_seconds(setting.recipe.micro_batch)
             slowest = min(slowest, max(least[across - 1], border))
         return waves * slowest
 
