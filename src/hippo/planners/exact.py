@@ -20,7 +20,7 @@ from hippo.planners import exact_mixed
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
-from hippo.planners.exact_field import Field
+from hippo.planners.exact_field import MOST_DOMAINS, Field, remember
 from hippo.planners.exact_judge import Judge, joining
 from hippo.planners.exact_polish import polish
 from hippo.planners.exact_uniform import Ints, Shape, best_first, candidate, first_guess, least_bound, play
@@ -29,8 +29,8 @@ from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 
 MOST_MOVES = 60  # plays of small changes to the best plan
-PATIENCE = 3  # plays of one way to join without a new best plan ..
-EFFORT = 20_000  # .. once so many operations have been played: small problems are searched to the end
+PATIENCE, LONG_PATIENCE = 3, 40  # plays of one way to join without a new best plan; the latter for small batches
+SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
@@ -51,15 +51,19 @@ class Exact:
         started, began = process_time(), monotonic()
         judge = Judge(problem, began + RESERVE * stop.time_limit_s)
         fields = _fields(problem, judge)
+        remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
-        polish(judge, most_plays=MOST_MOVES)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
         lower = min(judge.value, *(min(_least(field), _least_of_unlike(field)) for field in fields))
-        if problem.objective.name != "cost":
+        if len(problem.cluster.domains) > MOST_DOMAINS:
+            lower = 0.0
+        elif problem.objective.name != "cost":
             lower = exact_mixed.search(fields[0], lower)
+        if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+            polish(judge, most_plays=MOST_MOVES)
         return _proposal(problem, judge, lower, process_time() - started)
 
 
@@ -112,12 +116,12 @@ def runners_up(judge: Judge) -> list[str]:
 def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
-    judge, failures, effort = field.judge, 0, 0
+    judge, failures = field.judge, 0
+    patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else PATIENCE
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         before = judge.value if joined is None else judge.best_of(joined)
         failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
-        effort += len(cuts) * sum(shape.waves)
-        if (failures >= PATIENCE and effort >= EFFORT) or judge.must_stop:
+        if failures >= patience or judge.must_stop:
             return
 
 
@@ -141,8 +145,8 @@ def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -
         Status.OPTIMAL if closed else Status.FEASIBLE,
         plan,
         evaluate(problem, plan),
-        gap=0.0 if closed else gap,
-        lower_bound_s=None if problem.objective.name == "cost" else judge.value if closed else bound,
+        gap=None if bound == 0 else 0.0 if closed else gap,
+        lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else judge.value if closed else bound,
         planning_s=planning_s,
         rejected=dict(judge.rejected),
         runners_up=tuple((each, evaluate(problem, each)) for each in next_best),

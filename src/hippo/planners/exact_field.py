@@ -19,6 +19,7 @@ from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +117,13 @@ class Field:
         return min((link.price_usd_per_gb for link in self.problem.cluster.links), default=0.0) * 1e-9
 
     def members(self, kind: int) -> tuple[int, ...]:
-        """Domains of a kind."""
-        return tuple(index for index, each in enumerate(self.tables.kinds) if each == kind)
+        """Domains of a kind; of very many only those with the fastest links."""
+        found = [index for index, each in enumerate(self.tables.kinds) if each == kind]
+        if len(found) <= MOST_DOMAINS:
+            return tuple(found)
+        worth = (1.0 / self.routes(0).pair_pace[np.ix_(found, found)]).sum(axis=1)
+        best = np.argsort(-worth, kind="stable")[:MOST_DOMAINS]
+        return tuple(sorted(found[int(index)] for index in best))
 
     def ideal_ways(self, kind: int) -> list[Way]:
         """One ideal way for every number of groups and domains (and of sending nodes, where links cap each node)."""

@@ -111,6 +111,9 @@ class Judge:
         return float("inf")
 
     def _flaw(self, plan: Plan) -> str | None:
+        operations = sum(2 * line.num_micro_batches * len(line.stages) for line in plan.pipelines)
+        if operations > MOST_OPERATIONS:
+            return "too many micro-batches to play"
         if not fits(self.problem, plan):
             return "out of memory"
         delta = self.problem.objective.balance_delta
@@ -127,6 +130,7 @@ class Judge:
         return score.usd_per_step if objective.name == "cost" else score.step_time_s
 
 
+MOST_OPERATIONS = 4_000_000  # of one step; a play of them takes about a tenth of a second
 _CAUSES = {"runtime": "the runtime cannot express it", "uniform cuts": "cuts not uniform"}
 
 

@@ -16,6 +16,7 @@ from hippo.plan.plan import Relay
 from hippo.planners.exact_links import Routes, border_pairs, closed_paths, paths, slowest_pair
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Groups = tuple[tuple[int, ...], ...]
 Lines = list[list[tuple[tuple[int, ...], float]]]
 MOST_WAYS = 4  # real ways per (G, n)
@@ -77,24 +78,33 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
 
 
 def slowest_border(pace: Floats, length: int, count: int) -> float:
-    """Least possible slowest pair of ``count`` disjoint connected sets of ``length`` domains each (0 for length 1).
-
-    Pairs are added from fast to slow until the components have room for all sets (Kruskal's argument).
-    """
+    """Least possible slowest pair of ``count`` disjoint connected sets of ``length`` domains each (0 for length 1)."""
     if length == 1:
         return 0.0
+    values, sizes = mergers(pace)
+    enough = np.flatnonzero((sizes // length).sum(axis=1) >= count)
+    return float(values[enough[0]]) if len(enough) else np.inf
+
+
+def mergers(pace: Floats) -> tuple[Floats, Ints]:
+    """Pairs added from fast to slow (Kruskal): the pace (M,) of every pair that joins two components, and the sizes of
+    the components (M, K) from then on."""
     size = len(pace)
-    component, members = list(range(size)), dict.fromkeys(range(size), 1)
+    component, members = np.arange(size), np.ones(size, np.int64)
     rows, columns = np.triu_indices(size, 1)
+    values: list[float] = []
+    sizes: list[Ints] = []
     for index in np.argsort(pace[rows, columns], kind="stable"):
         value, i, j = pace[rows[index], columns[index]], component[rows[index]], component[columns[index]]
-        if i == j or not np.isfinite(value):
-            continue
-        component = [i if c == j else c for c in component]
-        members[i] += members.pop(j)
-        if sum(number // length for number in members.values()) >= count:
-            return float(value)
-    return np.inf
+        if not np.isfinite(value) or len(values) == size - 1:
+            break
+        if i != j:
+            component[component == j] = i
+            members[i] += members[j]
+            members[j] = 0
+            values.append(float(value))
+            sizes.append(members.copy())
+    return np.array(values), np.array(sizes, np.int64).reshape(len(values), size)
 
 
 def _least_sums(cost: Floats) -> Floats:
@@ -176,11 +186,12 @@ def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
 
 def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int, span: int, *, tied: bool) -> list[Way]:
     """Real ways of this kind worth trying, the fastest borders and rings first; ``known`` from ``lines``."""
-    found: dict[tuple[Groups, tuple[Relay, ...]], Way] = {}
+    found: dict[tuple[object, ...], Way] = {}  # of ways that cost the same one is enough
     for chosen, ceiling in _choices(routes, among, known, groups, span):
         way = real_way(routes, chosen, ceiling, tied=tied)
         if way is not None and np.isfinite([way.slowest, way.sync_pace, way.tail_pace]).all():
-            found.setdefault((way.domains, way.relays), way)
+            paces = (*way.before_s, *way.before_pace, way.slowest, way.sync_pace, way.sync_s, way.tail_pace, way.tail_s)
+            found.setdefault((len(way.relays), *(f"{each:.9g}" for each in paces)), way)
     ordered = sorted(found.values(), key=lambda way: (way.slowest + way.sync_pace, way.before_s[-1] + way.tail_pace))
     return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]
 
