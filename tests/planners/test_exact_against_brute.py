@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ from tests.planners.tiny import random_problem
 
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.planners.brute import Brute
+from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.registry import PLANNERS, planner
 
@@ -45,6 +47,27 @@ def test_exact_finds_the_optimum_or_says_how_far_it_may_be(seed: int):
     assert found.gap == pytest.approx((step_s - found.lower_bound_s) / step_s, abs=SAME)
     if found.status is Status.OPTIMAL:
         assert step_s <= least_s * (1 + SAME)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_other_questions_too(seed: int):
+    """Cost, local SGD, uniform cuts, balance: never better than the best of every plan, no bound above it."""
+    changes = (
+        {"objective": Objective("cost", 0.0, 0.0, 1.0)},
+        {"allow_local_sgd": True},
+        {"uniform_cuts": True},
+        {"objective": Objective(balance_delta=0.1)},
+    )
+    asked = replace(problem(seed), **changes[seed % len(changes)])
+    best, found = Brute().propose(asked, STOP), planner("exact").propose(asked, STOP)
+    assert (found.score is None) == (best.score is None)
+    if found.score is None or best.score is None:
+        return
+    value = "usd_per_step" if asked.objective.name == "cost" else "step_time_s"
+    least = getattr(best.score, value)
+    assert getattr(found.score, value) >= least * (1 - SAME)
+    if asked.objective.name == "time" and found.lower_bound_s is not None:
+        assert found.lower_bound_s <= least * (1 + SAME)
 
 
 def test_exact_settles_many_small_problems():

@@ -49,16 +49,15 @@ def problem(
 
 
 def random_problem(seed: int) -> Problem:
-    """One to three domains of one to four GPUs, one to three blocks, links from 0.8 to 400 Gbit/s, some missing."""
+    """One to three domains, at most four GPUs, one to three blocks, links from 0.8 to 400 Gbit/s, some missing."""
     random = Random(seed)
     count = random.choice([1, 2, 2, 2, 3])
     names = "abc"[:count]
-    most = 2 if count < 3 else 1
+    shapes = [[(1, 1), (1, 2), (2, 1), (2, 2)], [(1, 1), (1, 2), (2, 1)], [(1, 1)]][count - 1]  # nodes, GPUs of each
     domains = tuple(
         Domain(
             name,
-            random.randint(1, most),
-            random.randint(1, most),
+            *random.choice(shapes),
             3e11 * random.uniform(0.3, 1.0),
             2.5e10 * random.uniform(0.2, 1.0),
             1e-5,

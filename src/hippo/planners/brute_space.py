@@ -300,7 +300,7 @@ def arrangements(sketches: Set) -> Iterator[Set]:
 
 
 # ------------------------------------------------------------------------------------------------------------ how many
-MOST_COUNTED = 300_000  # choices of a stage; beyond them not even the counting is worth while
+MOST_COUNTED = 100_000  # choices of a stage; beyond them not even the counting is worth while
 
 
 def count_sets(problem: Problem) -> float:
