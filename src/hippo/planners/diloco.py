@@ -26,8 +26,8 @@ FINEST = 16  # where the batch does not divide, a share is dealt in grains of ab
 NOTES = (
     f"Local SGD changes the optimizer: replicas average every {PERIOD} steps (AdamW inside, Nesterov outside).",
     "Published penalty in evaluation loss against data parallelism (Charles et al. 2025, tables 4 and 5, H = 30): "
-    "-0.2 % with 2 replicas, +0.2 % (4B parameters) to +0.3 % (10B) with 4, +1.1 % (2.4B) with 8; none is published for "
-    "H = 500 at this size. The step time counts none of it.",
+    "-0.2 % with 2 replicas, +0.2 % (4B parameters) to +0.3 % (10B) with 4, +1.1 % (2.4B) with 8; none is published "
+    "for H = 500 at this size. The step time counts none of it.",
     "Left out: the outer optimizer's copy of the parameters and momentum are taken to lie in host memory; no quantised "
     "or streamed fragments (Streaming DiLoCo), no asynchronous replicas.",
 )
