@@ -30,7 +30,7 @@ def random_costs(seed: int, sorts: int = 3) -> Costs:
 
 
 def by_devices(owner: tuple[int, ...], sort: np.ndarray, groups: int, costs: Costs) -> float:
-    """Sections 3.2 and 3.3 to the letter, device by device."""
+    """Section 3 to the letter, device by device."""
     members = [[device for device in range(len(sort)) if owner[device] == group] for group in range(groups)]
     within = [
         sum(costs.within_s[sort[device], sort[other]] for other in group if other != device)

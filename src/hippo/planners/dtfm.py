@@ -1,6 +1,6 @@
 """DT-FM (Yuan et al., NeurIPS 2022, arXiv 2206.01288): devices to tasklets by an evolutionary search.
 
-Devices are cut into p groups of d, a group per stage. Its cost is communication alone (section 3.2): the group slowest
+Devices are cut into p groups of d, a group per stage. Its cost is communication alone (section 3): the group slowest
 to agree on gradients, plus the cheapest open tour through the groups, where two groups pass activations on along the
 perfect matching whose slowest pair is fastest. Partitions are bred; matching and tour follow from the partition.
 """

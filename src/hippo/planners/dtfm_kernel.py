@@ -1,4 +1,4 @@
-"""The cost model and the evolutionary search of DT-FM (Yuan et al., NeurIPS 2022, sections 3.2 to 3.4), compiled.
+"""The cost model and the evolutionary search of DT-FM (Yuan et al., NeurIPS 2022, section 3), compiled.
 
 Letters: G devices, of K sorts (devices of one domain are alike), in p groups of d; ``counts`` (p, K) says how many
 devices of each sort a group has. A group holds one stage; its devices are the stage's data-parallel ranks.
@@ -39,7 +39,7 @@ def state(seed: int) -> NDArray[np.uint64]:
 
 @njit(cache=True)
 def data_parallel_s(counts, within_s):  # type: ignore[no-untyped-def]
-    """max over groups and their devices of the sum over the other devices of the group (section 3.2)."""
+    """max over groups and their devices of the sum over the other devices of the group (section 3)."""
     slowest = 0.0
     for group in range(counts.shape[0]):
         for sort in range(counts.shape[1]):
@@ -222,7 +222,7 @@ def group_distances(counts, costs, distance, which):  # type: ignore[no-untyped-
 
 @njit(cache=True)
 def communication_s(counts, costs):  # type: ignore[no-untyped-def]
-    """COMM-COST of a partition: DATAP-COST + PIPELINEP-COST (Eq. 1 to 3)."""
+    """COMM-COST of a partition: DATAP-COST + PIPELINEP-COST (section 3)."""
     distance = np.zeros((counts.shape[0], counts.shape[0]))
     group_distances(counts, costs, distance, np.arange(counts.shape[0]))
     return data_parallel_s(counts, costs.within_s) + open_tour(distance)[0]
