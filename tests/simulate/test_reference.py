@@ -46,6 +46,8 @@ def agree(program: Program) -> None:
 
 def with_schedule(plan: Plan, schedule: str, limit: int) -> Plan:
     """The plan under another schedule; two chunks per stage where every stage has the layers for it."""
+    if schedule in ("interleaved", "cross-domain"):  # warm-ups that were drawn go with the schedule that was drawn
+        plan = replace(plan, pipelines=tuple(replace(line, warm_up=()) for line in plan.pipelines))
     if schedule == "interleaved":
         deep = all(stage.num_layers >= 2 for line in plan.pipelines for stage in line.stages)
         return replace(plan, schedule=ScheduleChoice("interleaved"), interleave=2 if deep else 1)
