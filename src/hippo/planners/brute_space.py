@@ -322,6 +322,7 @@ class _Count:
     choices: int = 0
 
     def all(self) -> int:
+        """How many sketches there are."""
         problem = self.sketches.problem
         free = tuple(domain.gpus for domain in problem.cluster.domains)
         return self._sets(free, problem.workload.global_batch // self.sketches.common.micro_batch)
