@@ -9,19 +9,16 @@ import pytest
 
 from hippo.decide.decision import Baseline
 from hippo.decide.front import front_of, pareto_front
-from hippo.plan.check import check
-from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.planners.brute_space import Sketches, Space, commons
+from hippo.planners.brute_space import Space
+from hippo.planners.every_plan import every_plan
 from hippo.planners.front import MARGIN, Found, front_candidates
-from hippo.planners.placement import place
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.evaluate import evaluate
 from hippo.score.pareto import hypervolume
 
 WAVES = 64
-SCHEDULES = (ScheduleChoice(), ScheduleChoice("gpipe"), *(ScheduleChoice("cross-domain", n) for n in range(1, 9)))
 
 
 class Says:
@@ -85,29 +82,12 @@ def test_the_summary_has_a_line_per_plan(problem, worlds):
 
 
 # ----------------------------------------------------------------------------------------------- the front of all plans
-def every_plan(problem: Problem):
-    """All plans of a small problem, replicas agreeing every step, no relays (two domains have no third)."""
-    for common in commons(problem, Space()):
-        for sketches in Sketches(problem, common):
-            for schedule in SCHEDULES:
-                pipelines = place(problem.cluster, sketches)
-                plan = Plan(
-                    pipelines,
-                    common.micro_batch,
-                    recompute=common.recompute,
-                    sharding=common.sharding,
-                    schedule=schedule,
-                )
-                if not check(problem, plan) and fits(problem, plan):
-                    yield plan, evaluate(problem, plan)
-
-
 @pytest.mark.parametrize(("bandwidth", "price"), [(1e10, 0.02), (1e11, 1.0)])
 def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
     """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours."""
     cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-5, price=price)
     problem = Problem(worlds.model(3), cluster, Workload(global_batch=4, seq=2048))
-    true_front = front_of(problem, list(every_plan(problem)), None)
+    true_front = front_of(problem, list(every_plan(problem, Space())), None)
     found, closed = front_candidates(problem, [], Stop(60.0))
     ours = front_of(problem, found, None)
     assert closed

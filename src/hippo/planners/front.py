@@ -45,13 +45,14 @@ class Found:
         row = [score.step_time_s, score.egress_usd_per_step, score.utilization]
         self.figures = np.vstack([self.figures, row])
 
-    def ceilings(self, work_s: Floats, egress_usd: Floats) -> Floats:
+    def ceilings(self, work_s: Floats, egress_usd: Floats, *, since: int = 0) -> Floats:
         """(S,) step time from which on plans of so much work per GPU and so much egress are beaten; inf: never.
 
         A plan that takes T is busy ``work / T`` of it: it is beaten by one that is as quick, as busy and as cheap.
+        ``since``: by those alone that were found after so many others.
         """
         least = np.full(len(work_s), np.inf)
-        for seconds, usd, busy in self.figures:
+        for seconds, usd, busy in self.figures[since:]:
             beaten = np.maximum(seconds / (1 + MARGIN), work_s / (busy + MARGIN))
             least = np.minimum(least, np.where(egress_usd * (1 + MARGIN) >= usd * (1 - 1e-9), beaten, np.inf))
         return least
@@ -80,16 +81,13 @@ def front_candidates(
 
 def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
     """Adds the plans of one kind of domains; False: time ran out."""
-    ways = [
-        real
-        for way in searched.ideal_ways(kind)
-        for real in searched.real_ways(kind, way)
-    ]
+    ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
     bounds, keys = shapes(searched, kind, ways)
     work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
-    at = np.arange(len(bounds))
+    at, known = np.arange(len(bounds)), len(found.plans)
+    ceilings = found.ceilings(work_s, egress_usd)
     while len(at):
-        open_ones = bounds[at] < found.ceilings(work_s[at], egress_usd[at])
+        open_ones = bounds[at] < ceilings[at]
         at = at[open_ones]
         if not len(at):
             return True
@@ -97,9 +95,11 @@ def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
             return False
         first, at = int(at[0]), at[1:]
         layout, way, stages = keys[first].tolist()
-        ceiling = found.ceilings(work_s[first : first + 1], egress_usd[first : first + 1])[0]
-        for plan, score in _plans(searched, kind, ways[way], (layout, stages), ceiling):
+        for plan, score in _plans(searched, kind, ways[way], (layout, stages), float(ceilings[first])):
             found.add(plan, score)
+        if len(found.plans) > known:
+            ceilings[at] = np.minimum(ceilings[at], found.ceilings(work_s[at], egress_usd[at], since=known))
+            known = len(found.plans)
     return True
 
 
