@@ -240,7 +240,8 @@ def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
     owners = np.empty((breeding.population, devices), dtype=np.int64)
     seconds = np.empty(breeding.population)
     for member in range(breeding.population):
-        owners[member] = np.arange(devices) // size if member != 1 else np.arange(devices) % groups
+        for device in range(devices):
+            owners[member, device] = device // size if member != 1 else device % groups
         if member > 1:
             shuffled(owners[member], draw)
         seconds[member] = communication_s(counted(owners[member], sort, groups, sorts), costs)
