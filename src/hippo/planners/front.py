@@ -19,6 +19,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Judge
+from hippo.planners.exact_layouts import Layout
 from hippo.planners.exact_uniform import Shape, refine, shapes, warm_ups
 from hippo.planners.exact_uniform import candidate as candidate_of
 from hippo.planners.exact_ways import Way
@@ -84,18 +85,26 @@ def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
     ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
     bounds, keys = shapes(searched, kind, ways)
     work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
-    at, known = np.arange(len(bounds)), len(found.plans)
-    ceilings = found.ceilings(work_s, egress_usd)
+    ceilings, at, known = found.ceilings(work_s, egress_usd), np.arange(len(bounds)), len(found.plans)
+    refined: dict[int, tuple[Shape, Ints]] = {}
     while len(at):
-        open_ones = bounds[at] < ceilings[at]
-        at = at[open_ones]
+        at = at[bounds[at] < ceilings[at]]
         if not len(at):
             return True
         if monotonic() >= ends_s:
             return False
         first, at = int(at[0]), at[1:]
-        layout, way, stages = keys[first].tolist()
-        for plan, score in _plans(searched, kind, ways[way], (layout, stages), float(ceilings[first])):
+        if first not in refined:
+            layout, way, stages = keys[first].tolist()
+            shape = _shape(searched, searched.layouts[kind][layout], ways[way], stages)
+            if shape is None:
+                continue
+            bounds[first], cuts = refine(searched, shape, float(ceilings[first]))
+            if np.isfinite(bounds[first]):  # waits until no rougher bound is lower
+                refined[first] = shape, cuts
+                at = np.insert(at, np.searchsorted(bounds[at], bounds[first]), first)
+            continue
+        for plan, score in _plans(searched, *refined.pop(first)):
             found.add(plan, score)
         if len(found.plans) > known:
             ceilings[at] = np.minimum(ceilings[at], found.ceilings(work_s[at], egress_usd[at], since=known))
@@ -103,19 +112,15 @@ def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
     return True
 
 
-def _plans(
-    searched: Field, kind: int, way: Way, layout_and_stages: tuple[int, int], ceiling: float
-) -> Iterator[tuple[Plan, Score]]:
-    """The quickest plan of one shape, unless no cuts of it can be done within ``ceiling`` seconds."""
-    layout, stages = searched.layouts[kind][layout_and_stages[0]], layout_and_stages[1]
+def _shape(searched: Field, layout: Layout, way: Way, stages: int) -> Shape | None:
+    """The shape with its waves dealt; None where the batch cannot be dealt."""
     batch, equal = searched.problem.workload.global_batch, searched.rules.equal_shares
     waves = deal_waves(batch, layout.mode.micro_batch, [layout.dp] * way.groups, differ=not equal)
-    if waves is None:
-        return
-    shape = Shape(layout, way, stages, waves)
-    bound, cuts = refine(searched, shape, ceiling)
-    if not np.isfinite(bound):
-        return
+    return None if waves is None else Shape(layout, way, stages, waves)
+
+
+def _plans(searched: Field, shape: Shape, cuts: Ints) -> Iterator[tuple[Plan, Score]]:
+    """The quickest plan of one shape with these cuts, where it can run at all."""
     candidates = [
         candidate_of(searched, shape, cuts.tolist(), warm_up)
         for warm_up in dict.fromkeys(warm_ups(searched, shape, cuts))
