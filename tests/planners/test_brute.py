@@ -155,11 +155,21 @@ def test_domains_in_balance_where_that_is_asked():
     ids=["two domains", "a chain of links", "cost", "megatron", "uniform cuts"],
 )
 def test_leaving_out_by_bounds_loses_nothing(asked: Problem, monkeypatch: pytest.MonkeyPatch):
-    quick = score(asked, Space())
+    plain = Space(("none",), ("none",), most_chunks=2)
+    spaces = (Space(), plain) if asked.objective.name == "time" else (Space(),)
+    quick = [score(asked, space) for space in spaces]
     monkeypatch.setattr(brute._Search, "_cut_off", lambda *_: False)
-    whole = score(asked, Space())
+    whole = [score(asked, space) for space in spaces]
     value = "usd_per_step" if asked.objective.name == "cost" else "step_time_s"
-    assert getattr(quick, value) == getattr(whole, value)
+    assert [getattr(each, value) for each in quick] == [getattr(each, value) for each in whole]
+
+
+def test_interleaved_chunks_pay_where_they_are_asked_for():
+    """Two stages and two micro-batches: the bubble is a third of the step, and two chunks halve it."""
+    asked = problem(SINGLES[:2], FAST, of=model(6), batch=2, runtime="megatron")
+    chunked = best(asked, replace(STATE_WHOLE, recompute=("none",), most_chunks=2))
+    assert (chunked.interleave, chunked.schedule.name) == (2, "interleaved")
+    assert seconds(asked, replace(STATE_WHOLE, most_chunks=2)) < seconds(asked)
 
 
 def test_every_set_of_pipelines_is_there_once():

@@ -148,7 +148,9 @@ class _Search:
                 self.rejected["devices"] += 1
                 continue
             for (schedule, warm_ups), sync, relayed in product(
-                schedules(problem, space, arranged), syncs(problem, space, sketches), relays(problem, space, sketches)
+                schedules(problem, space, common, arranged),
+                syncs(problem, space, sketches),
+                relays(problem, space, common, sketches),
             ):
                 yield Plan(
                     tuple(replace(each, warm_up=warm) for each, warm in zip(pipelines, warm_ups, strict=True)),
@@ -156,6 +158,7 @@ class _Search:
                     precision=problem.workload.precision,
                     recompute=common.recompute,
                     sharding=common.sharding,
+                    interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,
                     sync=sync,

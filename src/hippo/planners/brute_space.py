@@ -8,7 +8,7 @@ order of domains, every cut, and every way to join domains: a pipeline across, r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, permutations, product
 from math import inf
@@ -33,7 +33,7 @@ class Space:
     """What is tried where the problem's runtime can express it; the default is everything but other numerics.
 
     Left out: compression and local SGD with other periods (they change what is trained), context and expert
-    parallelism, interleaved chunks.
+    parallelism; interleaved chunks unless they are asked for.
     """
 
     recompute: tuple[str, ...] = RECOMPUTE
@@ -41,6 +41,7 @@ class Space:
     run_ahead: bool = True  # every warm-up of every stage; False, or where the runtime has no other: 1F1B
     relays: bool = True
     tp_across_nodes: bool = True
+    most_chunks: int = 1  # of layers per rank, interleaved
     average_every: int = 500  # steps between two averages of local SGD, where the problem allows it
 
 
@@ -51,6 +52,7 @@ class Common:
     micro_batch: int
     recompute: str
     sharding: str
+    chunks: int = 1
 
 
 def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
@@ -59,7 +61,8 @@ def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
     recompute = [mode for mode in space.recompute if mode in rules.recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
-    return tuple(Common(*choice) for choice in product(sizes, recompute, sharding))
+    chunks = range(1, (space.most_chunks if rules.interleave else 1) + 1)
+    return tuple(Common(*choice) for choice in product(sizes, recompute, sharding, chunks))
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ class Sketches:
     def __iter__(self) -> Iterator[Set]:
         free = tuple(domain.gpus for domain in self.problem.cluster.domains)
         sets = self._sets((), free, self.problem.workload.global_batch // self.common.micro_batch)
-        return (found for found in sets if self.common.sharding == "none" or self._shards(found))
+        sharded = (found for found in sets if self.common.sharding == "none" or self._shards(found))
+        return (found for found in sharded if self.common.chunks == 1 or any(len(p.stages) > 1 for p in found))
 
     def _shards(self, sketches: Set) -> bool:
         """Whether anything is shared by several ranks; where nothing is, all shardings are one."""
@@ -113,7 +117,7 @@ class Sketches:
             return
         for at, tp, dp in self.stage_widths(free, stages[0].dp if stages else None, most_dp):
             left = free[:at] + (free[at] - tp * dp,) + free[at + 1 :]
-            for stop in range(start + 1, layers + 1):
+            for stop in range(start + self.common.chunks, layers + 1):
                 longer = (*stages, StageSketch(self.problem.cluster.domains[at].name, (start, stop), tp, dp))
                 if self.cut_off(self.bound_s(longer, waves), sum(stage.gpus for stage in longer)):
                     break  # more layers take longer still
@@ -126,6 +130,8 @@ class Sketches:
         down, and the last one on its way up, while the rank sums gradients and updates.
         """
         first_dp = stages[0].dp
+        if self.common.chunks > 1:
+            return waves * self._cheapest_s(stages[-1], first_dp)
         hops = [self._hop(*pair, first_dp) for pair in zip(stages[:-1], stages[1:], strict=True)]
         if not all(rate for _, rate, _ in hops):
             return inf  # nothing joins two stages
@@ -138,6 +144,14 @@ class Sketches:
             return bound
         size, rate, _ = hops[-1]
         return max(bound, down_s + (waves - 1) * size / rate + last.forward_s + last.backward_s + up_s)
+
+    def _cheapest_s(self, stage: StageSketch, first_dp: int) -> float:
+        """Seconds of a wave on as many layers as the stage has, whichever of them it is dealt."""
+        layers = self.problem.model.num_layers
+        every = [replace(stage, layers=(layer, layer + 1)) for layer in range(layers)]
+        return sum(
+            sorted(self._seconds_of(each, first_dp).wave_s for each in every)[: stage.layers[1] - stage.layers[0]]
+        )
 
     def _hop(self, sender: StageSketch, receiver: StageSketch, first_dp: int) -> tuple[float, float, float]:
         """Bytes of a wave, and the best rate and latency of any way to go; inside a domain the hop is taken as free."""
@@ -162,7 +176,11 @@ class Sketches:
 
     def agreement_s(self, sketches: Set) -> float:
         """Seconds that a step lasts at least by what replicas in several domains send each other."""
-        if self.problem.allow_local_sgd or len({stage.domain for sketch in sketches for stage in sketch.stages}) < 2:
+        if (
+            self.common.chunks > 1
+            or self.problem.allow_local_sgd
+            or len({stage.domain for sketch in sketches for stage in sketch.stages}) < 2
+        ):
             return 0.0
         fastest = max(rate for rate, _ in self._best_ways.values()) or 1e-300
         nearest = min(latency for _, latency in self._best_ways.values())
@@ -242,12 +260,17 @@ def _key(stages: tuple[StageSketch, ...], waves: int) -> tuple[list[tuple[str, t
 
 
 # ------------------------------------------------------------------------------------------- choices beside the sketch
-def schedules(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[ScheduleChoice, tuple[WarmUp, ...]]]:
+def schedules(
+    problem: Problem, space: Space, common: Common, sketches: Set
+) -> Iterator[tuple[ScheduleChoice, tuple[WarmUp, ...]]]:
     """Every schedule: a warm-up of each stage of each pipeline, no longer than that of the stage before.
 
     All warm-ups hold 1F1B, GPipe and every limit of live micro-batches. On a stage alone they are all one.
     """
     rules = runtime_rules(problem.runtime)
+    if common.chunks > 1:
+        yield ScheduleChoice("interleaved"), ((),) * len(sketches)
+        return
     if not (space.run_ahead and rules.live_limit and rules.schedules is None):
         yield ScheduleChoice("1f1b"), ((),) * len(sketches)
         return
@@ -259,11 +282,11 @@ def schedules(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[S
         yield ScheduleChoice("cross-domain"), warm_ups
 
 
-def relays(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[Relay, ...]]:
+def relays(problem: Problem, space: Space, common: Common, sketches: Set) -> Iterator[tuple[Relay, ...]]:
     """Every pair of domains that exchanges something, straight or through any third domain that both reach."""
     cluster = problem.cluster
     ways: list[list[Relay | None]] = []
-    for source, destination in _pairs(sketches, tied=problem.model.tied) if space.relays else ():
+    for source, destination in _pairs(sketches, closed=problem.model.tied or common.chunks > 1) if space.relays else ():
         through = [via.name for via in cluster.domains if via.name not in (source, destination)]
         joined = [via for via in through if cluster.link(source, via) and cluster.link(via, destination)]
         ways.append([None, *(Relay(source, destination, via) for via in joined)])
@@ -271,12 +294,12 @@ def relays(problem: Problem, space: Space, sketches: Set) -> Iterator[tuple[Rela
         yield tuple(relay for relay in chosen if relay is not None)
 
 
-def _pairs(sketches: Set, *, tied: bool) -> list[tuple[str, str]]:
-    """Ordered pairs of domains that may send to each other."""
+def _pairs(sketches: Set, *, closed: bool) -> list[tuple[str, str]]:
+    """Ordered pairs of domains that may send to each other; ``closed``: the last stage to the first one too."""
     pairs: dict[tuple[str, str], None] = {}
     for sketch in sketches:
         names = [stage.domain for stage in sketch.stages]
-        hops = list(zip(names[:-1], names[1:], strict=True)) + ([(names[0], names[-1])] if tied else [])
+        hops = list(zip(names[:-1], names[1:], strict=True)) + ([(names[0], names[-1])] if closed else [])
         pairs.update({pair: None for a, b in hops for pair in ((a, b), (b, a)) if a != b})
     if len(sketches) > 1:
         used = dict.fromkeys(stage.domain for sketch in sketches for stage in sketch.stages)
