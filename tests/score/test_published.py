@@ -212,3 +212,17 @@ def test_a_calibration_can_be_given():
     slow = replace(CALIBRATION, step_overhead_s=CALIBRATION.step_overhead_s + 1.0)
     gap = (predict(CASE, calibration=slow).predicted_s or 0.0) - (predict(CASE).predicted_s or 0.0)
     assert gap == pytest.approx(1.0)
+
+
+def test_interleaving_shrinks_the_bubble_and_keeps_more():
+    """Two stages, 8 micro-batches: a bubble of 1/8 of a stage's work, with two chunks of half the depth 1/16."""
+    one, two = (predict(replace(CASE, interleave=chunks)) for chunks in (1, 2))
+    work = (one.predicted_s or 0.0) - (two.predicted_s or 0.0)
+    assert 0.02 < work / (one.predicted_s or 1.0) < 0.08
+    assert (two.predicted_memory_gb or 0.0) > (one.predicted_memory_gb or 0.0)
+
+
+def test_more_micro_batches_fill_the_pipeline():
+    """Time per sequence falls: 1 + 1/m of the work for two stages."""
+    few, many = (predict(replace(CASE, global_batch=batch)).predicted_s or 0.0 for batch in (16, 256))
+    assert few / 16 > 1.3 * many / 256

@@ -200,10 +200,9 @@ class CostModel:
         reduce_s = all_reduce_s(gradients, group, fabric, calibration) * exposed
         if layout.sharding == "none":
             return reduce_s, optimizer_s
+        # Each rank needs the gradients of its shard: a reduce-scatter suffices (Rajbhandari et al. 2020, section 7).
         gather = all_gather_s(parameters * weight_bytes(layout.precision), group, fabric, calibration)
-        if self.problem.workload.software.overlap_dp:
-            reduce_s /= 2  # a reduce-scatter suffices
-        return reduce_s, optimizer_s + gather * exposed
+        return reduce_s / 2, optimizer_s + gather * exposed
 
 
 def _timed(layout: Layout) -> Layout:
