@@ -15,7 +15,6 @@ import numpy as np
 
 from hippo.decide.front import Front, front_of, pareto_front
 from hippo.planners.base import Stop
-from hippo.planners.brute_space import Space
 from hippo.planners.every_plan import every_plan
 from hippo.planners.front import front_candidates
 from hippo.problem.cluster import Cluster, Domain, Link
@@ -57,7 +56,7 @@ def met_and_volume(ours: Front, true: Front) -> tuple[float, float]:
 
 def compare(problem: Problem, words: str) -> None:
     """A row for one small problem."""
-    plans = list(every_plan(problem, Space()))
+    plans = list(every_plan(problem))
     true = front_of(problem, plans, None)
     alone = front_of(problem, front_candidates(problem, [], STOP)[0], None)
     panel = planners(AUTO)

@@ -10,7 +10,6 @@ import pytest
 from hippo.decide.decision import Baseline
 from hippo.decide.front import front_of, pareto_front
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.planners.brute_space import Space
 from hippo.planners.every_plan import every_plan
 from hippo.planners.front import MARGIN, Found, front_candidates
 from hippo.problem.problem import Problem
@@ -87,7 +86,7 @@ def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
     """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours."""
     cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-5, price=price)
     problem = Problem(worlds.model(3), cluster, Workload(global_batch=4, seq=2048))
-    true_front = front_of(problem, list(every_plan(problem, Space())), None)
+    true_front = front_of(problem, list(every_plan(problem)), None)
     found, closed = front_candidates(problem, [], Stop(60.0))
     ours = front_of(problem, found, None)
     assert closed
