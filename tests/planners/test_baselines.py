@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.strategies import problems
 
 from hippo.planners.base import Stop
 from hippo.problem.model import Experts, gpt_model
 from hippo.problem.objective import objective_from_text
+from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.registry import PLANNERS, planner
 
@@ -132,6 +137,20 @@ def test_the_same_question_gets_the_same_plan(name: str) -> None:
 def test_no_time_still_gives_an_answer(name: str) -> None:
     asked = problem(UNEVEN, gpt(6), batch=24, allow_local_sgd=True)
     assert_sound(asked, planner(name).propose(asked, Stop(0.0)))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(asked=problems())
+def test_any_problem_has_a_sound_answer(name: str, asked: Problem) -> None:
+    asked = replace(asked, allow_local_sgd=True)
+    assert_sound(asked, planner(name).propose(asked, Stop(2.0)))
+
+
+def test_no_group_is_wider_than_the_smallest_node() -> None:
+    where = cluster(domain("a", 2, 8), domain("b", 2, 2))
+    for name in BASELINES:
+        assert_sound(problem(where, gpt(2)), planner(name).propose(problem(where, gpt(2)), STOP))
 
 
 @pytest.mark.parametrize("name", BASELINES)

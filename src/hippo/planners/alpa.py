@@ -32,6 +32,7 @@ from hippo.planners.recipe import (
 )
 from hippo.planners.room import rooms
 from hippo.planners.shortlist import Clock, ShortList
+from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
@@ -261,7 +262,7 @@ class InterOp:
         if size not in self._options:
             wave = self.costs.problem.workload.global_batch // self.setting.waves
             found = []
-            for tp in tensor_widths(self.costs, self.costs.problem.cluster.domains[0]):
+            for tp in tensor_widths(self.costs, _narrowest(self.costs.problem)):
                 dp, rest = divmod(size, tp)
                 single = self.mesh.width is None or (tp, dp) == self.mesh.width
                 if rest == 0 and single and wave % dp == 0 and wave // dp in micro_batches(self.costs, tp, most=wave):
@@ -295,6 +296,11 @@ class InterOp:
         return tuple(cuts), tuple(widths)
 
 
+def _narrowest(problem: Problem) -> Domain:
+    """The domain whose nodes are smallest: no tensor-parallel group is wider."""
+    return min(problem.cluster.domains, key=lambda domain: domain.gpus_per_node)
+
+
 def _meshes(problem: Problem) -> Iterator[Mesh]:
     """The cluster with every submesh (section 5.2), and with those that lie inside a domain."""
     domains = problem.cluster.domains
@@ -312,7 +318,7 @@ def _meshes(problem: Problem) -> Iterator[Mesh]:
 def _one_width(problem: Problem, mesh: Mesh) -> Iterator[Mesh]:
     """The mesh once per (tp, dp), for runtimes that have one for all stages."""
     for size in mesh.sizes:
-        for tp in tensor_widths(cost_model(problem), problem.cluster.domains[0]):
+        for tp in tensor_widths(cost_model(problem), _narrowest(problem)):
             if size % tp == 0 and mesh.devices % size == 0:
                 yield replace(mesh, sizes=(size,), width=(tp, size // tp))
 
