@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hippo.problem.cluster import Cluster
 
-MOST_VISITS = 20_000  # partial chains looked at per question; beyond that the best so far is taken
+MOST_VISITS = 4_000  # partial chains looked at per question; beyond that the best so far is taken
 
 
 @dataclass(frozen=True)
