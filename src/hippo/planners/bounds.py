@@ -5,8 +5,9 @@ forward and backward per wave; ``head`` is the round trip of one wave through ev
 through everything behind it; ``live`` the most micro-batches its memory holds.
 
 ``table`` (8, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
-one wave between stages before and behind each stage. ``sync`` is what replicas need to agree on the whole model (0:
-there is one); stages of one domain share the links for that, and ``per_domain`` of them in a row lie in one domain.
+one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` is what replicas need to
+agree on the whole model (0: there is one); stages of one domain share the links for that, and ``per_domain`` of them
+in a row lie in one domain.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, 
     if live < 1:
         return False
     need, once = stage_need(t, f, rest, waves, live), table[5, b] - table[5, a] + table[6, 0]
-    return bool(head + need + drained <= limit and forward + need + once + sync <= limit)
+    return bool(head + need + drained <= limit and forward + need + max(once, table[6, 0] + sync) <= limit)
 
 
 @njit(cache=True)
@@ -91,7 +92,7 @@ def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def greedy_cuts(  # type: ignore[no-untyped-def]
-    table, before, after, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
+    table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
 ):
     """Whether p stages of one layout can each be done within ``limit``, the first with layers [0, first).
 
@@ -100,13 +101,13 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
     """
     p, n = len(before), table.shape[1] - 1
     total = table[1, n]
-    drained = table[5, first] + table[6, 0] + tail + sync * table[7, first]
+    drained = table[5, first] + table[6, 0] + max(tail, sync * table[7, first])
     ready = sent(table, first, waves, waves if ahead else p, usable) if sync > 0.0 else 0.0
     a, cuts[0], border = 0, 0, 0
     for i in range(p):
         if i % per_domain == 0:
             border = a
-        head, forward, deepest = table[1, a] + before[i], table[0, a] + before[i] / 2, waves if ahead else p - i
+        head, forward, deepest = table[1, a] + before[i], table[0, a] + down[i], waves if ahead else p - i
         low, high = a + 1, n - (p - 1 - i)
         if i == p - 1:
             low = n
@@ -125,7 +126,7 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
             if good and sync > 0.0:  # the last wave comes late: from the first stage, and over the slowest link
                 t = table[1, b] - table[1, a]
                 late = max(ready + forward - table[0, first] if i > 0 else 0.0, (waves - 1) * slowest)
-                good = late + t + table[5, b] - table[5, a] + table[6, 0] + agree <= limit
+                good = late + t + table[6, 0] + agree <= limit
             if not fits and not good:
                 return False
             fits = True
@@ -142,7 +143,7 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def cuts_within(  # type: ignore[no-untyped-def]
-    table, before, after, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
+    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
 ):
     """Whether any cuts can be done within ``limit``; ``cuts`` (p + 1,) gets the first found.
 
@@ -150,20 +151,24 @@ def cuts_within(  # type: ignore[no-untyped-def]
     """
     p, n = len(before), table.shape[1] - 1
     if p == 1:
-        return greedy_cuts(table, before, after, per_domain, n, waves, ahead, slowest, usable, limit, tail, sync, cuts)
+        return greedy_cuts(
+            table, before, after, down, per_domain, n, waves, ahead, slowest, usable, limit, tail, sync, cuts
+        )
     for first in range(n - p + 1, 0, -1):
         if waves * table[1, first] > limit:
             continue
         if waves * (table[1, n] - table[1, first]) / (p - 1) + table[1, first] > limit:
             return False
-        if greedy_cuts(table, before, after, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts):
+        if greedy_cuts(
+            table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
+        ):
             return True
     return False
 
 
 @njit(cache=True)
 def uniform_bound(  # type: ignore[no-untyped-def]
-    table, before, after, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
+    table, before, after, down, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
 ):
     """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
 
@@ -175,48 +180,25 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
     if low > ceiling or not held(table, len(before), usable):
         return np.inf
-    if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts):
+    if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts):
         return low
-    if not cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts):
+    if not cuts_within(
+        table, before, after, down, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts
+    ):
         return np.inf
     high = low
     while high < ceiling:
         high = min(1.25 * high, ceiling)
-        if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts):
+        if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts):
             break
         low = high
     for _ in range(STEPS):
         if high - low <= PRECISION * high:
             break
         middle = 0.5 * (low + high)
-        if cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts):
+        if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts):
             high = middle
         else:
             low = middle
-    cuts_within(table, before, after, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts)
+    cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts)
     return low
-
-
-@njit(cache=True)
-def bound_of_cuts(table, before, after, per_domain, waves, ahead, slowest, tail, sync, usable, cuts):  # type: ignore[no-untyped-def]
-    """The bound of ``uniform_bound`` for given cuts (p + 1,); inf: a stage has no memory for one micro-batch."""
-    p, n = len(before), table.shape[1] - 1
-    first, total = cuts[1], table[1, n]
-    drained = table[5, first] + table[6, 0] + tail + sync * table[7, first]
-    bound, border = total + after[0] + (waves - 1) * slowest + drained, 0
-    ready = sent(table, first, waves, waves if ahead else p, usable)
-    for i in range(p):
-        a, b = cuts[i], cuts[i + 1]
-        border = a if i % per_domain == 0 else border
-        t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
-        live = min(waves if ahead else p - i, room_for(table, usable, a, b))
-        if live < 1:
-            return np.inf
-        need = stage_need(t, f, total - table[1, b] + after[i], waves, live)
-        agree, once = sync * (table[7, b] - table[7, border]), table[5, b] - table[5, a] + table[6, 0]
-        forward = table[0, a] + before[i] / 2
-        bound = max(bound, table[1, a] + before[i] + need + drained, forward + need + once + agree)
-        if sync > 0.0:
-            late = max(ready + forward - table[0, first] if i > 0 else 0.0, (waves - 1) * slowest)
-            bound = max(bound, late + t + once + agree)
-    return bound

@@ -15,6 +15,7 @@ from time import monotonic, process_time
 
 import numpy as np
 
+from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners import exact_mixed
 from hippo.planners.base import Progress, Proposal, Status, Stop
@@ -57,14 +58,32 @@ class Exact:
             _search(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        lower = min(judge.value, *(min(_least(field), _least_of_unlike(field)) for field in fields))
-        if len(problem.cluster.domains) > MOST_DOMAINS:
-            lower = 0.0
-        elif problem.objective.name != "cost":
-            lower = exact_mixed.search(fields[0], lower)
+        lower = _lower(problem, judge, fields)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             polish(judge, most_plays=MOST_MOVES)
         return _proposal(problem, judge, lower, process_time() - started)
+
+
+def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> float:
+    """Least worth of any plan of the space, in the unit of the objective; 0: nothing is proven."""
+    if len(problem.cluster.domains) > MOST_DOMAINS:
+        return 0.0
+    lower = min(judge.value, *(_least(field) for field in fields))
+    if problem.objective.name != "cost":
+        lower = min(lower, *(_least_of_unlike(field) for field in fields))
+        return exact_mixed.search(fields[0], lower)
+    return lower if len(problem.cluster.domains) == 1 else min(lower, _least_rent_usd(fields[0]))
+
+
+def _least_rent_usd(field: Field) -> float:
+    """What the GPU-seconds of a step cost at least: every layer in its thriftiest layout, nobody ever waiting."""
+    batch, gpu = field.problem.workload.global_batch, field.problem.cluster.gpu
+    layers = np.full(field.problem.model.num_layers, np.inf)
+    for layouts in field.layouts:
+        for each in layouts:
+            seconds = np.diff(field.tables.times(each.kind, each.tp, each.dp, each.mode)[1])
+            layers = np.minimum(layers, seconds * each.tp * each.dp / each.wave)
+    return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
 
 
 def _fields(problem: Problem, judge: Judge) -> list[Field]:
@@ -166,14 +185,16 @@ def _least_of_unlike(field: Field) -> float:
     rows = [field.layout_rows(kind) for kind in range(len(field.tables.examples))]
     if any(len(row.wave) == 0 for row in rows):
         return 0.0
-    seconds = np.array([(row.total / (row.wave * row.stages)).min() for row in rows])[kinds]
+    seconds = np.array([(row.blocks / (row.wave * row.stages)).min() for row in rows])[kinds]
     speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
     pace, least = field.routes(0).seconds_per_byte, np.inf
     either = np.minimum(pace, pace.T)
     for n in range(2, len(kinds) + 1):
         for groups in range(2, n + 1):
             share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
-            agree = field.tables.gradient_bytes * share / field.sync.every / (n - groups + 1)
+            agree = (
+                field.tables.gradient_bytes * field.tables.blocks_share * share / field.sync.every / (n - groups + 1)
+            )
             compute = batch / speed[n - 1]
             least = min(least, agree / -np.expm1(-agree / compute) if 0 < agree < np.inf else compute + agree)
     return least

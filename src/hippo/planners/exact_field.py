@@ -34,6 +34,7 @@ class LayoutRows:
     lone: NDArray[np.bool_]  # only for pipelines of one stage
     nodes: Ints  # most nodes of a stage
     lane: Ints  # GPUs of a stage
+    blocks: Floats  # seconds of one wave through the blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +78,19 @@ class Field:
         for layout in self.layouts[kind]:
             where = layout.kind, layout.tp, layout.dp
             once, fixed = self.tables.once(*where, layout.mode.sharding)
-            total = self.tables.times(*where, layout.mode)[1][-1]
+            seconds = self.tables.times(*where, layout.mode)[1]
+            total, blocks = seconds[-1], seconds[-2] - seconds[1]
             kept = self.tables.kept(*where, layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            rows.append((total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, layout.tp * layout.dp))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 8).T
+            rows.append(
+                (total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, layout.tp * layout.dp, blocks)
+            )
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 9).T
         wave, stages, nodes, gpus = columns[[3, 4, 6, 7]].astype(np.int64)
-        return LayoutRows(columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes, gpus)
+        return LayoutRows(
+            columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes, gpus, columns[8]
+        )
 
     @property
     def wave_bytes(self) -> float:

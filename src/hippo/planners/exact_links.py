@@ -37,16 +37,17 @@ class Routes:
     def of(cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int = 0) -> Routes:
         """Routes over links of at least ``floor_bytes_per_s``, with ``senders`` nodes sending (0: all of a domain)."""
         size = len(cluster.domains)
-        pace, latency, price = (np.full((size, size), np.inf) for _ in range(3))
+        pace, latency, price, onward = (np.full((size, size), np.inf) for _ in range(4))
         for link in cluster.links:
             i, j = cluster.domain_index[link.source], cluster.domain_index[link.destination]
             nodes = cluster.domains[i].nodes
             whole, rate = (link.rate_bytes_per_s(count) for count in (nodes, min(senders or nodes, nodes)))
             if rate > 0 and whole >= (floor_bytes_per_s or 0.0):
+                onward[i, j] = 1.0 / whole  # who relays sends with all nodes
                 pace[i, j], latency[i, j], price[i, j] = 1.0 / rate, link.latency_s, link.price_usd_per_gb * 1e-9
         best, delay, cost, via = pace.copy(), latency.copy(), price.copy(), np.full((size, size), -1)
         for k in range(size):
-            through = np.maximum(pace[:, k, None], pace[None, k, :])
+            through = np.maximum(pace[:, k, None], onward[None, k, :])
             np.fill_diagonal(through, np.inf)
             better = through < best * (1 - 1e-9)
             best, via = np.where(better, through, best), np.where(better, k, via)

@@ -25,7 +25,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 HALVINGS = 12
 MOST_PATHS = 3
-MOST_FAMILIES = 6  # played, those with the best bounds
+MOST_FAMILIES, MANY_FAMILIES = 6, 60  # played, those with the best bounds; the latter for small batches
+SMALL_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,7 @@ class Course:
     family: Family
     before: Floats  # (n,) round trips of the borders
     after: Floats
+    down: Floats  # one way
     slowest: float  # seconds one wave occupies the slowest link
     drained: float
     usable_bytes: float
@@ -76,7 +78,7 @@ class Course:
         trip = own.rest[0] + self.after[0]
         if trip + (own.waves - 1) * self.slowest + self.drained > limit:
             return False
-        borders = self.before, self.after, self.allowed
+        borders = self.before, self.after, self.down, self.allowed
         numbers = own.waves, self.usable_bytes, limit, self.drained
         room = self.room() if found is None else found
         return bool(mixed_fits(own.tables, own.kinds, own.stages, own.hops, own.rest, *borders, *numbers, *room))
@@ -104,15 +106,16 @@ def search(field: Field, floor: float) -> float:
         bounds = family.fluid(domains)
         work += [(float(bounds[way.span]) + field.tail_s(way), way, family) for way in ideal if way.span > 1]
     least, tried = floor, 0
+    most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
     for bound, way, family in sorted(work, key=lambda item: item[0]):
-        if bound >= least and (bound >= field.judge.value or tried >= MOST_FAMILIES):
+        if bound >= least and (bound >= field.judge.value or tried >= most):
             break
         if field.judge.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
         if bound < least and course.fits(least):
             least = min(least, course.between(bound, least)[0])
-        if bound < field.judge.value and tried < MOST_FAMILIES and course.fits(field.judge.value):
+        if bound < field.judge.value and tried < most and course.fits(field.judge.value):
             tried += 1
             _play(field, family, way.span)
     return least
@@ -155,6 +158,7 @@ def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -
         family,
         way.before_s + way.before_pace * wave_bytes,
         way.after_s + way.after_pace * wave_bytes,
+        way.down_s + way.down_pace * wave_bytes,
         way.slowest * wave_bytes,
         family.drained + field.tail_s(way),
         field.tables.usable_bytes,
@@ -221,6 +225,6 @@ def _cuts(course: Course, j: int, chosen: tuple[int, int, int, int], rests: Floa
     family, (option, first, stop, depth) = course.family, chosen
     head = 0.0 if first == 0 else float(family.rest[0] - family.rest[first])
     numbers = family.waves, course.usable_bytes, limit, course.drained
-    where = head, course.before[j], course.after[j], rests
+    where = head, course.before[j], course.after[j], course.down[j], rests
     found = cuts_of_domain(family.tables[option], family.hops[option], first, stop, depth, *where, *numbers)
     return [int(each) for each in found]

@@ -48,13 +48,22 @@ class LayerTable:
     hop_s: float  # least delay of one message between two stages of the domain
     share: Floats  # (N + 1,) of the model's gradient bytes
 
+    @property
+    def _least_workspace(self) -> Floats:
+        """(N,) no more than any stage with the layer needs, and never less for a longer stage: that of the least layer,
+        and of the last one."""
+        least = np.full(len(self.workspace_bytes), self.workspace_bytes.min())
+        least[:-1] = self.workspace_bytes[1:-1].min(initial=np.inf) if len(least) > 2 else least[:-1]
+        least[-1] = self.workspace_bytes[-1]
+        return np.asarray(np.minimum(least, self.workspace_bytes.max()))
+
     @cached_property
     def packed(self) -> Floats:
         """(8, N + 1) in the order of the fields without the hop, as the kernels of ``bounds`` take it."""
         size = len(self.total_s)
         fixed = np.full(size, self.once_fixed_s)
         rows = (self.forward_s, self.total_s, self.kept_bytes, self.activation_bytes)
-        return np.stack([*rows, np.append(self.workspace_bytes, 0.0), self.once_s, fixed, self.share])
+        return np.stack([*rows, np.append(self._least_workspace, 0.0), self.once_s, fixed, self.share])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +104,13 @@ class Tables:
         return _prefix(parameters / parameters.sum())
 
     @cached_property
+    def blocks_share(self) -> float:
+        """Share of the gradient bytes that lies in blocks where these are all alike, else 0: bounds on what agrees
+        while others work take the bytes of a layer to grow with its seconds."""
+        alike = len(set(self.problem.model.layers[1:-1])) == 1
+        return float(self.share[-2] - self.share[1]) if alike else 0.0
+
+    @cached_property
     def kinds(self) -> tuple[int, ...]:
         """Domains of equal size and fabric share a number."""
         known: dict[object, int] = {}
@@ -127,7 +143,8 @@ class Tables:
             forward, total = self.times(kind, tp, dp, mode)
             once, fixed = self.once(kind, tp, dp, mode.sharding)
             lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
-            hop = self.model.p2p_seconds(self.examples[kind].name, lane_bytes / tp, same_node=True)
+            name, size = self.examples[kind].name, lane_bytes / tp
+            hop = min(self.model.p2p_seconds(name, size, same_node=near) for near in (True, False))
             self._cache[key] = LayerTable(
                 forward,
                 total,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.planners.bounds import bound_of_cuts, room_for, uniform_bound
+from hippo.planners.bounds import room_for, uniform_bound
 from hippo.planners.cuts import even_cuts
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
@@ -59,20 +59,25 @@ class Shape:
     stages: int
     waves: tuple[int, ...]  # of every group
 
-    def delays(self, field: Field) -> tuple[Floats, Floats]:
-        """(p,) round-trip delays of a wave before and behind every stage."""
+    def delays(self, field: Field) -> tuple[Floats, Floats, Floats]:
+        """(p,) delays of a wave: round trip before and behind every stage, and the way down alone."""
         way, q, wave_bytes = self.way, self.stages, self.layout.wave * field.wave_bytes
-        hop = 2 * field.table(self.layout).hop_s
+        hop = field.table(self.layout).hop_s
         inside = np.arange(way.span * q)
-        hops_before = hop * (inside - inside // q)
-        hops_after = hop * (way.span * (q - 1) - (inside - inside // q))
-        before = np.repeat(way.before_s + way.before_pace * wave_bytes, q) + hops_before
-        after = np.repeat(way.after_s + way.after_pace * wave_bytes, q) + hops_after
-        return before, after
+        hops = inside - inside // q
+        before, after, down = (
+            np.repeat(seconds + pace * wave_bytes, q)
+            for seconds, pace in (
+                (way.before_s, way.before_pace),
+                (way.after_s, way.after_pace),
+                (way.down_s, way.down_pace),
+            )
+        )
+        return before + 2 * hop * hops, after + 2 * hop * (way.span * (q - 1) - hops), down + hop * hops
 
     def border_delays(self, field: Field) -> Floats:
         """(p,) round trip between each stage and the one before."""
-        before, _ = self.delays(field)
+        before, _, _ = self.delays(field)
         return np.diff(before, prepend=0.0)
 
     def price(self, field: Field) -> Price:
@@ -111,14 +116,16 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
             continue
         total, m, q = rows.total[at], waves[at, 0], q + 1
         wave_bytes = rows.wave[at] * field.wave_bytes
-        trip = total + way.after_s[0] + way.after_pace[0] * wave_bytes + (m - 1) * wave_bytes * way.slowest
+        fewest = lots[at] // way.groups
+        trip = total + way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
         with np.errstate(divide="ignore"):
             work = total / -np.expm1(way.span * q * np.log1p(-1.0 / m))
         bound = np.maximum(trip, work) + rows.once[at] + field.tail_s(way)
         sync = field.sync_s(way)
         if sync > 0:
-            ratio = m * total / (m * total + sync)
-            bound = np.maximum(bound, sync / way.span / (1 - ratio**q))
+            work, agreed = m * rows.blocks[at], sync * field.tables.blocks_share
+            if agreed > 0:
+                bound = np.maximum(bound, agreed / way.span / (1 - (work / (work + agreed)) ** q))
         if field.problem.objective.name == "cost":
             gpus = way.size * q * rows.lane[at]
             bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
@@ -205,28 +212,28 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
     ``floor`` and ``ceiling`` in the unit of the objective.
     """
     layout, way, price = shape.layout, shape.way, shape.price(field)
-    before, after = shape.delays(field)
+    before, after, down = shape.delays(field)
     table, stages = field.table(layout).packed, len(before)
+    fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
     numbers = (
         before,
         after,
+        down,
         shape.stages,
         max(shape.waves),
         field.rules.live_limit,
-        way.slowest * layout.wave * field.wave_bytes,
+        way.slowest * layout.wave * field.wave_bytes * fewer,
         field.tail_s(way),
         field.sync_s(way),
         field.tables.usable_bytes,
     )
-    if field.problem.uniform_cuts:
-        if stages > table.shape[1] - 3:
-            return np.inf, np.zeros(0, np.int64)
-        cuts = np.array(even_cuts(table.shape[1] - 1, stages), np.int64)
-        seconds = float(bound_of_cuts(table, *numbers, cuts))
-        return (price.of(seconds), cuts) if price.of(seconds) < ceiling else (np.inf, cuts)
     cuts = np.zeros(stages + 1, np.int64)
     limits = price.seconds(floor), min(price.seconds(ceiling), NO_LIMIT)
-    return price.of(float(uniform_bound(table, *numbers, *limits, cuts))), cuts
+    bound = price.of(float(uniform_bound(table, *numbers, *limits, cuts)))
+    if not field.problem.uniform_cuts:
+        return bound, cuts
+    even = stages <= table.shape[1] - 3
+    return (bound, np.array(even_cuts(table.shape[1] - 1, stages), np.int64)) if even else (np.inf, cuts)
 
 
 def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:

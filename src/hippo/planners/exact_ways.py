@@ -36,6 +36,8 @@ class Way:
     before_pace: Floats  # round-trip seconds per byte before each domain
     after_s: Floats
     after_pace: Floats
+    down_s: Floats  # one way, from the first domain
+    down_pace: Floats
     slowest: float  # seconds per byte on the busiest link of a border, one way
     sync_pace: float  # seconds per byte of the whole model's gradients, one domain's share of the ring included
     sync_s: float  # latencies of the ring
@@ -57,7 +59,9 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
     pair, directed = routes.pair_pace[index], routes.seconds_per_byte[index]
     either = np.minimum(directed, directed.T)
     size, away = len(among), ~np.eye(len(among), dtype=bool)
-    trip, pace = (_least_sums(matrix + matrix.T) for matrix in (routes.least_latency_s[index], directed))
+    delay = routes.least_latency_s[index]
+    trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
+    down, down_pace = (_least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
     found = []
     for n in range(1, size + 1):
@@ -67,13 +71,22 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
             ring = slowest_border(pair if g == 2 else either, g, n)
             if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
-                order = np.arange(1, n + 1)
-                found.append(
-                    Way(
-                        g, n, trip[order], pace[order], trip[order[::-1]], pace[order[::-1]], border,
-                        share * ring, rounds * hop, ends, 2 * hop if ends else 0.0,
-                    )
-                )  # fmt: skip
+                way = Way(
+                    groups=g,
+                    span=n,
+                    before_s=trip[1 : n + 1],
+                    before_pace=pace[1 : n + 1],
+                    after_s=trip[n:0:-1],
+                    after_pace=pace[n:0:-1],
+                    down_s=down[1 : n + 1],
+                    down_pace=down_pace[1 : n + 1],
+                    slowest=border,
+                    sync_pace=share * ring,
+                    sync_s=rounds * hop,
+                    tail_pace=ends,
+                    tail_s=2 * hop if ends else 0.0,
+                )
+                found.append(way)
     return found
 
 
@@ -133,6 +146,10 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
     trip, slow = (np.array([0.0, *np.max(np.array(rows).reshape(g, n - 1), axis=0)]) for rows in (trips, paces))
     if not (np.isfinite(trip).all() and np.isfinite(slow).all()):
         return None
+    down, quick = (
+        np.array([0.0, *np.min(np.array([[matrix[p] for p in b[0::2]] for b in borders]).reshape(g, n - 1), axis=0)])
+        for matrix in (latency, pace)
+    )
     rings = [tuple(path[j] for path in groups) for j in range(n)] if g > 1 else []
     ring = max((_ring_pace(pace, members) for members in rings), default=0.0)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
@@ -146,6 +163,8 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
         before_pace=np.cumsum(slow),
         after_s=trip.sum() - np.cumsum(trip),
         after_pace=slow.sum() - np.cumsum(slow),
+        down_s=np.cumsum(down),
+        down_pace=np.cumsum(quick),
         slowest=_busiest(routes, [pair for border in borders for pair in border], relayed),
         sync_pace=2 * (g - 1) / g * ring,
         sync_s=2 * (g - 1) * max((_ring_latency(latency, members) for members in rings), default=0.0),

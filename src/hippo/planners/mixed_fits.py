@@ -16,7 +16,7 @@ from hippo.planners.bounds import stage_fits
 
 @njit(cache=True)
 def stage_after(  # type: ignore[no-untyped-def]
-    table, heads, before, after, rests, waves, usable, limit, drained, starts
+    table, heads, before, after, down, rests, waves, usable, limit, drained, starts
 ):
     """(N + 1,) least round trips up to the end of one more stage; fills ``starts`` with its first layers."""
     n = table.shape[1] - 1
@@ -31,14 +31,14 @@ def stage_after(  # type: ignore[no-untyped-def]
                 break
             if heads[a] + t >= following[b] or rests[b] == np.inf:
                 continue
-            if stage_fits(table, a, b, head, before / 2, rests[b] + after, waves, waves, usable, limit, drained, 0.0):
+            if stage_fits(table, a, b, head, down, rests[b] + after, waves, waves, usable, limit, drained, 0.0):
                 following[b], starts[b] = heads[a] + t, a
     return following
 
 
 @njit(cache=True)
 def stage_before(  # type: ignore[no-untyped-def]
-    table, rests, before, after, heads, waves, usable, limit, drained
+    table, rests, before, after, down, heads, waves, usable, limit, drained
 ):
     """(N + 1,) least round trips from the start of a stage of a layout that ends where ``rests`` begin."""
     n = table.shape[1] - 1
@@ -53,14 +53,14 @@ def stage_before(  # type: ignore[no-untyped-def]
                 break
             if rests[b] + t >= earlier[a] or heads[a] == np.inf:
                 continue
-            if stage_fits(table, a, b, heads[a] + before, before / 2, rest, waves, waves, usable, limit, drained, 0.0):
+            if stage_fits(table, a, b, heads[a] + before, down, rest, waves, waves, usable, limit, drained, 0.0):
                 earlier[a] = rests[b] + t
     return earlier
 
 
 @njit(cache=True)
 def forwards(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, rests, before, after, allowed, waves, usable, limit, drained, choice
+    tables, kinds, stages, hops, rests, before, after, down, allowed, waves, usable, limit, drained, choice
 ):
     """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
     n = tables.shape[2] - 1
@@ -76,7 +76,7 @@ def forwards(  # type: ignore[no-untyped-def]
             for q in range(stages[o]):
                 seen[j] = np.minimum(seen[j], heads)
                 following = stage_after(
-                    tables[o], heads, before[j], after[j], rests[j], waves, usable, limit, drained, starts
+                    tables[o], heads, before[j], after[j], down[j], rests[j], waves, usable, limit, drained, starts
                 )
                 source, found = origin[starts], False
                 for b in range(n + 1):
@@ -94,7 +94,7 @@ def forwards(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def backwards(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, heads, before, after, allowed, waves, usable, limit, drained
+    tables, kinds, stages, hops, heads, before, after, down, allowed, waves, usable, limit, drained
 ):
     """(n, N + 1) least rests of any stage of each domain."""
     n = tables.shape[2] - 1
@@ -109,7 +109,9 @@ def backwards(  # type: ignore[no-untyped-def]
             rests = state
             for _ in range(stages[o]):
                 seen[j] = np.minimum(seen[j], rests)
-                earlier = stage_before(tables[o], rests, before[j], after[j], heads[j], waves, usable, limit, drained)
+                earlier = stage_before(
+                    tables[o], rests, before[j], after[j], down[j], heads[j], waves, usable, limit, drained
+                )
                 if np.min(earlier) == np.inf:
                     break
                 reached = np.minimum(reached, earlier)
@@ -120,28 +122,29 @@ def backwards(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def mixed_fits(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, rest, before, after, allowed, waves, usable, limit, drained, choice, rests
+    tables, kinds, stages, hops, rest, before, after, down, allowed, waves, usable, limit, drained, choice, rests
 ):
     """Whether n domains can do a step within ``limit``; ``allowed`` (n, kinds) says which kind may come where.
 
-    ``before`` and ``after`` (n,) are round trips of the borders before and behind each domain; ``rest`` (N + 1,) of the
-    layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice`` (n, N + 1, 3) with the
-    option, number of stages and first layer of the domain whose layers end there, and ``rests`` (n, N + 1).
+    ``before`` and ``after`` (n,) are round trips of the borders before and behind each domain, ``down`` one way;
+    ``rest`` (N + 1,) of the layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice``
+    (n, N + 1, 3) with the option, number of stages and first layer of the domain whose layers end there, and ``rests``
+    (n, N + 1).
     """
     for j in range(len(before)):
         rests[j] = rest
     numbers = (waves, usable, limit, drained)
-    seen, fits = forwards(tables, kinds, stages, hops, rests, before, after, allowed, *numbers, choice)
+    seen, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
     if not fits:
         return False
-    rests[:] = backwards(tables, kinds, stages, hops, seen, before, after, allowed, *numbers)
-    _, fits = forwards(tables, kinds, stages, hops, rests, before, after, allowed, *numbers, choice)
+    rests[:] = backwards(tables, kinds, stages, hops, seen, before, after, down, allowed, *numbers)
+    _, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
     return fits
 
 
 @njit(cache=True)
 def cuts_of_domain(  # type: ignore[no-untyped-def]
-    table, hop, first, last, stages, head, before, after, rests, waves, usable, limit, drained
+    table, hop, first, last, stages, head, before, after, down, rests, waves, usable, limit, drained
 ):
     """(stages + 1,) cuts of layers [first, last) of one domain, as ``mixed_fits`` found them."""
     n = table.shape[1] - 1
@@ -149,7 +152,7 @@ def cuts_of_domain(  # type: ignore[no-untyped-def]
     heads[first] = head
     back = np.zeros((stages, n + 1), np.int64)
     for q in range(stages):
-        following = stage_after(table, heads, before, after, rests, waves, usable, limit, drained, back[q])
+        following = stage_after(table, heads, before, after, down, rests, waves, usable, limit, drained, back[q])
         heads = following + 2 * hop
     cuts = np.zeros(stages + 1, np.int64)
     cuts[stages] = last
