@@ -5,9 +5,9 @@ forward and backward per wave; ``head`` is the round trip of one wave through ev
 through everything behind it; ``live`` the most micro-batches its memory holds.
 
 ``table`` (8, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
-one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` is what replicas need to
-agree on the whole model (0: there is one); stages of one domain share the links for that, and ``per_domain`` of them
-in a row lie in one domain.
+one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` (p,) is what replicas would
+need to agree on the whole model over the ring of the stage's domain (0: there is one replica); stages of one domain
+share that ring, and ``per_domain`` of them in a row lie in one domain.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
     """
     p, n = len(before), table.shape[1] - 1
     total = table[1, n]
-    drained = table[5, first] + table[6, 0] + max(tail, sync * table[7, first])
-    ready = sent(table, first, waves, waves if ahead else p, usable) if sync > 0.0 else 0.0
+    drained = table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
+    ready = sent(table, first, waves, waves if ahead else p, usable) if sync[0] > 0.0 else 0.0
     a, cuts[0], border = 0, 0, 0
     for i in range(p):
         if i % per_domain == 0:
@@ -116,14 +116,14 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
         fits = False
         while True:
             b = low if not fits else (low + high + 1) // 2
-            rest, agree = total - table[1, b] + after[i], sync * (table[7, b] - table[7, border])
+            rest, agree = total - table[1, b] + after[i], sync[i] * (table[7, b] - table[7, border])
             good = low <= high and stage_fits(
                 table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
             )
             if i > 0 and good and not ahead:  # 1F1B: two waves per round trip between neighbours (bound 7)
                 t, turns = table[1, b] - table[1, a], max(0, waves + 1 - (p - i + 1)) // 2
                 good = turns * (t + before[i] - before[i - 1]) + t <= limit
-            if good and sync > 0.0:  # the last wave comes late: from the first stage, and over the slowest link
+            if good and sync[0] > 0.0:  # the last wave comes late: from the first stage, and over the slowest link
                 t = table[1, b] - table[1, a]
                 late = max(ready + forward - table[0, first] if i > 0 else 0.0, (waves - 1) * slowest)
                 good = late + t + table[6, 0] + agree <= limit

@@ -30,7 +30,7 @@ from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 
 MOST_MOVES = 60  # plays of small changes to the best plan
-PATIENCE, LONG_PATIENCE = 3, 40  # plays of one way to join without a new best plan; the latter for small batches
+PATIENCE, LONG_PATIENCE = 6, 40  # plays of one way to join without a new best plan; the latter for small batches
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none

@@ -103,8 +103,8 @@ class Field:
         model = self.problem.model
         return model.vocab * model.hidden * self.problem.workload.gradient_bytes_per_parameter if model.tied else 0.0
 
-    def sync_s(self, way: Way) -> float:
-        """Seconds in which the groups agree on the whole model, over the links of one domain each."""
+    def sync_s(self, way: Way) -> Floats:
+        """(n,) seconds in which the groups would agree on the whole model over the ring of each position."""
         return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
 
     def tail_s(self, way: Way) -> float:

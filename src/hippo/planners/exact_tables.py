@@ -86,9 +86,10 @@ class Tables:
 
     @cached_property
     def wave_bytes_per_sequence(self) -> float:
-        """Bytes one sequence sends over a cut, each way."""
+        """Bytes one sequence sends over a cut, each way (the least, where a profile says that cuts differ)."""
         name = self.problem.cluster.domains[0].name
-        return self.model.stage(name, 0, 1, self._layout(1, 1, Mode(1, "none", "none"))).output_bytes
+        layout = self._layout(1, 1, Mode(1, "none", "none"))
+        return min(self._per_layer(lambda i: self.model.stage(name, i, i + 1, layout).output_bytes))
 
     @cached_property
     def gradient_bytes(self) -> float:

@@ -121,7 +121,7 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         with np.errstate(divide="ignore"):
             work = total / -np.expm1(way.span * q * np.log1p(-1.0 / m))
         bound = np.maximum(trip, work) + rows.once[at] + field.tail_s(way)
-        sync = field.sync_s(way)
+        sync = float(field.sync_s(way).min())
         if sync > 0:
             work, agreed = m * rows.blocks[at], sync * field.tables.blocks_share
             if agreed > 0:
@@ -224,7 +224,7 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
         field.rules.live_limit,
         way.slowest * layout.wave * field.wave_bytes * fewer,
         field.tail_s(way),
-        field.sync_s(way),
+        np.repeat(field.sync_s(way), shape.stages),
         field.tables.usable_bytes,
     )
     cuts = np.zeros(stages + 1, np.int64)

@@ -7,7 +7,7 @@ ways hold for every real one; real ways are looked for only where an ideal one c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ Groups = tuple[tuple[int, ...], ...]
 Lines = list[list[tuple[tuple[int, ...], float]]]
 MOST_WAYS = 4  # real ways per (G, n)
 MOST_SETS = 200  # sets of domains looked at one by one
+MOST_ORDERED = 5  # members of a ring whose orders are all tried
 MOST_CLOSED = 11  # domains up to which paths are closed by what their ends exchange
 MOST_STEPS = 6  # ceilings on the slowest border for which a path is looked for
 TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed against each other
@@ -39,7 +40,7 @@ class Way:
     down_s: Floats  # one way, from the first domain
     down_pace: Floats
     slowest: float  # seconds per byte on the busiest link of a border, one way
-    sync_pace: float  # seconds per byte of the whole model's gradients, one domain's share of the ring included
+    sync_pace: Floats  # seconds per byte of the whole model's gradients on the ring through each position
     sync_s: float  # latencies of the ring
     tail_pace: float  # seconds per byte of the tied matrix after the first stage is done
     tail_s: float
@@ -69,7 +70,7 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
         for g in range(1, size // n + 1):
             share = 2 * (g - 1) / g
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
-            ring = slowest_border(pair if g == 2 else either, g, n)
+            ring = slowest_border(pair if g == 2 else either, g, 1)  # of the quickest of the n rings
             if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
                 way = Way(
                     groups=g,
@@ -81,7 +82,7 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
                     down_s=down[1 : n + 1],
                     down_pace=down_pace[1 : n + 1],
                     slowest=border,
-                    sync_pace=share * ring,
+                    sync_pace=np.full(n, share * ring),
                     sync_s=rounds * hop,
                     tail_pace=ends,
                     tail_s=2 * hop if ends else 0.0,
@@ -151,7 +152,7 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
         for matrix in (latency, pace)
     )
     rings = [tuple(path[j] for path in groups) for j in range(n)] if g > 1 else []
-    ring = max((_ring_pace(pace, members) for members in rings), default=0.0)
+    ring = np.array([_ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
     tails = [max(pace[a, b], pace[b, a]) for a, b in ends]
     waits = [2 * max(latency[a, b], latency[b, a]) for a, b in ends]
@@ -186,9 +187,14 @@ def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.b
 
 
 def _ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
-    """Seconds per byte of the slowest pair of the best directed ring (nearest neighbours from the best start)."""
+    """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
+    if len(members) <= MOST_ORDERED:
+        orders = ((members[0], *rest) for rest in permutations(members[1:]))
+        return float(
+            min(max(pace[a, b] for a, b in zip(order, (*order[1:], order[0]), strict=True)) for order in orders)
+        )
     best = np.inf
-    for start in members if len(members) > 3 else members[:1]:
+    for start in members:
         for way in (pace, pace.T):
             left, at, slowest = set(members) - {start}, start, 0.0
             while left:
@@ -208,10 +214,20 @@ def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int,
     found: dict[tuple[object, ...], Way] = {}  # of ways that cost the same one is enough
     for chosen, ceiling in _choices(routes, among, known, groups, span):
         way = real_way(routes, chosen, ceiling, tied=tied)
-        if way is not None and np.isfinite([way.slowest, way.sync_pace, way.tail_pace]).all():
-            paces = (*way.before_s, *way.before_pace, way.slowest, way.sync_pace, way.sync_s, way.tail_pace, way.tail_s)
+        if way is not None and np.isfinite([way.slowest, *way.sync_pace, way.tail_pace]).all():
+            paces = (
+                *way.before_s,
+                *way.before_pace,
+                way.slowest,
+                *way.sync_pace,
+                way.sync_s,
+                way.tail_pace,
+                way.tail_s,
+            )
             found.setdefault((len(way.relays), *(f"{each:.9g}" for each in paces)), way)
-    ordered = sorted(found.values(), key=lambda way: (way.slowest + way.sync_pace, way.before_s[-1] + way.tail_pace))
+    ordered = sorted(
+        found.values(), key=lambda way: (way.slowest + way.sync_pace.max(), way.before_s[-1] + way.tail_pace)
+    )
     return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]
 
 
