@@ -77,7 +77,7 @@ def plan(
         stop,
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
-        replanner=Replanner,
+        replanner=_anew(planner),
         search=front_candidates if planner == "auto" else None,
         everyone=everyone,
         seed=seed,
@@ -95,9 +95,15 @@ def compare(
     progress: Progress | None = None,
 ) -> Decision:
     """All planners side by side (``decision.rows``), scored by one judge; each may take the whole time limit."""
-    usual, local_sgd = planners(USUAL), planner_named(LOCAL_SGD)
     found = choose.compare(
-        problem, _named(planner, progress), stop, baseline=usual, local_sgd=local_sgd, seed=seed, progress=progress
+        problem,
+        _named(planner, progress),
+        stop,
+        baseline=planners(USUAL),
+        local_sgd=planner_named(LOCAL_SGD),
+        replanner=_anew(planner),
+        seed=seed,
+        progress=progress,
     )
     return _shown(found)
 
@@ -165,6 +171,11 @@ def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
     found = planners(AUTO if names == "auto" else [name.strip() for name in names.split(",")])
     first_use.prepare(found, progress=progress)
     return found
+
+
+def _anew(names: str) -> type[Replanner] | None:
+    """Who plans anew for other links: the exact search, where it is asked at all."""
+    return Replanner if names == "auto" or "exact" in names.split(",") else None
 
 
 def _shown(decision: Decision) -> ShownDecision:
