@@ -111,6 +111,19 @@ def test_planners_side_by_side(toy, decision):
     assert compared.score.step_time_s == pytest.approx(decision.score.step_time_s, rel=1e-6)
 
 
+def test_everyone_may_stand_beside_the_plan(toy, decision):
+    beside = hippo.plan(toy, hippo.Stop(time_limit_s=5), planner="exact,even", everyone=True)
+    assert [row.planner for row in beside.rows] == ["exact", "even"]
+    assert beside.plan == decision.plan
+
+
+def test_weights_are_weighed_over_the_front(toy):
+    question = hippo.problem(model="gpt2", cluster="toy", global_batch=64, seq=512, objective="0,0,1")
+    answer = hippo.plan(question, hippo.Stop(time_limit_s=5))
+    assert answer.score.egress_usd_per_step == 0
+    assert "It weighed" in answer.summary()
+
+
 def test_a_plan_goes_to_a_file_and_back_and_is_explained(toy, decision, tmp_path):
     hippo.save_plan(tmp_path / "plan.json", toy, decision.plan)
     problem, plan = hippo.load_plan(tmp_path / "plan.json")

@@ -9,7 +9,7 @@ import pytest
 from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import objective_value, value_from_scratch, worse_by
 from hippo.decide.play import played
-from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches, threshold
+from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches, threshold, told
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
@@ -118,6 +118,20 @@ def test_what_never_wins_is_told(worlds):
     (reason,) = switches(contest(problem, worlds.alone_plan(WAVES), slow))
     assert isinstance(reason, NoSwitch)
     assert reason.tried == ("bandwidth", "latency")
+
+
+def test_both_sorts_of_runners_up_are_told(worlds):
+    across, alone = worlds.across_plan(), worlds.alone_plan()
+    wide, slow = replace(across, micro_batch=2), replace(alone, recompute="full")
+
+    def plans(plan, *others):
+        return [other for other, _ in told(plan, [(each, None) for each in others])]
+
+    assert plans(across, wide, slow, alone) == [wide, slow]
+    assert plans(across, alone, slow, wide) == [alone, wide]
+    assert plans(across, wide) == [wide]
+    assert plans(alone, across, wide, slow) == [across, wide]
+    assert plans(alone) == []
 
 
 def test_runner_up_comes_with_its_switches(worlds):

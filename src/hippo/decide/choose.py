@@ -140,7 +140,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
     """The decision with its reasons: why this plan, or what is missing where there is none."""
     problem, plan, score = decision.problem, decision.plan, decision.score
     dropped = tuple(Dropped(row.planner, row.dropped) for row in decision.rows if row.dropped is not None)
-    notes = next((row.notes for row in decision.rows if row.planner == decision.planner), ())
+    notes = tuple(note for row in decision.rows if row.planner in (decision.planner, WEIGHED) for note in row.notes)
     if plan is None or score is None:
         limit_s = min(SHORTFALL_S, stop.time_limit_s)
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)

@@ -29,7 +29,7 @@ from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
-WIDEST = 100.0  # thresholds are looked for within this factor either way
+WIDEST = 30.0  # thresholds are looked for within this factor either way
 TOLERANCE = 0.005
 WIDEST_ANEW = 16.0  # the same where both are planned anew, which takes longer
 TOLERANCE_ANEW = 0.02
@@ -128,11 +128,13 @@ def runner_up_reasons(
 
 
 def told(plan: Plan, runners_up: Sequence[Rival]) -> list[Rival]:
-    """The best runner-up, and the best that does not cross where the plan does; else the next best."""
+    """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses."""
     first, rest = list(runners_up[:1]), list(runners_up[1:])
-    alone = [item for item in rest if len(item[0].domains) == 1] if len(plan.domains) > 1 else []
-    one_is_told = any(len(other.domains) == 1 for other, _ in first)
-    return first + (rest[:1] if one_is_told or not alone else alone[:1])
+    if len(plan.domains) == 1 or not first:
+        return first + rest[:1]
+    alone = len(first[0][0].domains) == 1
+    other = [item for item in rest if (len(item[0].domains) == 1) != alone]
+    return first + (other or rest)[:1]
 
 
 def improved(
