@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,8 +142,10 @@ def test_models_are_values():
     assert one != replace(one, calibration=PERFECT)
 
 
-def test_constants_stay_inside_their_plausible_ranges():
+def test_constants_stay_inside_their_plausible_ranges_and_the_page_gives_them():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cost-model.md").read_text()
     for name, (low, high) in RANGES.items():
         family, _, field = name.rpartition(".")
-        owner = CALIBRATION.generations[family] if family else CALIBRATION
-        assert low <= getattr(owner, field) <= high, name
+        value = getattr(CALIBRATION.generations[family] if family else CALIBRATION, field)
+        assert low <= value <= high, name
+        assert f"| `{name}` | {value:.3g} | {low:g} to {high:g} |" in page
