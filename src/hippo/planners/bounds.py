@@ -178,8 +178,13 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     n = table.shape[1] - 1
     low = table[1, n] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
     low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
+    if len(before) == 1:  # nothing to cut: the bound is a sum
+        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, sync[0]))
     if low > ceiling or not held(table, len(before), usable):
         return np.inf
+    if len(before) == 1:
+        cuts[0], cuts[1] = 0, n
+        return low
     if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts):
         return low
     if not cuts_within(

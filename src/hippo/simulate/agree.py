@@ -55,8 +55,10 @@ def sync_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
     """The groups of one step: tied embeddings of each pipeline, then the layers that replicas share."""
     plan = replicas.plan
     tied = _tied_groups(replicas)
-    if len(plan.pipelines) == 1 or gathers_over_wan(replicas):
+    if len(plan.pipelines) == 1:
         return tied
+    if gathers_over_wan(replicas):
+        return tied + _inside_domains(replicas)
     every = plan.sync.every if plan.sync.method == "local_sgd" else 1
     shared = _shared_layers(replicas)
     by_domains: dict[tuple[str, ...], float] = {}
@@ -68,6 +70,17 @@ def sync_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
         group(replicas, ranks, num_bytes / every, rings[tuple(sorted(replicas.domains(ranks)))], every)
         for ranks, num_bytes in shared.items()
     )
+
+
+def _inside_domains(replicas: Replicas) -> tuple[SyncGroup, ...]:
+    """Replicas of one domain agree among themselves, where only what crosses domains is gathered with every pass."""
+    stages, found = replicas.stages, []
+    for ranks, num_bytes in _shared_layers(replicas).items():
+        for domain in replicas.domains(ranks):
+            members = tuple(rank for rank in ranks if stages[rank].domain == domain)
+            if len(members) > 1:
+                found.append(group(replicas, members, num_bytes, ()))
+    return tuple(found)
 
 
 def group(
