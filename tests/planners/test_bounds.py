@@ -121,3 +121,22 @@ def test_neighbours_in_1f1b_wait_for_each_other(seed: int) -> None:
     for i in range(1, p):
         turns = max(0, waves + 1 - (p - i + 1)) // 2
         assert turns * (f[i] + b[i] + 2 * delay[i - 1]) + f[i] + b[i] <= played * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "warm_up", "seconds"),
+    [((0, 2, 4), (4, 1), 36.0), ((0, 2, 4), (2, 1), 42.0), ((0, 3, 4), (4, 1), 36.0), ((0, 1, 4), (4, 1), 45.0)],
+)
+def test_the_example_of_the_docs(cuts: tuple[int, ...], warm_up: tuple[int, int], seconds: float) -> None:
+    """docs/exact.md, section 6: four layers of 1 + 2 s, four waves, 3 s each way; played, and by the bounds."""
+    layers = [b - a for a, b in pairwise(cuts)]
+    schedule = order("cross-domain", stages=2, micro_batches=4, warm_up=warm_up)
+    program = abstract_program(
+        schedule, forward_s=[1.0 * n for n in layers], backward_s=[2.0 * n for n in layers], delay_s=3.0
+    )
+    assert fast.step_time(program) == seconds
+    need = [
+        stage_need(3.0 * n, 1.0 * n, rest, 4, warm_up[0])
+        for n, rest in zip(layers, (3.0 * layers[1] + 6, 0.0), strict=True)
+    ]
+    assert max(need[0], 3.0 * layers[0] + 6 + need[1]) == seconds
