@@ -187,7 +187,7 @@ def _least_of_unlike(field: Field) -> float:
         return 0.0
     seconds = np.array([(row.blocks / (row.wave * row.stages)).min() for row in rows])[kinds]
     speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
-    pace, least = field.routes(0).seconds_per_byte, np.inf
+    pace, least = field.routes(None).seconds_per_byte, np.inf
     either = np.minimum(pace, pace.T)
     for n in range(2, len(kinds) + 1):
         for groups in range(2, n + 1):

@@ -137,7 +137,7 @@ class Field:
         return [
             replace(way, senders=senders)
             for senders in self._senders(kind)
-            for way in ideal_ways(self.routes(senders), among, tied=tied)
+            for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
         ]
 
     def real_ways(self, kind: int, ideal: Way) -> list[Way]:
@@ -150,8 +150,8 @@ class Field:
             self._cache[key] = [replace(way, senders=ideal.senders) for way in found]
         return self._cache[key]  # type: ignore[return-value]
 
-    def routes(self, senders: int) -> Routes:
-        """Routes with so many nodes sending (0: all)."""
+    def routes(self, senders: int | None) -> Routes:
+        """Routes with so many nodes sending (0: all; None: whatever the links carry)."""
         key = ("routes", senders)
         if key not in self._cache:
             floor = self.problem.objective.bandwidth_floor_bytes_per_s

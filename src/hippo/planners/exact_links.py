@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hippo.dynamics.links import base_bandwidth
 from hippo.plan.plan import Relay
 from hippo.problem.cluster import Cluster
 
@@ -34,16 +35,20 @@ class Routes:
     least_latency_s: Floats  # (K, K) of any route
 
     @classmethod
-    def of(cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int = 0) -> Routes:
-        """Routes over links of at least ``floor_bytes_per_s``, with ``senders`` nodes sending (0: all of a domain)."""
+    def of(cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int | None = 0) -> Routes:
+        """Routes over links of at least ``floor_bytes_per_s``.
+
+        ``senders``: nodes that send; 0: all of a domain; None: whatever the links themselves carry.
+        """
         size = len(cluster.domains)
         pace, latency, price, onward = (np.full((size, size), np.inf) for _ in range(4))
-        for link in cluster.links:
+        for link, base in zip(cluster.links, base_bandwidth(cluster).tolist(), strict=True):
             i, j = cluster.domain_index[link.source], cluster.domain_index[link.destination]
             nodes = cluster.domains[i].nodes
-            whole, rate = (link.rate_bytes_per_s(count) for count in (nodes, min(senders or nodes, nodes)))
+            whole = link.rate_bytes_per_s(nodes)
+            rate = base if senders is None else link.rate_bytes_per_s(min(senders or nodes, nodes))
             if rate > 0 and whole >= (floor_bytes_per_s or 0.0):
-                onward[i, j] = 1.0 / whole  # who relays sends with all nodes
+                onward[i, j] = 1.0 / base  # a relay is not held up by the nodes of the middle
                 pace[i, j], latency[i, j], price[i, j] = 1.0 / rate, link.latency_s, link.price_usd_per_gb * 1e-9
         best, delay, cost, via = pace.copy(), latency.copy(), price.copy(), np.full((size, size), -1)
         for k in range(size):

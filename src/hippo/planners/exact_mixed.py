@@ -100,7 +100,11 @@ def search(field: Field, floor: float) -> float:
     if domains < 2:
         return floor
     tied = bool(field.tied_bytes)
-    ideal = [way for way in ideal_ways(field.routes(0), tuple(range(domains)), tied=tied) if way.groups == 1]
+    ideal = [
+        way
+        for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
+        if way.groups == 1
+    ]
     work: list[tuple[float, Way, Family]] = []
     for family in families(field):
         bounds = family.fluid(domains)

@@ -54,11 +54,15 @@ class Way:
         return self.groups * self.span
 
 
-def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Way]:
-    """One ideal way for every (G, n) with G n domains among those given."""
+def ideal_ways(routes: Routes, rings: Routes, among: tuple[int, ...], *, tied: bool) -> list[Way]:
+    """One ideal way for every (G, n) with G n domains among those given.
+
+    ``rings``: routes for what replicas exchange; several stages of a domain may do so from different nodes at once.
+    """
     index = np.ix_(among, among)
     pair, directed = routes.pair_pace[index], routes.seconds_per_byte[index]
-    either = np.minimum(directed, directed.T)
+    around, both = rings.seconds_per_byte[index], rings.pair_pace[index]
+    either = np.minimum(around, around.T)
     size, away = len(among), ~np.eye(len(among), dtype=bool)
     delay = routes.least_latency_s[index]
     trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
@@ -66,11 +70,11 @@ def ideal_ways(routes: Routes, among: tuple[int, ...], *, tied: bool) -> list[Wa
     hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
     found = []
     for n in range(1, size + 1):
-        ends = float(pair[away].min()) if tied and n > 1 else 0.0
+        ends = float(both[away].min()) if tied and n > 1 else 0.0
         for g in range(1, size // n + 1):
             share = 2 * (g - 1) / g
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
-            ring = slowest_border(pair if g == 2 else either, g, 1)  # of the quickest of the n rings
+            ring = slowest_border(both if g == 2 else either, g, 1)  # of the quickest of the n rings
             if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
                 way = Way(
                     groups=g,
