@@ -24,7 +24,7 @@ from hippo.planners.diloco import PERIOD
 from hippo.planners.exact_field import MOST_DOMAINS, Field, remember
 from hippo.planners.exact_judge import Judge, joining
 from hippo.planners.exact_polish import polish
-from hippo.planners.exact_uniform import Ints, Shape, best_first, candidate, first_guess, least_bound, play
+from hippo.planners.exact_uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact_ways import Way, slowest_border
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
@@ -105,25 +105,29 @@ def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
 
 
 def _search(field: Field) -> None:
-    """Every way to join once, the most promising first; then each as long as it keeps finding better plans."""
-    found: list[tuple[float, int, tuple[float, Shape, Ints], int, list[Way]]] = []
-    for kind, ways in _kinds(field):
-        for way in ways:
-            real = field.real_ways(kind, way)
-            guess = first_guess(field, kind, real) if real else None
-            if guess is not None:
-                found.append((guess[0], len(found), guess, kind, real))
-    found.sort(key=lambda item: item[:2])
-    for bound, _, (_, shape, cuts), _, _ in found[:FIRST_WAYS]:
-        if field.judge.must_stop:
-            return
-        play(field, shape, cuts, bound)
-    for _, _, _, kind, real in found:
+    """The most promising ways to join once each; then each as long as it keeps finding better plans."""
+    judge, found = field.judge, []
+    for order, (bound, kind, way) in enumerate(_promising(field)):
+        if order >= FIRST_WAYS and (bound >= judge.value or judge.must_stop):
+            continue
+        real = field.real_ways(kind, way)
+        guess = first_guess(field, kind, real) if real else None
+        if guess is not None:
+            play(field, guess[1], guess[2], guess[0])
+            found.append((guess, kind, real))
+    for _, kind, real in found:
         _exhaust(field, kind, real)
-    for _, _, (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
+    for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
-        if joined in runners_up(field.judge):
+        if joined in runners_up(judge):
             _exhaust(field, kind, real, joined)
+
+
+def _promising(field: Field) -> list[tuple[float, int, Way]]:
+    """Ideal ways with the kind of their domains, the least rough bound first."""
+    rough = [(shapes(field, kind, [way])[0], kind, way) for kind, ways in _kinds(field) for way in ways]
+    ordered = [(float(bounds[0]), kind, way) for bounds, kind, way in rough if len(bounds)]
+    return sorted(ordered, key=lambda item: item[0])
 
 
 def runners_up(judge: Judge) -> list[str]:
