@@ -116,7 +116,8 @@ def test_what_the_software_does_follows_from_what_the_row_states(tmp_path: Path)
     old = read(tmp_path).software
     assert (old.attention, old.overlap_dp, old.overlap_tp, old.list_gathers) == ("unfused", False, False, False)
     assert read(tmp_path, sharding="zero3").software.list_gathers
-    assert read(tmp_path, notes="4 OmniPath 100Gb").software.blocking_launches
+    assert not read(tmp_path, notes="4 OmniPath 100Gb").software.blocking_launches
+    assert read(tmp_path, notes="CUDA_LAUNCH_BLOCKING=1").software.blocking_launches
     new = read(tmp_path, gpu_type="H100")
     assert (new.software.attention, new.software.overlap_tp, new.sharding) == ("tuned", True, "optimizer")
     torch = read(tmp_path, gpu_type="H100", sharding="fsdp-full").software

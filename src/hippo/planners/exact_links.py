@@ -78,11 +78,6 @@ class Routes:
         there = there + np.where(relayed, self.latency_s, self.direct_latency_s)
         return there + there.T
 
-    def least_round_trip_s(self, wave_bytes: float) -> Floats:
-        """(K, K) no more than any route takes."""
-        there = wave_bytes * self.seconds_per_byte + self.least_latency_s
-        return there + there.T
-
     def relays(self, pairs: list[tuple[int, int]], ceiling: float) -> tuple[Relay, ...]:
         """Relays of those directed pairs that need them (see ``relayed``)."""
         names = [domain.name for domain in self.cluster.domains]

@@ -61,17 +61,6 @@ def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipelin
     )
 
 
-def fits_devices(domain: Domain, stages: Sequence[StageSketch]) -> bool:
-    """Whether the groups of these stages find room in the domain by the rules above."""
-    if sum(stage.gpus for stage in stages) > domain.gpus:
-        return False
-    try:
-        _fill_domain(domain, [(0, index, stage) for index, stage in enumerate(stages)])
-    except InfeasibleError:
-        return False
-    return True
-
-
 def _stage(sketch: StageSketch, devices: tuple[str, ...]) -> Stage:
     return Stage(sketch.domain, sketch.layers, sketch.tp, sketch.dp, devices)
 

@@ -286,7 +286,7 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
         fused_elementwise=not eager,
         overlap_dp=modern or torch,
         overlap_tp=overlap_tp,
-        blocking_launches="OmniPath" in text,
+        blocking_launches="CUDA_LAUNCH_BLOCKING" in text,
         list_gathers=sharding == "zero3" and not modern,
     )
 
