@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+OF_TERMINALS = (
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "PY_COLORS",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+    "COLUMNS",
+    "LINES",
+    "TERMINAL_WIDTH",
+)
+
+
+def pytest_sessionstart() -> None:
+    """What the user's terminal wishes is no wish of the tests; a test that has one sets it."""
+    for name in OF_TERMINALS:
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")
