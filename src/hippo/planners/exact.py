@@ -17,7 +17,7 @@ import numpy as np
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.planners import exact_mixed
+from hippo.planners import exact_mixed, exact_replicas
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
@@ -56,6 +56,7 @@ class Exact:
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
+            exact_replicas.search(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
         lower = _lower(problem, judge, fields)
