@@ -29,10 +29,12 @@ from hippo.units import gb_from_bytes
 def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, baseline: Score | None = None) -> Score:
     """The score of a plan; played by ``fast`` in the base state of the links unless a timeline is given.
 
-    With a ``baseline`` the reward and its parts are filled in (``hippo.score.reward``).
+    With a ``baseline`` the reward and its parts are filled in (``hippo.score.reward``); without one ``r_util`` alone,
+    which needs none.
     """
     step_time_s, busy_s, link_bytes = _played(problem, plan, timeline)
     per_domain = domain_utilization(problem, plan, busy_s, step_time_s)
+    utilization = float(np.mean([per_domain[name] for name in plan.domains]))
     egress = sum(
         egress_usd(sent, link.price_usd_per_gb) for sent, link in zip(link_bytes, problem.cluster.links, strict=True)
     )
@@ -41,7 +43,7 @@ def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, 
     peak = plan.gpus * peak_flops(problem.cluster.gpu, plan.precision)
     score = Score(
         step_time_s=step_time_s,
-        utilization=float(np.mean([per_domain[name] for name in plan.domains])),
+        utilization=utilization,
         utilization_all=float(np.mean(list(per_domain.values()))),
         cross_domain_gb_per_step=gb_from_bytes(float(np.sum(link_bytes))),
         egress_usd_per_step=float(egress),
@@ -50,6 +52,7 @@ def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, 
         mfu=flops_per_step(problem, plan) / (step_time_s * peak),
         peak_memory_gb=gb_from_bytes(max(stage.peak_bytes for stage in memory(problem, plan))),
         reward=0.0,
+        r_util=utilization,
     )
     return score if baseline is None else replace(score, **reward(score, baseline, problem.objective))
 

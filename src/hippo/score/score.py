@@ -20,5 +20,5 @@ class Score:
     peak_memory_gb: float
     reward: float  # w1 R_eff + w2 R_util - w3 R_cost against the baseline plan; 0 when no baseline was given
     r_eff: float = 0.0
-    r_util: float = 0.0
+    r_util: float = 0.0  # the utilisation; needs no baseline
     r_cost: float = 0.0
