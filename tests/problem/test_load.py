@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,6 +139,14 @@ def test_a_profile_sets_precision_and_state(tmp_path: Path) -> None:
     assert load_profile(path).source == path
     with pytest.raises(InputError, match=r"--precision: the profile is measured in fp16 \(got 'bf16'\)"):
         load_problem(model="gpt2", cluster="toy", profile=path, precision="bf16")
+
+
+def test_a_profile_in_a_precision_that_the_gpu_lacks_is_named(tmp_path: Path) -> None:
+    path = write_profile(tmp_path / "p.json", "fp8")
+    told = rf"^{re.escape(path)}: precision: A100-SXM-80GB has no rate for it \(got 'fp8'\). To fix: profile in one of "
+    for asked in (None, "fp8", "bf16"):
+        with pytest.raises(InputError, match=told):
+            load_problem(model="gpt2", cluster="toy", profile=path, precision=asked)
 
 
 def test_traces_come_from_files(tmp_path: Path) -> None:

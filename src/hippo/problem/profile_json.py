@@ -93,7 +93,11 @@ def profile_to_document(profile: Profile) -> dict[str, object]:
 
 
 def check_profile(profile: Profile, model: Model, gpu: Gpu, *, source: str) -> None:
-    """``InputError`` unless every (tp, micro_batch) pair measured on this GPU covers every layer of the model."""
+    """``InputError`` unless the GPU has the profile's precision and every layout measured on it covers every layer."""
+    usable = [name for name in gpu.peak_flops if name != "tf32"]
+    if profile.precision not in usable:
+        problem, remedy = f"{gpu.name} has no rate for it", f"profile in one of {', '.join(usable)}"
+        raise InputError(problem, source=source, key="precision", value=profile.precision, remedy=remedy)
     rows = [row for row in profile.rows if row.gpu == gpu.name]
     if not rows:
         seen = ", ".join(sorted({row.gpu for row in profile.rows}))
