@@ -29,7 +29,12 @@ def test_those_who_compete_are_known():
 def test_an_unknown_planner_lists_the_table():
     with pytest.raises(UnknownNameError, match="did you mean 'sailor'") as caught:
         registry.planner("sailer")
-    assert all(name in str(caught.value) for name in registry.PLANNERS)
+    assert all(name in str(caught.value) for name in (*registry.PLANNERS, "auto"))
+
+
+def test_everyone_is_not_one_planner():
+    with pytest.raises(InputError, match="^--planner: 'auto' stands for all that compete.* To fix: write it alone"):
+        registry.planners(["auto", "even"])
 
 
 def test_a_name_kept_for_later_says_so():

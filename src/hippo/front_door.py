@@ -23,7 +23,7 @@ from hippo.planners.front import front_candidates
 from hippo.planners.replan import Replanner
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
-from hippo.registry import AUTO, LOCAL_SGD, USUAL, planners
+from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
 from hippo.registry import engine as engine_named
 from hippo.registry import planner as planner_named
 from hippo.score.evaluate import evaluate, fits, memory
@@ -168,7 +168,7 @@ def estimate(
 
 def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
     """Planners by name (with commas), or all that compete for ``auto``; compiled before any clock begins to run."""
-    found = planners(AUTO if names == "auto" else [name.strip() for name in names.split(",")])
+    found = planners(AUTO if names == EVERYONE else [name.strip() for name in names.split(",")])
     first_use.prepare(found, progress=progress)
     return found
 

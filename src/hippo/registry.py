@@ -33,6 +33,9 @@ PLANNERS: Mapping[str, str] = {
 AUTO = tuple(name for name in PLANNERS if name != "brute")
 """Who competes when nobody is named: all but the judge of small problems, in this order while time is left."""
 
+EVERYONE = "auto"
+"""The word for all of them, where names are written with commas."""
+
 USUAL = ("even", "single_domain")
 """Whose plan rewards are measured against: the first of them that finds one."""
 
@@ -63,8 +66,14 @@ def load(table: Mapping[str, str], kind: str, name: str, *, source: str | None =
 
 
 def planner(name: str) -> Planner:
-    """A planner by name; ``UnknownNameError`` lists them."""
-    found: Planner = load(PLANNERS, "planner", name, source="--planner")()
+    """A planner by name; ``UnknownNameError`` lists them, and the word for all that compete."""
+    if name == EVERYONE:
+        raise InputError(
+            f"'{EVERYONE}' stands for all that compete, not for one", source="--planner", remedy="write it alone"
+        )
+    if name not in PLANNERS:
+        raise UnknownNameError("planner", name, (*PLANNERS, EVERYONE), source="--planner")
+    found: Planner = load(PLANNERS, "planner", name)()
     return found
 
 
