@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hippo.decide.choose import Panel, choose, compare, decide, judged
+from hippo.decide.front import pareto_front
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.objective import Objective
@@ -193,6 +194,28 @@ def test_the_baseline_is_the_first_that_finds_a_plan(problem, across, alone):
     times = decision.score.step_time_s, decision.baseline.score.step_time_s
     assert decision.score.r_eff == pytest.approx(1 - times[0] / times[1])
     assert [row.planner for row in decision.rows] == ["exact"]
+
+
+def test_the_baseline_does_not_move_with_the_weights(problem, across, alone):
+    """One that answers with another plan where it is asked for the reward is measured by its quickest plan."""
+
+    class Wavers:
+        name = "even"
+
+        def propose(self, problem, stop, *, seed=0, progress=None):
+            plan = across if problem.objective == Objective() else alone
+            return Proposal(self.name, Status.FEASIBLE, plan)
+
+    def against(objective):
+        asked = replace(problem, objective=objective)
+        plan = decide(asked, [Says("exact", alone)], STOP, baseline=[Wavers()])
+        front = pareto_front(asked, [Says("exact", alone)], STOP, baseline=[Wavers()])
+        assert front.points[0][1] == plan.score
+        return plan.baseline.plan, plan.score.r_eff
+
+    timed = against(Objective())
+    assert timed[0] == across
+    assert against(Objective("weighted", 0.2, 0.8, 0.0)) == against(Objective("cost", 0.0, 0.0, 1.0)) == timed
 
 
 def test_a_baseline_that_also_competes_is_asked_once(problem, across, alone):

@@ -23,6 +23,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.front import MARGIN
 from hippo.planners.replan import Replanner
+from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score
@@ -186,9 +187,16 @@ class _Asking:
         return self._answers[planner.name]
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
-        """The first sound plan of ``planners`` as the baseline, scored against itself."""
+        """The first sound plan of ``planners`` as the baseline, scored against itself.
+
+        They are asked for the quickest plan: the measure of a reward must not move with its weights.
+        """
+        asking = self
+        if self.problem.objective.name != "time":
+            quickest = replace(self.problem, objective=for_time(self.problem.objective))
+            asking = _Asking(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
         for planner in planners:
-            proposal = self.ask(planner, self.left_s())
+            proposal = asking.ask(planner, asking.left_s())
             if proposal.plan is not None and flaw(self.problem, proposal.plan) is None:
                 alone = evaluate(self.problem, proposal.plan)
                 return Baseline(planner.name, proposal.plan, evaluate(self.problem, proposal.plan, baseline=alone))

@@ -20,6 +20,7 @@ from hippo.decide.measure import Search, flaw
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
+from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.pareto import hypervolume, non_dominated
@@ -67,7 +68,7 @@ def pareto_front(
 ) -> Front:
     """The front of all plans that the planners and the search find; without a ``search``, of the planners' alone."""
     ends_s = monotonic() + stop.time_limit_s
-    timed = replace(problem, objective=replace(problem.objective, name="time", w_eff=1.0, w_util=0.0, w_cost=0.0))
+    timed = replace(problem, objective=for_time(problem.objective))
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
     panel = Panel(tuple(planners), tuple(baseline))
     decision = choose(timed, panel, asking, everyone=True, seed=seed, progress=progress)

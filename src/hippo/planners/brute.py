@@ -35,6 +35,7 @@ from hippo.planners.even import Even
 from hippo.planners.placement import place
 from hippo.planners.shortlist import Clock
 from hippo.planners.single_domain import SingleDomain
+from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
@@ -222,8 +223,9 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
     """Whose plan rewards are measured against, as ``registry.USUAL`` says; None: not asked for."""
     if problem.objective.name != "weighted":
         return None
+    quickest = replace(problem, objective=for_time(problem.objective))
     for planner in (Even(), SingleDomain()):
-        plan = planner.propose(problem, stop).plan
+        plan = planner.propose(quickest, stop).plan
         if plan is not None:
             return evaluate(problem, plan)
     return None
