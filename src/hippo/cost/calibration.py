@@ -29,31 +29,31 @@ class Calibration:
         default_factory=lambda: MappingProxyType(
             {
                 "volta": Generation(80, 0.75, 0.328, 0.328),
-                "ampere": Generation(108, 0.777, 0.328, 0.328),
-                "hopper": Generation(132, 0.67, 0.632, 0.177),
-                "blackwell": Generation(148, 0.552, 0.385, 0.177),
-                "blackwell-ultra": Generation(148, 0.95, 0.412, 0.177),
+                "ampere": Generation(108, 0.771, 0.328, 0.328),
+                "hopper": Generation(132, 0.665, 0.633, 0.177),
+                "blackwell": Generation(148, 0.547, 0.392, 0.177),
+                "blackwell-ultra": Generation(148, 0.95, 0.41, 0.177),
             }
         )
     )
     low_precision: float = 1.1  # share of the 8 and 4 bit peak against gemm_efficiency
     k_half: float = 32.8  # inner dimension at which a product reaches half of its best rate
-    tile_halving: float = 0.877  # rate of an output tile of half the area against the larger one
-    misaligned: float = 0.0595  # rate of products whose inner dimension is no multiple of 8
-    hbm_efficiency: float = 0.807  # share of the HBM bandwidth that elementwise kernels reach
-    cast_bytes: float = 6.28  # HBM bytes per value cast to 8 or 4 bit, with its transposed copy
-    launch_s: float = 3.18e-05  # seconds the CPU needs to launch one kernel
-    checkpoint_serial: float = 0.1  # share of launches that full recomputation puts in line with the kernels
-    bus_efficiency_intra: float = 0.751  # share of NVLink that collectives reach
-    bus_efficiency_inter: float = 0.441  # share of the node's network that collectives reach
-    latency_intra_s: float = 5.16e-05  # start of a collective inside a node
+    tile_halving: float = 0.886  # rate of an output tile of half the area against the larger one
+    misaligned: float = 0.0571  # rate of products whose inner dimension is no multiple of 8
+    hbm_efficiency: float = 0.82  # share of the HBM bandwidth that elementwise kernels reach
+    cast_bytes: float = 6.63  # HBM bytes per value cast to 8 or 4 bit, with its transposed copy
+    launch_s: float = 3.16e-05  # seconds the CPU needs to launch one kernel
+    checkpoint_serial: float = 0.115  # share of launches that full recomputation puts in line with the kernels
+    bus_efficiency_intra: float = 0.757  # share of NVLink that collectives reach
+    bus_efficiency_inter: float = 0.4  # share of the node's network that collectives reach
+    latency_intra_s: float = 4.66e-05  # start of a collective inside a node
     hop_latency_s: float = 2e-07  # one more rank on a ring that crosses nodes
-    exposed_tp: float = 0.373  # share of overlapped tensor-parallel communication that stays visible
+    exposed_tp: float = 0.338  # share of overlapped tensor-parallel communication that stays visible
     eager_traffic: float = 1.66  # HBM traffic of eager elementwise kernels against fused ones
-    exposed_fsdp: float = 0.238  # share of parameter gathers that overlap never hides
-    exposed_dp: float = 0.223  # share of the overlapped gradient synchronisation that stays visible
+    exposed_fsdp: float = 0.214  # share of parameter gathers that overlap never hides
+    exposed_dp: float = 0.194  # share of the overlapped gradient synchronisation that stays visible
     optimizer_bytes_per_parameter: float = 28.0  # HBM bytes moved per updated parameter
-    step_overhead_s: float = 0.00496  # per step: data loading, loss scale, logging
+    step_overhead_s: float = 0.00552  # per step: data loading, loss scale, logging
     fragmentation: float = 0.2  # share by which the caching allocator holds more than the activations need
     context_bytes: float = 1e9  # CUDA context and kernels' own memory
     reserved_share: float = 0.08  # of the device memory: communicators, buckets, unusable blocks

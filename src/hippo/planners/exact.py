@@ -33,6 +33,13 @@ MOST_MOVES = 60  # plays of small changes to the best plan
 PATIENCE, LONG_PATIENCE = 6, 40  # plays of one way to join without a new best plan; the latter for small batches
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
+LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
+MIXED = "pipelines whose domains lie differently"
+TOLD = 0.01  # a gap above it gets a word on why it is open
+OPEN = (
+    "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
+    "takes waiting for links, for memory and for replicas apart, so plans that good need not exist."
+)
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
@@ -59,21 +66,25 @@ class Exact:
             exact_replicas.search(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        lower = _lower(problem, judge, fields)
+        lower, cause = _lower(problem, judge, fields)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             polish(judge, most_plays=MOST_MOVES)
-        return _proposal(problem, judge, lower, process_time() - started)
+        return _proposal(problem, judge, lower, cause, process_time() - started)
 
 
-def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> float:
-    """Least worth of any plan of the space, in the unit of the objective; 0: nothing is proven."""
+def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
+    """Least worth of any plan of the space, in the unit of the objective (0: nothing is proven), and of which plans."""
     if len(problem.cluster.domains) > MOST_DOMAINS:
-        return 0.0
-    lower = min(judge.value, *(_least(field) for field in fields))
+        return 0.0, f"plans over more than {MOST_DOMAINS} domains"
+    bounds = [(judge.value, "the plan itself")] + [(_least(field), LIKE) for field in fields]
     if problem.objective.name != "cost":
-        lower = min(lower, *(_least_of_unlike(field) for field in fields))
-        return exact_mixed.search(fields[0], lower)
-    return lower if len(problem.cluster.domains) == 1 else min(lower, _least_rent_usd(fields[0]))
+        bounds += [(_least_of_unlike(field), UNLIKE) for field in fields]
+        lower, cause = min(bounds)
+        mixed = exact_mixed.search(fields[0], lower)
+        return (mixed, MIXED) if mixed < lower else (lower, cause)
+    if len(problem.cluster.domains) > 1:
+        bounds.append((_least_rent_usd(fields[0]), "GPU time that never waits"))
+    return min(bounds)
 
 
 def _least_rent_usd(field: Field) -> float:
@@ -154,7 +165,7 @@ def _least(field: Field) -> float:
     return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
 
 
-def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -> Proposal:
+def _proposal(problem: Problem, judge: Judge, lower: float, cause: str, planning_s: float) -> Proposal:
     winner = judge.winner
     if winner is None:
         return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(judge.rejected))
@@ -174,7 +185,8 @@ def _proposal(problem: Problem, judge: Judge, lower: float, planning_s: float) -
         planning_s=planning_s,
         rejected=dict(judge.rejected),
         runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
-        notes=LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else (),
+        notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
+        + (LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else ()),
     )
 
 
