@@ -16,9 +16,11 @@ from hippo.decide.alternatives import (
     NearestChange,
     NoSwitch,
     Note,
+    NothingFound,
     Rejected,
     RunnerUp,
     Switch,
+    UnusableProfile,
     Violated,
 )
 from hippo.decide.reasons import (
@@ -179,6 +181,13 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
         "llama-3-405b needs 90.5 GB on a GPU, 76.0 GB are usable: 14.5 GB of memory are missing per GPU at most.",
     ),
     (NearestChange("with twice the nodes", 8.0), "It fits with twice the nodes: 8.00 s a step."),
+    (
+        UnusableProfile("p.json", (3,), 64, ("no domain has the 16 GPUs of tp 16", "3 does not divide 64")),
+        "No plan can use the profile (p.json): no domain has the 16 GPUs of tp 16; 3 does not divide 64.",
+    ),
+    (UnusableProfile("", (), 64, ("no",)), "No plan can use the profile: no."),
+    (NothingFound("exact", ("a", "b")), "exact finds no plan, and none with a or b."),
+    (NothingFound("exact", ()), "exact finds no plan, nor a change with which one fits before time runs out."),
 )
 
 

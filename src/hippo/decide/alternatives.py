@@ -212,3 +212,30 @@ class NearestChange(Reason):
 
     def _said(self) -> str:
         return f"It fits {self.subject}: {seconds(self.step_time_s)} a step."
+
+
+@dataclass(frozen=True)
+class UnusableProfile(Reason):
+    """No layout of the measured profile (``subject``: its file or origin) can be used, and why."""
+
+    kind: ClassVar[str] = "unusable_profile"
+    micro_batches: tuple[int, ...]  # measured, of the tensor-parallel degrees that could be used
+    global_batch: int
+    causes: tuple[str, ...]
+
+    def _said(self) -> str:
+        of = f" ({self.subject})" if self.subject else ""
+        return f"No plan can use the profile{of}: {'; '.join(self.causes)}."
+
+
+@dataclass(frozen=True)
+class NothingFound(Reason):
+    """Neither a plan nor a change with which one fits; ``subject`` is the planner that was asked."""
+
+    kind: ClassVar[str] = "nothing_found"
+    tried: tuple[str, ...]  # kinds of changes, all to their end; none where time ran out
+
+    def _said(self) -> str:
+        if not self.tried:
+            return f"{self.subject} finds no plan, nor a change with which one fits before time runs out."
+        return f"{self.subject} finds no plan, and none with {listed(self.tried, 'or')}."

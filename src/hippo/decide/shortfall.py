@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import process_time
 
-from hippo.decide.alternatives import MissingMemory, NearestChange
+from hippo.decide.alternatives import MissingMemory, NearestChange, NothingFound
+from hippo.decide.measure import flaw
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import gb
-from hippo.plan.check import check
+from hippo.decide.unmeasured import other_batches, unusable_profile, without_profile
+from hippo.decide.wording import count, gb
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits, memory
+from hippo.score.evaluate import evaluate, memory
 
 STEPS = (
     1.15,
@@ -24,9 +25,11 @@ STEPS = (
     8.0,
     64.0,
 )  # times what a plan needs at the very least; beyond the last, memory is not what is missing
+TIMES = 2, 4, 8  # the nodes of today
 TOLERANCE = 0.02  # the least memory is looked for until it is known within 2 %,
 MOST_BISECTIONS = 6  # or this often
 MEMORY_SHARE = 0.6  # of the time limit, for the missing memory; the rest is for other changes
+NODES_S = 1.0  # the most CPU seconds spent on the least number of nodes once a doubling fits
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
 
 
@@ -52,12 +55,12 @@ class Probe:
         return process_time() < self.ends_s
 
     def found(self, problem: Problem) -> Found | None:
-        """The first plan found that passes the check and fits; None when there is none (or no time)."""
+        """The first plan found that counts (``measure.flaw``); None when there is none (or no time)."""
         left = self.ends_s - process_time()
         if left <= 0 or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
         proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
-        if proposal.plan is None or check(problem, proposal.plan) or not fits(problem, proposal.plan):
+        if proposal.plan is None or flaw(problem, proposal.plan) is not None:
             return None
         return Found(evaluate(problem, proposal.plan).step_time_s, least_memory_bytes(problem, proposal.plan))
 
@@ -83,16 +86,31 @@ def _peak_bytes(problem: Problem, plan: Plan) -> float:
 
 
 def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int = 0) -> tuple[Reason, ...]:
-    """Reasons for an infeasible problem: the missing memory, and of each kind of change the smallest that fits.
+    """Reasons for an infeasible problem, never none: what is missing, and the smallest change of each kind that fits.
 
-    ``planner`` judges each change; the search stops after ``limit_s`` CPU seconds.
+    ``planner`` judges each change; the search stops after ``limit_s`` CPU seconds. Where no plan can use the profile,
+    that is what is missing; otherwise memory is looked at first.
     """
     begin = process_time()
-    reasons: list[Reason] = list(_memory(problem, Probe(planner, begin + MEMORY_SHARE * limit_s, seed)))
-    probe = Probe(planner, begin + limit_s, seed)
-    for changes in (_freedoms, _shorter, _more_nodes):
+    probe, unusable = Probe(planner, begin + limit_s, seed), unusable_profile(problem)
+    reasons: list[Reason] = list(unusable)
+    if unusable:
+        for changes in (other_batches, _freedoms, without_profile):
+            reasons += _first_that_fits(problem, probe, changes)
+        return tuple(reasons)
+    for_memory = Probe(planner, begin + MEMORY_SHARE * limit_s, seed)
+    reasons += _memory(problem, for_memory)
+    in_time = for_memory.time_is_left
+    for changes in (_freedoms, _shorter):
         reasons += _first_that_fits(problem, probe, changes)
-    return tuple(reasons)
+    reasons += _more_nodes(problem, probe)
+    return tuple(reasons) or (NothingFound(planner.name, _tried(problem) if in_time and probe.time_is_left else ()),)
+
+
+def _tried(problem: Problem) -> tuple[str, ...]:
+    """The kinds of changes, in words."""
+    freedoms = tuple(words.removeprefix("with ") for words, _ in _freedoms(problem))
+    return f"up to {STEPS[-1]:g} times the memory", *freedoms, "shorter sequences", f"up to {TIMES[-1]} times the nodes"
 
 
 def _first_that_fits(
@@ -129,6 +147,9 @@ def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
         if found is None and probe.time_is_left:
             too_little = middle
         best = best if found is None else found
+    if best.least_bytes <= today:
+        yield NearestChange("as it is, with more time to plan", best.step_time_s)
+        return
     yield MissingMemory(problem.model.name, today, best.least_bytes, too_little * today)
     words = f"with {gb(best.least_bytes)} of memory per GPU instead of {gb(today)}"
     yield NearestChange(words, best.step_time_s)
@@ -142,6 +163,12 @@ def _with_memory(problem: Problem, times: float) -> Problem:
 def _freedoms(problem: Problem) -> Iterator[tuple[str, Problem]]:
     if problem.uniform_cuts:
         yield "with uneven cuts allowed", replace(problem, uniform_cuts=False)
+    if problem.objective.balance_delta is not None:
+        words = f"with compute times further apart than the {problem.objective.balance_delta:g} allowed"
+        yield words, replace(problem, objective=replace(problem.objective, balance_delta=None))
+    if problem.objective.bandwidth_floor_bytes_per_s is not None:
+        free = replace(problem.objective, bandwidth_floor_bytes_per_s=None)
+        yield "with cuts on links of any bandwidth", replace(problem, objective=free)
     if problem.runtime != "any":
         yield f"with --runtime any instead of {problem.runtime}", replace(problem, runtime="any", uniform_cuts=False)
 
@@ -154,8 +181,37 @@ def _shorter(problem: Problem) -> Iterator[tuple[str, Problem]]:
             yield f"with sequences of {length:,} tokens instead of {seq:,}", changed
 
 
-def _more_nodes(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    for times in (2, 4, 8):
-        domains = tuple(replace(domain, nodes=domain.nodes * times) for domain in problem.cluster.domains)
-        cluster = replace(problem.cluster, domains=domains)
-        yield f"with {times} times the nodes in every domain ({cluster.gpus:,} GPUs)", replace(problem, cluster=cluster)
+def _more_nodes(problem: Problem, probe: Probe) -> Iterator[Reason]:
+    """The least number of nodes at which a plan is found: by doublings, then by bisection while time is left."""
+    today = max(domain.nodes for domain in problem.cluster.domains)
+    too_few, enough, best = today, today, None
+    for enough in (today * times for times in TIMES):
+        best = probe.found(_with_nodes(problem, enough))
+        if best is not None:
+            break
+        too_few = enough
+    if best is None:
+        return
+    soon = replace(probe, ends_s=min(probe.ends_s, process_time() + NODES_S))
+    for _ in range(MOST_BISECTIONS):
+        if enough - too_few <= 1 or not soon.time_is_left:
+            break
+        middle = (enough + too_few) // 2
+        found = soon.found(_with_nodes(problem, middle))
+        too_few = middle if found is None else too_few
+        enough, best = (enough, best) if found is None else (middle, found)
+    yield NearestChange(_nodes_in_words(problem, enough), best.step_time_s)
+
+
+def _with_nodes(problem: Problem, largest: int) -> Problem:
+    """Every domain grown alike, to whole nodes, until the largest has as many."""
+    today = max(domain.nodes for domain in problem.cluster.domains)
+    domains = tuple(replace(domain, nodes=-(-domain.nodes * largest // today)) for domain in problem.cluster.domains)
+    return replace(problem, cluster=replace(problem.cluster, domains=domains))
+
+
+def _nodes_in_words(problem: Problem, largest: int) -> str:
+    sizes, gpus = {domain.nodes for domain in problem.cluster.domains}, _with_nodes(problem, largest).cluster.gpus
+    if len(sizes) == 1:
+        return f"with {count(largest, 'node')} in every domain instead of {max(sizes):,} ({gpus:,} GPUs)"
+    return f"with {largest / max(sizes):.3g} times the nodes in every domain, rounded up ({gpus:,} GPUs)"

@@ -22,6 +22,8 @@ LABELS = {
     "idle_domain": "Idle domains",
     "memory": "Memory",
     "missing_memory": "What is missing",
+    "unusable_profile": "What is missing",
+    "nothing_found": "What is missing",
     "nearest_change": "What would fit",
     "rejected": "Turned down",
     "dropped": "Dropped",
