@@ -174,5 +174,7 @@ def test_mutated_traces(data: st.DataObject) -> None:
 
 
 def test_a_valid_document_is_a_value() -> None:
-    for valid, read in READERS.values():
-        read(json.loads(json.dumps(valid)))
+    for name, (valid, read) in READERS.items():
+        first, again = (read(json.loads(json.dumps(valid))) for _ in range(2))
+        assert first is not None, name
+        assert first == again, name

@@ -23,9 +23,11 @@ import typer
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from hippo.planners.base import Stop
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 LONGEST_S = 86_400
 
 ModelName = Annotated[
@@ -57,7 +59,7 @@ def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
             default=Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(options)  # type: ignore[arg-type]
+        for field in fields(options)
     ]
 
     def decorate(body: Callable[[T], None]) -> Callable[..., None]:
@@ -65,6 +67,7 @@ def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
             body(options(**values))
 
         command.__name__, command.__doc__ = body.__name__, body.__doc__
+        # typer reads this attribute, which the type of functions does not know
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = hints
         return command

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import ClassVar
@@ -14,7 +15,7 @@ from hippo.decide.wording import capital, gb, gbps, listed, number, percent, sec
 
 
 @dataclass(frozen=True)
-class Reason:
+class Reason(ABC):
     """One reason. Subclasses add their figures and say them in ``_said``."""
 
     kind: ClassVar[str] = ""
@@ -34,8 +35,9 @@ class Reason:
         """The reason for JSON: kind, subject, figures, sentence."""
         return {"kind": self.kind, "subject": self.subject, "figures": self.figures, "sentence": self.sentence()}
 
+    @abstractmethod
     def _said(self) -> str:
-        raise NotImplementedError
+        """The sentence, from the figures."""
 
 
 def _plain(value: object) -> object:
