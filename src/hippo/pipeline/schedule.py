@@ -26,10 +26,10 @@ MOST_OPERATIONS = 20_000_000
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {
-        "gpipe": "hippo.pipeline.gpipe:orders",
-        "1f1b": "hippo.pipeline.one_f_one_b:orders",
-        "interleaved": "hippo.pipeline.interleaved:orders",
-        "cross-domain": "hippo.pipeline.cross_domain:orders",
+        "gpipe": "hippo.pipeline.generators.gpipe:orders",
+        "1f1b": "hippo.pipeline.generators.one_f_one_b:orders",
+        "interleaved": "hippo.pipeline.generators.interleaved:orders",
+        "cross-domain": "hippo.pipeline.generators.warmed_up:orders",
     }
 )
 """Name of a schedule to ``module:attribute`` of its ``Orders``; loaded when asked for."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.merge import in_order, merge
+from hippo.pipeline.generators.merge import in_order, merge
 from hippo.pipeline.schedule import Shape
 
 

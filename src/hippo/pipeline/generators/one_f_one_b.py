@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.merge import in_order, merge
+from hippo.pipeline.generators.merge import in_order, merge
+from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.schedule import Shape
 
 
@@ -23,3 +24,8 @@ def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Operations of all ranks, (2 m p, 3), and where each rank starts, (p + 1,)."""
     every = in_order(shape.micro_batches)
     return merge(every, every, [warm_up(shape, rank) for rank in range(shape.stages)])
+
+
+def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same for a problem; its memory limit is left to the checker."""
+    return orders(Shape(problem.ranks, problem.micro_batches, problem.chunks))

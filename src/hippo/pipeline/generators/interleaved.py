@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.merge import merge
+from hippo.pipeline.generators.merge import merge
+from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.schedule import Shape
 
 
@@ -37,3 +38,8 @@ def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         each.setflags(write=False)
     rows, _ = merge(forwards, backwards, [warm_up(whole, rank) for rank in range(p)])
     return rows[rows[:, 2] < m], 2 * m * v * np.arange(p + 1)
+
+
+def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same for a problem; its memory limit is left to the checker."""
+    return orders(Shape(problem.ranks, problem.micro_batches, problem.chunks))
