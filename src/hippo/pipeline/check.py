@@ -39,12 +39,13 @@ def _structure(problem: ScheduleProblem, schedule: Schedule) -> Iterator[str]:
         rows = schedule.rank(rank)
         outside = (rows[:, 0] < 0) | (rows[:, 0] > kinds[-1]) | (rows[:, 1] < 0) | (rows[:, 1] >= problem.chunks)
         for kind, chunk, micro_batch in rows[outside]:
-            yield f"rank {rank}: {(int(kind), int(chunk), int(micro_batch))} is no operation of its {problem.chunks} chunks"
+            given = (int(kind), int(chunk), int(micro_batch))
+            yield f"rank {rank}: {given} is no operation of its {problem.chunks} chunks"
         if outside.any():
             continue
         for chunk in range(problem.chunks):
             slot = rank * problem.chunks + chunk
-            wanted = tables.first[slot] + np.arange(tables.count[slot])
+            wanted = tables.offset[slot] + np.arange(tables.passes[slot])
             yield from _chunk(rank, chunk, rows, wanted, kinds)
 
 

@@ -56,8 +56,8 @@ class Tables(NamedTuple):
     delay: Floats  # (2, S) latency of that message; 0 on the same rank
     transfer: Floats  # (2, S) time that it occupies its port
     port: Ints  # (2, S) directed link that the message queues for, FIFO; -1: none
-    first: Ints  # (S,) first micro-batch of the slot
-    count: Ints  # (S,) micro-batches of the slot
+    offset: Ints  # (S,) first micro-batch of the slot
+    passes: Ints  # (S,) micro-batches of the slot
     taken: Floats  # (S,) memory at the start of F
     freed: Floats  # (S,) of it at the end of B
     limit: Floats  # (p,) most memory; inf: no limit
@@ -111,8 +111,8 @@ class ScheduleProblem:
     @property
     def work(self) -> tuple[float, ...]:
         """Busy time of each rank, (p,)."""
-        passes = self.micro_batches * np.add(np.add(self.forward, self.backward), self.weight)
-        return tuple(passes.tolist())
+        busy = self.micro_batches * np.add(np.add(self.forward, self.backward), self.weight)
+        return tuple(busy.tolist())
 
     def placed(self, placement: str, chunks: int | None = None) -> ScheduleProblem:
         """The same ranks, micro-batches and limits with the model laid out otherwise; the count of chunks as usual."""
@@ -169,7 +169,7 @@ def link_between(problem: ScheduleProblem, sender: int, receiver: int) -> Link:
     return Link(max(link.latency for link in way), max(link.transfer for link in way))
 
 
-# ---------------------------------------------------------------------------------------------------------------- checks
+# ------------------------------------------------------------------------------------------------------------- checks
 def _check(problem: ScheduleProblem) -> None:
     p = len(problem.forward)
     if p < 1:

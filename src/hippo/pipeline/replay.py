@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.pipeline.problem import Floats, Ints, ScheduleProblem, Tables
+from hippo.pipeline.problem import Floats, ScheduleProblem, Tables
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
 
 # Columns of a sequence: operation, its rank, its place ``kind * S + slot``, and where in ``arrived`` it reads its input
