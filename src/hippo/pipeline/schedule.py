@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
+from hippo.plan.own_order import WITH_ORDER
 from hippo.plan.plan import Pipeline, Plan
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
@@ -32,7 +33,7 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "cross-domain": "hippo.pipeline.generators.warmed_up:orders",
     }
 )
-"""Name of a schedule to ``module:attribute`` of its ``Orders``; loaded when asked for."""
+"""Name of a schedule that needs no times to ``module:attribute`` of its ``Orders``; loaded when asked for."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Schedule:
 
 def order_of(plan: Plan, pipeline: Pipeline) -> Schedule:
     """The schedule of one pipeline of a plan; raises as ``order`` does."""
+    if pipeline.order:
+        return given(pipeline.order)
     return order(
         plan.schedule.name,
         stages=len(pipeline.stages),
@@ -89,6 +92,65 @@ def order_of(plan: Plan, pipeline: Pipeline) -> Schedule:
         live_limit=plan.schedule.live_limit,
         warm_up=pipeline.warm_up,
     )
+
+
+@lru_cache(maxsize=64)
+def given(texts: tuple[str, ...]) -> Schedule:
+    """The schedule of a plan that says it itself: one text of letters F, B, W per rank (``Pipeline.order``).
+
+    Raises ``InputError`` when the ranks have unlike numbers of operations, or would wait for each other.
+    """
+    letters = np.frombuffer("".join(texts).encode(), dtype=np.uint8)
+    kinds = np.select([letters == ord("F"), letters == ord("B")], [FORWARD, BACKWARD], WEIGHT)
+    start = np.cumsum([0] + [len(text) for text in texts])
+    rows = np.stack([kinds, np.zeros_like(kinds), np.empty_like(kinds)], axis=1)
+    for kind in (FORWARD, BACKWARD, WEIGHT):
+        for first, last in zip(start[:-1], start[1:], strict=True):
+            at = first + np.flatnonzero(kinds[first:last] == kind)
+            rows[at, 2] = np.arange(len(at))
+    _check_given(texts)
+    for array in (rows, start):
+        array.setflags(write=False)
+    return Schedule(WITH_ORDER, Shape(len(texts), texts[0].count("F")), "W" not in texts[0], rows, start)
+
+
+def _check_given(texts: tuple[str, ...]) -> None:
+    """No rank waits for one that waits for it: the k-th F follows that of the rank before, the k-th B that behind."""
+    done = [[0, 0] for _ in texts]  # forwards and backwards of each rank
+    at, left, last = [0] * len(texts), list(range(len(texts))), len(texts) - 1
+    while left:
+        rank = left.pop()
+        begun = at[rank]
+        for letter in texts[rank][begun:]:
+            if letter == "F" and rank > 0 and done[rank - 1][0] <= done[rank][0]:
+                break
+            if letter == "B" and (done[rank + 1][1] if rank < last else done[rank][0]) <= done[rank][1]:
+                break
+            if letter != "W":
+                done[rank]["FB".index(letter)] += 1
+            at[rank] += 1
+        if at[rank] > begun:
+            left += [each for each in (rank - 1, rank + 1) if 0 <= each <= last]
+    if any(position < len(text) for position, text in zip(at, texts, strict=True)):
+        stuck = next(rank for rank, text in enumerate(texts) if at[rank] < len(text))
+        remedy = "order the stages so that each can go on, or plan again"
+        raise InputError("the stages wait for each other", key=f"order[{stuck}]", value=at[stuck], remedy=remedy)
+
+
+def letters_of(schedule: Schedule) -> tuple[str, ...]:
+    """The texts of ``Pipeline.order``: one letter per operation; one chunk per rank, each kind in order."""
+    return tuple("".join("FBW"[kind] for kind in schedule.rank(rank)[:, 0]) for rank in range(schedule.shape.stages))
+
+
+def split(schedule: Schedule) -> Schedule:
+    """The same order with each fused backward as B and at once W."""
+    if not schedule.fused:
+        return schedule
+    times = np.where(schedule.order[:, 0] == BACKWARD, 2, 1)
+    rows = np.repeat(schedule.order, times, axis=0)
+    rows[np.cumsum(times)[times == 2] - 1, 0] = WEIGHT
+    start = np.concatenate([[0], np.cumsum(times)])[schedule.order_start]
+    return Schedule(schedule.name, schedule.shape, False, rows, start)
 
 
 def order(
@@ -128,6 +190,9 @@ _remembered_large = lru_cache(maxsize=1)(_order)
 
 
 def _load(name: str) -> Orders:
+    if name == WITH_ORDER:
+        remedy = "plan again, or name a schedule with an order of its own: " + ", ".join(SCHEDULES)
+        raise InputError("the plan says no order", key="pipelines.order", value=name, remedy=remedy)
     if name not in SCHEDULES:
         raise UnknownNameError("schedule", name, SCHEDULES, key="schedule.name")
     module, attribute = SCHEDULES[name].split(":")
@@ -149,7 +214,7 @@ def _check(name: str, shape: Shape) -> None:
         raise InputError("must be at least 1", key="schedule.live_limit", value=shape.live_limit, remedy=remedy)
     if shape.warm_up:
         _check_warm_up(name, shape)
-    if name in ("gpipe", "1f1b", "cross-domain") and shape.chunks != 1:
+    if name != "interleaved" and shape.chunks != 1:
         remedy = "use the schedule 'interleaved', or interleave 1"
         raise InputError(
             f"schedule '{name}' has one chunk per rank", key="interleave", value=shape.chunks, remedy=remedy

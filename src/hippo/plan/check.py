@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from hippo.plan.own_order import order_flaws
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.plan.remedies import REMEDIES
 from hippo.plan.runtimes import cuts_are_uniform, runtime_rules, tp_refusal
@@ -149,6 +150,8 @@ def _batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
             yield Violation("warm-up", where, "must not rise from stage to stage, nor exceed num_micro_batches")
         if given and plan.schedule.name != "cross-domain":
             yield Violation("warm-up", where, f"the schedule '{plan.schedule.name}' takes no warm-up of its own")
+        for at, message in order_flaws(plan, pipeline):
+            yield Violation("order", f"pipelines[{p}].order{at}", message)
     for where, pipeline, stage in _stages(plan):
         wave = plan.micro_batch * pipeline.stages[0].dp
         if wave % stage.dp:
@@ -196,7 +199,7 @@ def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
     if plan.precision not in rates:
         message = f"{problem.cluster.gpu.name} has no rate for {plan.precision}, only for {', '.join(rates)}"
         yield Violation("precision", "precision", message)
-    if plan.interleave > 1 and plan.schedule.name in ("gpipe", "1f1b"):
+    if plan.interleave > 1 and plan.schedule.name != "interleaved":
         message = f"schedule '{plan.schedule.name}' has one chunk per rank, interleave is {plan.interleave}"
         yield Violation("interleave", "interleave", message)
     if plan.sync.method == "local_sgd" and not problem.allow_local_sgd:

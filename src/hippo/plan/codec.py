@@ -82,7 +82,8 @@ def _pipeline_to_document(pipeline: Pipeline) -> dict[str, Any]:
         for stage in pipeline.stages
     ]
     document = {"stages": stages, "num_micro_batches": pipeline.num_micro_batches}
-    return document | {"warm_up": list(pipeline.warm_up)} if pipeline.warm_up else document
+    given = {"warm_up": list(pipeline.warm_up), "order": list(pipeline.order)}
+    return document | {key: value for key, value in given.items() if value}
 
 
 def save_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
@@ -128,7 +129,7 @@ def _check_version(document: object, source: str) -> None:
 
 
 def _plan(table: Table) -> Plan:
-    known = ("stages", "num_micro_batches", "warm_up")
+    known = ("stages", "num_micro_batches", "warm_up", "order")
     pipelines = tuple(_pipeline(row) for row in table.tables("pipelines", known=known, most=100_000))
     if not pipelines:
         table.refuse("pipelines", "is empty", "describe at least one pipeline")
@@ -160,7 +161,7 @@ def _pipeline(row: Table) -> Pipeline:
     stages = tuple(_stage(stage) for stage in row.tables("stages", known=known, most=100_000))
     if not stages:
         row.refuse("stages", "is empty", "describe at least one stage")
-    return Pipeline(stages, row.integer("num_micro_batches"), _warm_up(row))
+    return Pipeline(stages, row.integer("num_micro_batches"), _warm_up(row), _order(row))
 
 
 def _warm_up(row: Table) -> tuple[int, ...]:
@@ -169,6 +170,14 @@ def _warm_up(row: Table) -> tuple[int, ...]:
     if len(whole) != len(values):
         row.refuse("warm_up", "must be a list of positive integers", "write one number of waves per stage")
     return whole
+
+
+def _order(row: Table) -> tuple[str, ...]:
+    values = row.items("order", most=100_000) if row.has("order") else ()
+    letters = tuple(value for value in values if isinstance(value, str) and value and not set(value) - set("FBW"))
+    if len(letters) != len(values):
+        row.refuse("order", "must be a list of letters F, B and W", "write one text per stage, for instance 'FFBWBW'")
+    return letters
 
 
 def _stage(row: Table) -> Stage:

@@ -46,6 +46,9 @@ class Pipeline:
     num_micro_batches: int
     warm_up: tuple[int, ...] = ()
     """Waves each stage runs forward before its first backward, with the schedule ``cross-domain``; empty: its own."""
+    order: tuple[str, ...] = ()
+    """Operations of each stage as letters in the order they run, with the schedule ``best``: F forward, B backward, W
+    weight gradient, each kind through the waves in order; without any W a B means both. Empty: the schedule's own."""
 
     @property
     def domains(self) -> tuple[str, ...]:

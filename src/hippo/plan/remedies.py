@@ -15,6 +15,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "devices": "list tp x cp x dp devices of the stage's domain, each used once in the plan",
         "batch": "change num_micro_batches, micro_batch or dp, or ask for that global batch",
         "wave": "give the stage a dp that divides the wave",
+        "order": "with schedule best write one text of letters F, B and W per stage; with any other leave it out",
         "warm-up": "with schedule cross-domain write one number per stage, never rising, at most num_micro_batches",
         "tensor parallel": "use a tp that divides heads and widths",
         "context parallel": "use a degree that divides the sequence",

@@ -42,6 +42,7 @@ class PipelineSketch:
     stages: tuple[StageSketch, ...]
     num_micro_batches: int
     warm_up: tuple[int, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipeline, ...]:
@@ -56,6 +57,7 @@ def place(cluster: Cluster, sketches: Sequence[PipelineSketch]) -> tuple[Pipelin
             tuple(_stage(stage, devices[p, s]) for s, stage in enumerate(sketch.stages)),
             sketch.num_micro_batches,
             sketch.warm_up,
+            sketch.order,
         )
         for p, sketch in enumerate(sketches)
     )

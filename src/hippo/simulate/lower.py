@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
-from hippo.pipeline.schedule import order_of
+from hippo.pipeline.schedule import order_of, split
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
@@ -162,8 +162,10 @@ class Border:
 
 
 def _orders(plan: Plan) -> dict[str, Any]:
-    """The operations of every rank, pipeline after pipeline."""
+    """The operations of every rank, pipeline after pipeline; where one splits its backwards, so do all."""
     schedules = [order_of(plan, pipeline) for pipeline in plan.pipelines]
+    if not all(schedule.fused for schedule in schedules):
+        schedules = [split(schedule) for schedule in schedules]
     if len(schedules) == 1:
         return {"fused": schedules[0].fused, "order": schedules[0].order, "order_start": schedules[0].order_start}
     offsets = np.cumsum([0] + [len(schedule.order) for schedule in schedules])
