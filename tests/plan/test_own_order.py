@@ -12,7 +12,7 @@ from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Stop
-from hippo.planners.even import Even
+from hippo.planners.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
@@ -22,8 +22,8 @@ from hippo.simulate.lower import lower
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Problem, Plan]:
-    problem = load_problem(model="gpt2", cluster="toy", global_batch=16)
-    plan = Even().propose(problem, Stop(5.0)).plan
+    problem = load_problem(model="gpt2", cluster="toy", global_batch=64)
+    plan = CrossPipe().propose(problem, Stop(5.0)).plan
     assert plan is not None
     return problem, plan
 
