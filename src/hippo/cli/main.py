@@ -20,6 +20,7 @@ from hippo.cli.explain import explain
 from hippo.cli.output import say
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
+from hippo.cli.schedule import schedule
 from hippo.cli.simulate import simulate
 from hippo.cli.validate import validate
 from hippo.errors import InfeasibleError, InputError
@@ -32,6 +33,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     simulate,
     estimate,
     validate,
+    schedule,
     catalogue,
     bench,
 )
