@@ -39,7 +39,7 @@ class Choice(Described):
 
 @takes(Choice)
 def schedule(choice: Choice) -> None:
-    """The best order of micro-batches in a pipeline, and how far from the optimum it can be.
+    """The best schedule of micro-batches, and how good it can be.
 
     A problem from --problem, or from --stages, --micro-batches, --times, --links and --memory.
     """
