@@ -11,9 +11,9 @@ The schedule grows in rounds, each one backward of every rank:
    W before its last backwards already.
 
 Three choices have no best answer (``CHOICES``), so every combination is tried; kept is the one with the least sum of
-makespan and longest stage by replay. The authors take the longest stage alone, the bubble rate that they print. Over 400
-random problems that costs up to 9.9 % of makespan against the best combination, the makespan alone costs up to 5.8 % of
-longest stage, the sum .2 % and 2.5 %.
+makespan and longest stage by replay. The authors take the longest stage alone, the bubble rate that they print: over
+400 random problems that costs up to 9.9 % of makespan against the best combination. The makespan alone costs up to
+5.8 % of longest stage; the sum costs .2 % of the one and 2.5 % of the other.
 
 The authors' scheduler takes one delay for all links. Here the rounds are planned with the delay of each link and
 direction and, since plans that expect shorter or longer messages are at times better, also as if all links were alike:
