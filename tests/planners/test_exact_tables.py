@@ -60,7 +60,7 @@ def test_packed_rows_follow_the_fields() -> None:
     field = field_of(random_world(1))
     table = field.table(field.layouts[0][0])
     size = field.problem.model.num_layers + 1
-    assert table.packed.shape == (8, size)
+    assert table.packed.shape == (9, size)
     for row, own in ((0, table.forward_s), (1, table.total_s), (2, table.kept_bytes), (3, table.activation_bytes)):
         assert (table.packed[row] == own).all()
     assert (table.packed[5] == table.once_s).all()

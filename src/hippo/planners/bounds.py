@@ -1,10 +1,11 @@
 """Lower bounds on the played step time of pipelines, as numba kernels. Proofs: ``docs/exact.md``, section 3.
 
 Letters: N layers, m waves, p stages. Stage i holds layers [a, b) with ``f`` seconds of forward and ``t`` seconds of
-forward and backward per wave; ``head`` is the round trip of one wave through everything before the stage, ``rest``
-through everything behind it; ``live`` the most micro-batches its memory holds.
+forward and backward per wave, of which the ``w`` seconds of the weight gradient may come later (0: the backward is one
+operation); ``head`` is the round trip of one wave through everything before the stage, ``rest`` through everything
+behind it, both without weight gradients that nothing waits for; ``live`` the most micro-batches its memory holds.
 
-``table`` (8, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
+``table`` (9, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
 one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` (p,) is what replicas would
 need to agree on the whole model over the ring of the stage's domain (0: there is one replica); stages of one domain
 share that ring, and ``per_domain`` of them in a row lie in one domain.
@@ -23,18 +24,26 @@ PRECISION = 1e-4  # relative; a bound is the lower end, so this costs no proof
 
 
 @njit(cache=True)
-def stage_need(t, f, rest, waves, live):  # type: ignore[no-untyped-def]
-    """Least seconds from the first input of the stage to the end of its last backward.
+def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
+    """Least seconds from the first input of the stage to the end of its last input gradient, and of its last operation.
 
     Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
-    round trip. Drain: after its last forward at most ``live`` backwards are left, and the last of them comes no sooner
+    round trip. Drain: after its last forward at most ``live`` waves are left, and the last of them comes back no sooner
     than one round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
     """
-    ahead, b = min(waves, live), t - f
-    fill, drain = max(0.0, f + rest - ahead * f), max(0.0, rest + b - ahead * b)
-    idle = fill + drain if waves > ahead else max(fill, drain)
+    ahead = min(waves, live)
     turns, left = divmod(waves - 1, ahead)
-    return max(waves * t + idle, (turns + 1) * (t + rest) + left * f)
+    window = (turns + 1) * (t + rest) + left * f
+    fill = max(0.0, f + rest - ahead * f)
+    back, b = 0.0, t - f - w
+    for late in (ahead * w, 0.0):  # weight gradients that may still be left; then none
+        drain = max(0.0, rest + b - ahead * b)
+        idle = fill + drain if waves > ahead else max(fill, drain)
+        whole = max(waves * t - late + idle, window - (w if late > 0.0 else 0.0))
+        if late > 0.0 or w == 0.0:
+            back = whole
+        b = t - f
+    return back, whole
 
 
 @njit(cache=True)
@@ -54,14 +63,15 @@ def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, 
     ``forward`` is the way down alone; ``drained`` what the first stage does once all gradients have reached it;
     ``deepest`` the most waves the schedule lets the stage run ahead; ``sync`` what follows its own end on the links.
     """
-    t, f = table[1, b] - table[1, a], table[0, b] - table[0, a]
-    if head + waves * t + drained > limit:
+    t, f, trip = table[1, b] - table[1, a], table[0, b] - table[0, a], table[8, b] - table[8, a]
+    if head + waves * trip + drained > limit or forward + waves * t > limit:
         return False
     live = min(deepest, room_for(table, usable, a, b))
     if live < 1:
         return False
-    need, once = stage_need(t, f, rest, waves, live), table[5, b] - table[5, a] + table[6, 0]
-    return bool(head + need + drained <= limit and forward + need + max(once, table[6, 0] + sync) <= limit)
+    back, whole = stage_need(t, f, t - trip, rest, waves, live)
+    once = table[5, b] - table[5, a] + table[6, 0]
+    return bool(head + back + drained <= limit and forward + whole + max(once, table[6, 0] + sync) <= limit)
 
 
 @njit(cache=True)
@@ -100,14 +110,14 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
     this loses nothing. ``ahead``: whether a stage may run further ahead than 1F1B. Fills ``cuts`` (p + 1,).
     """
     p, n = len(before), table.shape[1] - 1
-    total = table[1, n]
-    drained = table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
+    trip, split = table[8, n], table[8, n] < table[1, n]
+    drained = table[1, first] - table[8, first] + table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
     ready = sent(table, first, waves, waves if ahead else p, usable) if sync[0] > 0.0 else 0.0
     a, cuts[0], border = 0, 0, 0
     for i in range(p):
-        if i % per_domain == 0:
+        if split or i % per_domain == 0:  # the gradients of earlier stages are late where weight gradients cannot be
             border = a
-        head, forward, deepest = table[1, a] + before[i], table[0, a] + down[i], waves if ahead else p - i
+        head, forward, deepest = table[8, a] + before[i], table[0, a] + down[i], waves if ahead else p - i
         low, high = a + 1, n - (p - 1 - i)
         if i == p - 1:
             low = n
@@ -116,7 +126,7 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
         fits = False
         while True:
             b = low if not fits else (low + high + 1) // 2
-            rest, agree = total - table[1, b] + after[i], sync[i] * (table[7, b] - table[7, border])
+            rest, agree = trip - table[8, b] + after[i], sync[i] * (table[7, b] - table[7, border])
             good = low <= high and stage_fits(
                 table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
             )
@@ -157,7 +167,7 @@ def cuts_within(  # type: ignore[no-untyped-def]
     for first in range(n - p + 1, 0, -1):
         if waves * table[1, first] > limit:
             continue
-        if waves * (table[1, n] - table[1, first]) / (p - 1) + table[1, first] > limit:
+        if waves * (table[1, n] - table[1, first]) / (p - 1) + table[0, first] > limit:
             return False
         if greedy_cuts(
             table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
@@ -176,7 +186,7 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     ``floor``: a bound known already. ``cuts`` (p + 1,) gets the cuts that reach the bound.
     """
     n = table.shape[1] - 1
-    low = table[1, n] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
+    low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
     low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
     if len(before) == 1:  # nothing to cut: the bound is a sum
         low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, sync[0]))

@@ -27,6 +27,10 @@ class LayoutRows:
     """Numbers of all layouts of a kind, (L,) each."""
 
     total: Floats  # seconds of one wave through the whole model
+    trip: Floats  # of them those of its round trip
+    early: Floats  # least share of forwards in the seconds of any layer; 1 where backwards are not split
+    spared: Floats  # seconds of the first layer that a later stage need not wait for; 0 where it must
+    blocks: Floats  # seconds of one wave through the blocks
     kept: Floats  # bytes of the whole model's state on one rank
     once: Floats  # least seconds per step of the first stage
     wave: Ints  # sequences
@@ -34,7 +38,6 @@ class LayoutRows:
     lone: NDArray[np.bool_]  # only for pipelines of one stage
     nodes: Ints  # most nodes of a stage
     lane: Ints  # GPUs of a stage
-    blocks: Floats  # seconds of one wave through the blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +51,9 @@ class Field:
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Problem, judge: Judge) -> Field:
-        """A problem with tables of its own."""
-        return cls(problem, Tables.of(problem), judge)
+    def of(cls, problem: Problem, judge: Judge, *, split: bool = False) -> Field:
+        """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too."""
+        return cls(problem, Tables.of(problem, split=split), judge)
 
     @cached_property
     def rules(self) -> RuntimeRules:
@@ -78,19 +81,21 @@ class Field:
         for layout in self.layouts[kind]:
             where = layout.kind, layout.tp, layout.dp
             once, fixed = self.tables.once(*where, layout.mode.sharding)
-            seconds = self.tables.times(*where, layout.mode)[1]
-            total, blocks = seconds[-1], seconds[-2] - seconds[1]
+            forward, seconds, trip = self.tables.times(*where, layout.mode)
+            blocks = seconds[-2] - seconds[1]
+            early = early_share(forward, seconds) if self.tables.split else 1.0
+            spared = early * seconds[1] + once[1] if self.tables.split else 0.0
             kept = self.tables.kept(*where, layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            rows.append(
-                (total, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, layout.tp * layout.dp, blocks)
-            )
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 9).T
-        wave, stages, nodes, gpus = columns[[3, 4, 6, 7]].astype(np.int64)
-        return LayoutRows(
-            columns[0], columns[1], columns[2], wave, stages, columns[5].astype(bool), nodes, gpus, columns[8]
-        )
+            gpus = layout.tp * layout.dp
+            seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
+            rows.append((*seconds_of, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, gpus))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 12).T
+        total, trips, earlies, spare, inner, state, least = columns[:7]
+        wave, stages, nodes, gpus = columns[[7, 8, 10, 11]].astype(np.int64)
+        lone_rows = columns[9].astype(bool)
+        return LayoutRows(total, trips, earlies, spare, inner, state, least, wave, stages, lone_rows, nodes, gpus)
 
     @property
     def wave_bytes(self) -> float:
@@ -167,6 +172,12 @@ class Field:
         if key not in self._cache:
             self._cache[key] = lines(self.routes(senders), self.members(kind), tied_bytes=self.tied_bytes)
         return self._cache[key]  # type: ignore[return-value]
+
+
+def early_share(forward: Floats, total: Floats) -> float:
+    """Least share of the forward in the seconds of any layer but the first; both are prefix sums, (N + 1,)."""
+    seconds = np.diff(total)[1:]
+    return float(min(1.0, (np.diff(forward)[1:] / np.maximum(seconds, 1e-300)).min(initial=1.0, where=seconds > 0)))
 
 
 _LAST: list[Field] = []

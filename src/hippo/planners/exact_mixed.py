@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.planners.bounds import room_for
-from hippo.planners.exact_field import Field
+from hippo.planners.exact_field import Field, early_share
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
 from hippo.planners.exact_ways import Way, ideal_ways, lines, real_way
@@ -36,7 +36,8 @@ class Family:
     wave: int
     waves: int
     options: tuple[Layout, ...]
-    tables: Floats  # (O, 8, N + 1)
+    tables: Floats  # (O, 9, N + 1)
+    early: Floats  # (O,) least share of forwards in the seconds of a layer; 1 where backwards are not split
     kinds: Ints  # (O,)
     stages: Ints  # (O,)
     hops: Floats  # (O,) seconds between two stages of the domain, one way
@@ -45,12 +46,14 @@ class Family:
 
     def fluid(self, most: int) -> Floats:
         """(most + 1,) bound for n domains where stages take any share of a layer (docs/exact.md, bound 4)."""
-        left = (1.0 - 1.0 / self.waves) ** self.stages
-        total, reach = self.tables[:, 1, -1], np.zeros(most + 1)
+        left = (1.0 - self.early / self.waves) ** self.stages
+        total, reach = self.early * self.tables[:, 1, -1], np.zeros(most + 1)
         for n in range(1, most + 1):
             reach[n] = np.max((1.0 - left) / total + left * reach[n - 1])
+        first = (1.0 + self.early) * self.tables[:, 1, 1] - self.tables[:, 8, 1] + self.tables[:, 5, 1]
+        spared = float((first * (self.early < 1.0)).max())  # a later stage need not wait for the first one's end
         with np.errstate(divide="ignore"):
-            bounds: Floats = 1.0 / reach + self.drained
+            bounds: Floats = 1.0 / reach - spared + self.drained
         return bounds
 
 
@@ -146,11 +149,12 @@ def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
         waves=field.problem.workload.global_batch // wave,
         options=options,
         tables=tables,
+        early=np.array([early_share(each[0], each[1]) if field.tables.split else 1.0 for each in tables]),
         kinds=np.array([layout.kind for layout in options]),
         stages=np.array([layout.stages for layout in options]),
         hops=np.array([table.hop_s for table in found]),
-        rest=(tables[:, 1, -1:] - tables[:, 1, :]).min(axis=0),
-        drained=float((tables[:, 5, 1] + tables[:, 6, 0]).min()),
+        rest=(tables[:, 8, -1:] - tables[:, 8, :]).min(axis=0),
+        drained=float((tables[:, 1, 1] - tables[:, 8, 1] + tables[:, 5, 1] + tables[:, 6, 0]).min()),
     )
 
 

@@ -40,6 +40,7 @@ class LayerTable:
 
     forward_s: Floats  # (N + 1,) per wave
     total_s: Floats  # (N + 1,) forward, backward and weight gradient per wave
+    trip_s: Floats  # (N + 1,) what a wave's round trip takes: without the weight gradient where that may come later
     kept_bytes: Floats  # (N + 1,)
     activation_bytes: Floats  # (N + 1,) of one micro-batch
     workspace_bytes: Floats  # (N,) with the reserved bytes
@@ -59,11 +60,11 @@ class LayerTable:
 
     @cached_property
     def packed(self) -> Floats:
-        """(8, N + 1) in the order of the fields without the hop, as the kernels of ``bounds`` take it."""
+        """(9, N + 1) as the kernels of ``bounds`` take it: seconds, bytes, once per step, shares, the round trip."""
         size = len(self.total_s)
         fixed = np.full(size, self.once_fixed_s)
         rows = (self.forward_s, self.total_s, self.kept_bytes, self.activation_bytes)
-        return np.stack([*rows, np.append(self._least_workspace, 0.0), self.once_s, fixed, self.share])
+        return np.stack([*rows, np.append(self._least_workspace, 0.0), self.once_s, fixed, self.share, self.trip_s])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +73,13 @@ class Tables:
 
     problem: Problem
     model: CostModel
+    split: bool = True  # weight gradients may come later than their input gradients
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Problem) -> Tables:
+    def of(cls, problem: Problem, *, split: bool = False) -> Tables:
         """Tables with a cost model of their own."""
-        return cls(problem, CostModel(problem))
+        return cls(problem, CostModel(problem), split)
 
     @property
     def usable_bytes(self) -> float:
@@ -127,21 +129,23 @@ class Tables:
         precision = self.problem.workload.precision
         return Layout(tp, dp, mode.micro_batch, recompute=mode.recompute, sharding=mode.sharding, precision=precision)
 
-    def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats]:
-        """Prefix sums (N + 1,) of seconds per wave: forward, and everything."""
+    def times(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[Floats, Floats, Floats]:
+        """Prefix sums (N + 1,) of seconds per wave: forward, everything, and what a round trip takes."""
         gathered = mode.sharding in ("full", "hybrid") and dp > 1
         key = ("times", kind, tp, dp if gathered else 1, mode.micro_batch, mode.recompute, gathered)
         if key not in self._cache:
             plain = mode if gathered else Mode(mode.micro_batch, mode.recompute, "none")
             seconds = self.model.layer_seconds(self.examples[kind].name, self._layout(tp, dp if gathered else 1, plain))
-            self._cache[key] = (_prefix(seconds[:, 0]), _prefix(seconds.sum(axis=1)))
+            total = _prefix(seconds.sum(axis=1))
+            trip = _prefix(seconds[:, :2].sum(axis=1)) if self.split else total
+            self._cache[key] = (_prefix(seconds[:, 0]), total, trip)
         return self._cache[key]  # type: ignore[return-value]
 
     def table(self, kind: int, tp: int, dp: int, mode: Mode) -> LayerTable:
         """Everything about one layout; see ``LayerTable``."""
         key = ("table", kind, tp, dp, mode)
         if key not in self._cache:
-            forward, total = self.times(kind, tp, dp, mode)
+            forward, total, trip = self.times(kind, tp, dp, mode)
             once, fixed = self.once(kind, tp, dp, mode.sharding)
             lane_bytes = mode.micro_batch * self.wave_bytes_per_sequence
             name, size = self.examples[kind].name, lane_bytes / tp
@@ -149,6 +153,7 @@ class Tables:
             self._cache[key] = LayerTable(
                 forward,
                 total,
+                trip,
                 self.kept(kind, tp, dp, mode.sharding),
                 self.activation(kind, tp, mode),
                 self._workspace(kind, tp, dp, mode),

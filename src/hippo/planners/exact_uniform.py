@@ -117,10 +117,11 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         total, m, q = rows.total[at], waves[at, 0], q + 1
         wave_bytes = rows.wave[at] * field.wave_bytes
         fewest = lots[at] // way.groups
-        trip = total + way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
-        with np.errstate(divide="ignore"):
-            work = total / -np.expm1(way.span * q * np.log1p(-1.0 / m))
-        bound = np.maximum(trip, work) + rows.once[at] + field.tail_s(way)
+        links = way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
+        early, stages = rows.early[at], way.span * q
+        work = bubbled(early * total, early / m, stages) - rows.spared[at]
+        bound = np.maximum(rows.trip[at] + links, np.maximum(work, bubbled(rows.trip[at], 1.0 / m, stages)))
+        bound += rows.once[at] + field.tail_s(way)
         sync = float(field.sync_s(way).min())
         if sync > 0:
             work, agreed = m * rows.blocks[at], sync * field.tables.blocks_share
@@ -137,6 +138,12 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
     return bound[order], key[order]
+
+
+def bubbled(seconds: Floats, share: Floats, stages: Ints) -> Floats:
+    """``seconds / (1 - (1 - share)^stages)``: work that stages take in turn, each ``share`` of what is left."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(seconds / -np.expm1(stages * np.log1p(-share)))
 
 
 def least_bound(field: Field, kind: int, ways: list[Way]) -> float:

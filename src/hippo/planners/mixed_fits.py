@@ -26,13 +26,13 @@ def stage_after(  # type: ignore[no-untyped-def]
             continue
         head = heads[a] + before
         for b in range(a + 1, n + 1):
-            t = table[1, b] - table[1, a]
-            if head + waves * t + drained > limit:
+            t, trip = table[1, b] - table[1, a], table[8, b] - table[8, a]
+            if head + waves * trip + drained > limit or waves * t > limit:
                 break
-            if heads[a] + t >= following[b] or rests[b] == np.inf:
+            if heads[a] + trip >= following[b] or rests[b] == np.inf:
                 continue
             if stage_fits(table, a, b, head, down, rests[b] + after, waves, waves, usable, limit, drained, 0.0):
-                following[b], starts[b] = heads[a] + t, a
+                following[b], starts[b] = heads[a] + trip, a
     return following
 
 
@@ -48,13 +48,13 @@ def stage_before(  # type: ignore[no-untyped-def]
             continue
         rest = rests[b] + after
         for a in range(b - 1, -1, -1):
-            t = table[1, b] - table[1, a]
-            if waves * t + drained > limit:
+            t, trip = table[1, b] - table[1, a], table[8, b] - table[8, a]
+            if waves * trip + drained > limit or waves * t > limit:
                 break
-            if rests[b] + t >= earlier[a] or heads[a] == np.inf:
+            if rests[b] + trip >= earlier[a] or heads[a] == np.inf:
                 continue
             if stage_fits(table, a, b, heads[a] + before, down, rest, waves, waves, usable, limit, drained, 0.0):
-                earlier[a] = rests[b] + t
+                earlier[a] = rests[b] + trip
     return earlier
 
 
