@@ -61,7 +61,7 @@ def optimal(
     least, start = lower_bound(problem), _start(problem, hint)
     span = makespan(problem, start)
     if not _longer(span, least):
-        return Optimal(start, span, least, True)
+        return Optimal(start, span, min(least, span), True)
     found, bound = _solve(problem, start, least, time_limit_s, workers)
     least = max(least, bound)
     if found is not None and makespan(problem, found) < span:
