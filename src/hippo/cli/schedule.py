@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hippo.cli.exit_codes import INFEASIBLE
-from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import print_view, say
+from hippo.cli.options import LONGEST_S, Json, Seed, takes
+from hippo.cli.output import check_folder, print_view, say, write_files
 from hippo.cli.progress import Watch
-from hippo.cli.schedule_problem import Described
-from hippo.errors import InfeasibleError, InputError
+from hippo.cli.schedule_problem import Described, whole_numbers
+from hippo.errors import InfeasibleError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from hippo.pipeline.problem_json import ProblemFile
     from hippo.pipeline.sizes import Sized
     from hippo.pipeline.solve import Answer
 
-LONGEST_S = 86_400
+DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
+MOST_SAMPLES = 1_000_000
+
+Extras = dict[str, Any]
+"""Keys that options add to the document of an answer."""
 
 
 @dataclass(frozen=True)
@@ -32,36 +37,92 @@ class Choice(Described):
     hint: Annotated[bool, typer.Option("--hint", help="Ranks run what is ready; the method's order only advises.")] = (
         False
     )
+    order: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv|.txt", help="Judge an order of your own: torch's CSV, or the text form."),
+    ] = None
+    micro_batch_sizes: Annotated[
+        str | None, typer.Option(metavar="N1,N2,..", help="Samples per micro-batch to try; the best size answers.")
+    ] = None
+    compare: Annotated[bool, typer.Option("--compare", help="All methods side by side.")] = False
+    fluctuation: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Play it with operations and messages that vary by this share."),
+    ] = None
+    samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
     time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds per problem, for best and optimal.")] = 1.0
     seed: Seed = 0
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the order as CSV of torch.distributed.pipelining.")
+    ] = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write schedule.html and trace.json there.")] = None
     json: Json = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one problem."""
+
+    sized: Sized
+    answer: Answer | InfeasibleError
+    extras: Extras = field(default_factory=dict)
 
 
 @takes(Choice)
 def schedule(choice: Choice) -> None:
     """The best schedule of micro-batches, and how good it can be.
 
-    A problem from --problem, or from --stages, --micro-batches, --times, --links and --memory.
+    The problem is a file (--problem), or --stages, --micro-batches, --times, --links and --memory. Times have any unit.
     """
+    _check(choice)
+    asked = choice.asked(_placement(choice.method))
+    _check_alone(choice, asked)
+    if asked.ignored:
+        say(f"{choice.problem}: passed over unknown keys: {', '.join(asked.ignored)}")
+    outcomes = _outcomes(choice, asked)
+    if choice.json:
+        texts = [_text(_document(choice, outcome)) for outcome in outcomes]
+        print("[\n" + ",\n".join(texts) + "\n]" if asked.listed else texts[0])
+    else:
+        _show(outcomes, listed=asked.listed)
+    _end(outcomes)
+
+
+# -------------------------------------------------------------------------------------------------------------- options
+def _check(choice: Choice) -> None:
+    """``InputError`` for numbers out of range, before any work."""
     from hippo.pipeline.solve import NAMES
 
     if choice.method not in NAMES:
-        from hippo.errors import UnknownNameError
-
         raise UnknownNameError("schedule method", choice.method, NAMES, source="--method")
     if not 0 < choice.time_limit <= LONGEST_S:
-        raise InputError(f"must be above 0 and at most {LONGEST_S} seconds", source="--time-limit",
-                         value=choice.time_limit, remedy="give a number of seconds, for instance 1")  # fmt: skip
-    asked = choice.asked(_placement(choice.method))
-    if asked.ignored:
-        say(f"{choice.problem}: passed over unknown keys: {', '.join(asked.ignored)}")
-    answers = _answers(choice, asked)
-    if choice.json:
-        _print_documents(asked, answers, choice.method)
-    else:
-        _show(answers)
-    if any(isinstance(answer, InfeasibleError) for answer in answers):
-        raise typer.Exit(INFEASIBLE)
+        problem, remedy = f"must be above 0 and at most {LONGEST_S} seconds", "give a number of seconds, for instance 1"
+        raise InputError(problem, source="--time-limit", value=choice.time_limit, remedy=remedy)
+    if choice.fluctuation is not None and not 0 <= choice.fluctuation < 1:
+        remedy = "give a share of the length, for instance 0.2"
+        raise InputError("must be from 0 to below 1", source="--fluctuation", value=choice.fluctuation, remedy=remedy)
+    if choice.samples is not None and not 1 <= choice.samples <= MOST_SAMPLES:
+        remedy = "give a number of plays, for instance 1000"
+        raise InputError(f"must be from 1 to {MOST_SAMPLES}", source="--samples", value=choice.samples, remedy=remedy)
+    for option, given in (("--hint", choice.hint), ("--micro-batch-sizes", choice.micro_batch_sizes)):
+        if choice.order is not None and given:
+            raise InputError("does not go with --order", source=option, remedy="leave one of them out")
+    if choice.out is not None:
+        check_folder(choice.out)
+
+
+def _check_alone(choice: Choice, asked: ProblemFile) -> None:
+    """What is made of one schedule is not made of a list of them."""
+    for option, given in (
+        ("--csv", choice.csv),
+        ("--out", choice.out),
+        ("--order", choice.order),
+        ("--compare", choice.compare or None),
+    ):
+        if given is not None and len(asked.problems) > 1:
+            problem = f"takes one problem, the file holds {len(asked.problems)}"
+            value = None if given is True else str(given)
+            raise InputError(problem, source=option, value=value, remedy="give a file of one problem")
 
 
 def _placement(method: str) -> str:
@@ -71,56 +132,169 @@ def _placement(method: str) -> str:
     return METHODS[method].placement if method in METHODS else "plain"
 
 
-def _answers(choice: Choice, asked: ProblemFile) -> list[Answer | InfeasibleError]:
-    """One answer per problem, in their order."""
-    answers: list[Answer | InfeasibleError] = []
+# ------------------------------------------------------------------------------------------------------------- answers
+def _outcomes(choice: Choice, asked: ProblemFile) -> list[Outcome]:
+    """One per problem, in their order."""
+    outcomes = []
+    count = len(asked.problems)
     with Watch("scheduling") as watch:
         for index, sized in enumerate(asked.problems):
-            watch(f"problem {index + 1} of {len(asked.problems)}" if asked.listed else "", index / len(asked.problems))
-            answers.append(_answer(choice, sized))
-    return answers
+            outcomes.append(_outcome(choice, sized, _part_of(watch, index, count)))
+    return outcomes
 
 
-def _answer(choice: Choice, sized: Sized) -> Answer | InfeasibleError:
+def _part_of(watch: Watch, index: int, count: int) -> Callable[[str, float], None]:
+    """Progress of one of several problems as that of the whole."""
+    name = f"problem {index + 1} of {count}: " if count > 1 else ""
+    return lambda phase, share: watch(f"{name}{phase}", (index + share) / count)
+
+
+def _outcome(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> Outcome:
+    """The answer to one problem, and what options make of it."""
+    try:
+        answer, extras = _answer(choice, sized, progress)
+        if choice.compare:
+            extras["compare"] = _compared(choice, sized, progress)
+        if choice.fluctuation is not None or choice.samples is not None:
+            extras["fluctuation"] = _fluctuation(choice, answer)
+        if choice.csv is not None:
+            extras["csv"] = _csv(choice.csv, answer)
+        if choice.out is not None:
+            _write(choice.out, answer)
+    except InfeasibleError as error:
+        return Outcome(sized, error)
+    return Outcome(sized, answer, extras)
+
+
+def _answer(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> tuple[Answer, Extras]:
     from hippo.pipeline.solve import solve
 
-    try:
-        return solve(sized.problem, choice.method, time_limit_s=choice.time_limit, seed=choice.seed, hint=choice.hint)
-    except InfeasibleError as error:
-        return error
+    if choice.order is not None:
+        return _judged(choice.order, sized), {}
+    if choice.micro_batch_sizes is not None:
+        return _best_size(choice, sized, progress)
+    stop: Extras = {"time_limit_s": choice.time_limit, "seed": choice.seed, "progress": progress}
+    return solve(sized.problem, choice.method, hint=choice.hint, **stop), {}
 
 
-def _print_documents(asked: ProblemFile, answers: Sequence[Answer | InfeasibleError], method: str) -> None:
-    """One object, or a list in the order of the file."""
+def _judged(path: Path, sized: Sized) -> Answer:
+    """An order of the user's own."""
+    from hippo.files import read_text
+    from hippo.pipeline.solve import judge
+    from hippo.pipeline.text import parse_schedule
+    from hippo.pipeline.torch_csv import parse_torch_csv
+
+    text, source = read_text(path, what="order"), str(path)
+    if path.suffix.lower() == ".csv":
+        return judge(sized.problem, parse_torch_csv(text, sized.problem, source=source), source=source)
+    return judge(sized.problem, parse_schedule(text, source=source), source=source)
+
+
+def _best_size(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> tuple[Answer, Extras]:
+    """The micro-batch size with the shortest makespan."""
+    from hippo.pipeline.solve import Answer, compare_sizes
+
+    assert choice.micro_batch_sizes is not None
+    sizes = whole_numbers("--micro-batch-sizes", choice.micro_batch_sizes)
+    stop: Extras = {"time_limit_s": choice.time_limit, "seed": choice.seed, "progress": progress}
+    rows = compare_sizes(sized, sizes, choice.method, hint=choice.hint, **stop)
+    feasible = [(size, answer) for size, answer in rows if isinstance(answer, Answer)]
+    if not feasible:
+        raise InfeasibleError([f"Micro-batches of {size}: {answer}" for size, answer in rows])
+    best, answer = min(feasible, key=lambda row: row[1].makespan)
+    return answer, {"micro_batch_size": best, "sizes": [{"micro_batch_size": size, **_row(row)} for size, row in rows]}
+
+
+def _compared(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> list[Extras]:
+    """All methods side by side."""
+    from hippo.pipeline.solve import compare
+
+    rows = compare(sized.problem, time_limit_s=choice.time_limit, seed=choice.seed, progress=progress)
+    return [{"method": name, **_row(answer)} for name, answer in rows]
+
+
+def _row(answer: Answer | InfeasibleError) -> Extras:
+    """The figures of an answer without its order; null and the reason where there is none."""
+    from hippo.pipeline.solve import answer_document
+
+    if isinstance(answer, InfeasibleError):
+        return {"makespan": None, "infeasible": str(answer)}
+    whole = answer_document(answer)
+    names = ("makespan", "lower_bound", "gap", "bubble_rate", "bubble_full", "peak_live", "placement", "seconds")
+    return {name: whole[name] for name in names}
+
+
+def _fluctuation(choice: Choice, answer: Answer) -> Extras:
+    """Expected makespan, median and 95th percentile: as a fixed order, and as a hint."""
+    from hippo.simulate.fluctuation import Fluctuation, spread
+
+    level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
+    samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
+    found: Extras = {"level": level, "samples": samples}
+    for name, by_hint in (("fixed", False), ("hint", True)):
+        seen = spread(
+            answer.problem, answer.schedule, Fluctuation(level), samples=samples, seed=choice.seed, by_hint=by_hint
+        )
+        found[name] = {"mean": seen.mean, "p50": seen.p50, "p95": seen.p95}
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+def _csv(path: Path, answer: Answer) -> Extras:
+    """Writes the order for torch's runtime; says what it is worth there."""
+    from hippo.files import write_whole
+    from hippo.pipeline.torch_csv import torch_schedule
+
+    written = torch_schedule(answer.problem, answer.schedule)
+    write_whole(path, written.text)
+    how = f"{written.fused} fused and {written.split} split backwards, makespan {written.makespan:.6g} there"
+    say(f"wrote {path}: {how}")
+    return {"file": str(path), "makespan": written.makespan, "fused": written.fused, "split": written.split}
+
+
+def _write(folder: Path, answer: Answer) -> None:
+    """Writes the report and the trace of a schedule."""
+    from hippo.report.schedule_html import schedule_html
+    from hippo.report.schedule_trace import schedule_trace
+
+    files = {"schedule.html": schedule_html(answer), "trace.json": schedule_trace(answer.replay)}
+    write_files(folder, files)
+    say(f"wrote {', '.join(str(folder / name) for name in files)}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- said
+def _document(choice: Choice, outcome: Outcome) -> Extras:
     from hippo.pipeline.solve import answer_document, infeasible_document
 
-    texts = []
-    for sized, answer in zip(asked.problems, answers, strict=True):
-        if isinstance(answer, InfeasibleError):
-            texts.append(_text(infeasible_document(answer, method, sized.ident)))
-        else:
-            texts.append(_text(answer_document(answer, sized.ident)))
-    print("[\n" + ",\n".join(texts) + "\n]" if asked.listed else texts[0])
+    if isinstance(outcome.answer, InfeasibleError):
+        return infeasible_document(outcome.answer, choice.method, outcome.sized.ident)
+    return {**answer_document(outcome.answer, outcome.sized.ident), **outcome.extras}
 
 
-def _text(document: dict[str, object]) -> str:
+def _text(document: Extras) -> str:
     """A document with its order, if it has one, one line per rank: else each operation would fill five."""
     order = document.pop("order", None)
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-    if not isinstance(order, list):
+    if order is None:
         return text
     ranks = ",\n    ".join(json.dumps(rank) for rank in order)
     return f'{text[:-2]},\n  "order": [\n    {ranks}\n  ]\n}}'
 
 
-def _show(answers: Sequence[Answer | InfeasibleError]) -> None:
+def _show(outcomes: Sequence[Outcome], *, listed: bool) -> None:
     from hippo.report.schedule_terminal import answer_view, answers_view
 
-    if len(answers) > 1:
-        print_view(answers_view(answers))
-        return
-    for answer in answers:
-        if isinstance(answer, InfeasibleError):
-            say(f"infeasible: {answer}")
-        else:
-            print_view(answer_view(answer))
+    if listed:
+        print_view(answers_view([(outcome.sized, outcome.answer) for outcome in outcomes]))
+    elif not isinstance(outcomes[0].answer, InfeasibleError):
+        print_view(answer_view(outcomes[0].answer, outcomes[0].extras))
+
+
+def _end(outcomes: Sequence[Outcome]) -> None:
+    """Exit code 3 when a problem has no schedule, with the reasons on stderr."""
+    reasons = [(outcome.sized.ident, outcome.answer) for outcome in outcomes]
+    infeasible = [(ident, answer) for ident, answer in reasons if isinstance(answer, InfeasibleError)]
+    for ident, answer in infeasible:
+        say(f"infeasible: {'' if ident is None else f'{ident}: '}{answer}")
+    if infeasible:
+        raise typer.Exit(INFEASIBLE)

@@ -154,3 +154,12 @@ def _naming_options(read: Callable[[], Found], given: Mapping[str, Any]) -> Foun
         if key not in given or key not in OPTION_OF_KEY:
             raise
         raise InputError(error.problem, source=OPTION_OF_KEY[key], value=error.value, remedy=error.remedy) from None
+
+
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """``1,2,4`` as whole numbers from 1 on, each once."""
+    found = [number for group in _groups(option, text) for number in group]
+    for number in found:
+        if not (number.is_integer() and 1 <= number < 2**31):
+            raise InputError("is no whole number from 1 on", source=option, value=number, remedy="give sizes, as 1,2,4")
+    return tuple(dict.fromkeys(int(number) for number in found))

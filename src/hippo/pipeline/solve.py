@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -17,6 +18,7 @@ from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import Replay, live, peak_memory, replay
 from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule
+from hippo.pipeline.sizes import Sized
 from hippo.pipeline.text import LETTERS
 
 NAMES = (*METHODS, "optimal", "best")
@@ -26,6 +28,9 @@ GIVEN = "given"
 """The method of an order that the user brought."""
 
 Progress = Callable[[str, float], None]
+
+Tried = tuple[tuple[str, float | str], ...]
+"""Candidates, each with its makespan or the reason why it was refused."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Answer:
     method: str  # the one that was asked for
     seconds: float  # that making it took
     why: str = ""
-    tried: Mapping[str, float | None] = field(default_factory=dict)  # makespan of each candidate; None: infeasible
+    tried: Tried = ()
     hint: bool = False  # whether the method's order was a hint for readiness-driven dispatch
 
     @property
@@ -74,12 +79,24 @@ def solve(
     if method not in NAMES:
         raise UnknownNameError("schedule method", method, NAMES, source="--method")
     must_fit(problem)
+    _warm_up(method, problem.placement)
     began = time.perf_counter()
     if hint:
         found = _dispatched(problem, method, time_limit_s=time_limit_s, seed=seed, progress=progress)
     else:
         found = _found(problem, method, time_limit_s=time_limit_s, seed=seed, progress=progress)
     return _judged(problem, found, method=method, seconds=time.perf_counter() - began, hint=hint)
+
+
+@cache
+def _warm_up(method: str, placement: str) -> None:
+    """Loads or compiles the kernels on a tiny problem, once: ``seconds`` says what making a schedule takes."""
+    tiny = ScheduleProblem.uniform(2, 2, (1.0, 1.0, 0.5), comm=0.5).placed(placement)
+    try:
+        found = _found(tiny, "best" if method == "optimal" else method, time_limit_s=0.01, seed=0, progress=None)
+    except InfeasibleError:
+        return  # another placement
+    _judged(tiny, found, method=method, seconds=0.0, hint=False)
 
 
 def judge(problem: ScheduleProblem, schedule: Schedule, *, source: str) -> Answer:
@@ -106,7 +123,7 @@ class _Found:
 
     schedule: Schedule
     why: str = ""
-    tried: Mapping[str, float | None] = field(default_factory=dict)
+    tried: Tried = ()
     lower_bound: float = -inf
 
 
@@ -119,18 +136,18 @@ def _found(
 
     share = 1.0 if method == "best" else 0.25  # of the time limit: the solver starts from a good schedule
     found = best(problem, time_limit_s=share * time_limit_s, seed=seed, watch=progress)
-    tried = dict(found.tried)
     if method == "best":
-        return _Found(found.schedule, found.why, tried, found.lower_bound)
+        return _Found(found.schedule, found.why, found.tried, found.lower_bound)
     from hippo.pipeline.optimal import optimal
 
     proof = optimal(problem, time_limit_s=0.75 * time_limit_s, hint=found.schedule)
-    bound = max(found.lower_bound, proof.lower_bound)
-    if proof.schedule is None or proof.makespan >= found.replay.makespan:
-        why = "CP-SAT proved it optimal" if proof.proved else "CP-SAT found nothing shorter within its time"
-        return _Found(found.schedule, f"{found.why} {why}.".strip(), tried, bound)
-    why = "CP-SAT found it, and proved it optimal." if proof.proved else "CP-SAT found it within its time."
-    return _Found(proof.schedule, why, tried, bound)
+    assert proof.schedule is not None  # never longer than the hint
+    shorter = proof.makespan < found.makespan * (1 - 1e-9)
+    said = f"CP-SAT found it from {found.method}" if shorter else f"{found.method} found it"
+    said += ", and it is proved optimal." if proof.proved else f" and nothing shorter within {time_limit_s:g} s."
+    tried = (*found.tried, ("optimal", proof.makespan))
+    schedule = replace(proof.schedule, name="optimal" if shorter else found.method)
+    return _Found(schedule, said, tried, max(found.lower_bound, proof.lower_bound))
 
 
 def _dispatched(problem: ScheduleProblem, method: str, **stop: Any) -> _Found:
@@ -153,6 +170,57 @@ def _judged(problem: ScheduleProblem, found: _Found, *, method: str, seconds: fl
     return Answer(problem, found.schedule, played, bound, method, seconds, found.why, found.tried, hint)
 
 
+# ----------------------------------------------------------------------------------------------------- several answers
+Row = tuple[str, Answer | InfeasibleError]
+"""Name of a candidate, and what came of it."""
+
+
+def compare(
+    problem: ScheduleProblem,
+    names: Sequence[str] = NAMES,
+    *,
+    time_limit_s: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Row, ...]:
+    """Every method side by side, those of another placement with the model laid out as they do."""
+    rows: list[Row] = []
+    for index, name in enumerate(names):
+        if progress is not None:
+            progress(name, index / len(names))
+        placement = METHODS[name].placement if name in METHODS else problem.placement
+        asked = problem if placement == problem.placement else problem.placed(placement)
+        rows.append((name, _tolerant(asked, name, time_limit_s=time_limit_s, seed=seed)))
+    return tuple(rows)
+
+
+def compare_sizes(
+    sized: Sized,
+    sizes: Sequence[int],
+    method: str,
+    *,
+    hint: bool = False,
+    time_limit_s: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[tuple[int, Answer | InfeasibleError], ...]:
+    """The same samples in micro-batches of each size; ``InputError`` for a size that does not divide them."""
+    problems = [(size, sized.at(size)) for size in sizes]
+    rows = []
+    for index, (size, problem) in enumerate(problems):
+        if progress is not None:
+            progress(f"micro-batches of {size}", index / len(problems))
+        rows.append((size, _tolerant(problem, method, hint=hint, time_limit_s=time_limit_s, seed=seed)))
+    return tuple(rows)
+
+
+def _tolerant(problem: ScheduleProblem, method: str, **stop: Any) -> Answer | InfeasibleError:
+    try:
+        return solve(problem, method, **stop)
+    except InfeasibleError as error:
+        return error
+
+
 # ------------------------------------------------------------------------------------------------------------ document
 def answer_document(answer: Answer, ident: str | int | None = None) -> dict[str, object]:
     """The answer as JSON values (docs/contracts.md, ``schedule --json``)."""
@@ -171,7 +239,7 @@ def answer_document(answer: Answer, ident: str | int | None = None) -> dict[str,
         "method": answer.method,
         "found_by": schedule.name,
         "why": answer.why,
-        "tried": dict(answer.tried),
+        "tried": [_tried(name, result) for name, result in answer.tried],
         "seconds": answer.seconds,
         "placement": problem.placement,
         "chunks": problem.chunks,
@@ -179,6 +247,12 @@ def answer_document(answer: Answer, ident: str | int | None = None) -> dict[str,
         "hint": answer.hint,
         "order": order_document(schedule),
     }
+
+
+def _tried(name: str, result: float | str) -> dict[str, object]:
+    """A candidate: its makespan, or null and the reason."""
+    return {"method": name, "makespan": None, "why": result} if isinstance(result, str) else {
+        "method": name, "makespan": result}  # fmt: skip
 
 
 def infeasible_document(error: InfeasibleError, method: str, ident: str | int | None = None) -> dict[str, object]:

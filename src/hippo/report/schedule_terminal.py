@@ -1,8 +1,10 @@
-"""What the terminal shows of schedules: the figures of one, a row for each of several."""
+"""What the terminal shows of schedules: figures and timeline of one, a row for each of several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,43 +12,151 @@ from rich.text import Text
 
 from hippo.decide.wording import number
 from hippo.errors import InfeasibleError
+from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import live
+from hippo.pipeline.sizes import Sized
 from hippo.pipeline.solve import Answer
 from hippo.report.fitted import FittedTable, column
 from hippo.report.gantt import gantt_view
+from hippo.report.terminal import reasons_view
 from hippo.report.trimmed import Trimmed
 
-
-def answer_view(answer: Answer) -> RenderableType:
-    """Figures, timeline, and what else was tried."""
-    return Group(figures_view(answer), Text(), gantt_view(answer.replay))
+NOTHING = "-"
 
 
-def figures_view(answer: Answer) -> RenderableType:
+def answer_view(answer: Answer, extras: Mapping[str, Any]) -> RenderableType:
+    """Figures, timeline, why, and what options add (``extras``, as in the document)."""
+    parts: list[RenderableType] = [figures_view(answer, extras), Text(), gantt_view(answer.replay)]
+    if answer.why:
+        parts.append(reasons_view([answer.why]))
+    if "sizes" in extras:
+        parts.append(_rows_view("micro-batch", "micro_batch_size", extras["sizes"]))
+    if "compare" in extras:
+        parts.append(_rows_view("method", "method", extras["compare"]))
+    elif answer.tried:
+        parts.append(_tried_view(answer))
+    return Group(*parts)
+
+
+def figures_view(answer: Answer, extras: Mapping[str, Any]) -> RenderableType:
     """One line per figure: name, value, remark."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(justify="right", style="bold", no_wrap=True)
     grid.add_column(style="dim")
-    for name, value, remark in _figures(answer):
+    for name, value, remark in (*_figures(answer), *_extra_figures(extras)):
         grid.add_row(Text(name), Text(value), Text(remark))
-    return Trimmed(grid)
+    return Trimmed(Group(Text(_question(answer.problem), style="bold"), Text(), grid))
+
+
+def _question(problem: ScheduleProblem) -> str:
+    laid_out = "" if problem.placement == "plain" else f", {problem.placement} with {problem.chunks} chunks per rank"
+    return f"{problem.ranks} ranks, {problem.micro_batches} micro-batches{laid_out}"
 
 
 def _figures(answer: Answer) -> list[tuple[str, str, str]]:
+    """Name, value and remark of what every answer has."""
+    found_by = answer.schedule.name + (" as a hint" if answer.hint and "hint" not in answer.schedule.name else "")
+    proved = "proved optimal" if answer.gap < 1e-6 else f"{answer.gap:.2%} above the bound"
     return [
-        ("makespan", number(answer.makespan), answer.why),
-        ("lower bound", number(answer.lower_bound), f"gap {answer.gap:.2%}"),
-        ("bubble", f"{answer.replay.bubble_rate:.4f}", "of the longest stage"),
-        ("bubble, full", f"{answer.replay.bubble_full:.4f}", "of all ranks until the end"),
-        ("peak live", number(float(live(answer.problem, answer.schedule).max())), "micro-batches"),
+        ("makespan", _time(answer.makespan), f"{found_by}: {proved}"),
+        ("lower bound", _time(answer.lower_bound), "no schedule of this placement is shorter"),
+        ("bubble rate", f"{answer.replay.bubble_rate:.4f}", "of the longest stage, from its first F to its last W"),
+        ("bubble, full", f"{answer.replay.bubble_full:.4f}", "of all ranks, from the start to the very end"),
+        ("peak live", number(float(live(answer.problem, answer.schedule).max())), f"micro-batches{_limit(answer)}"),
     ]
 
 
-def answers_view(answers: Sequence[Answer | InfeasibleError]) -> RenderableType:
-    """A row for each problem."""
-    return FittedTable((column("makespan", (_makespan(answer) for answer in answers)),))
+def _limit(answer: Answer) -> str:
+    least = min(answer.problem.limit)
+    return f", memory limit {number(least)}" if least < inf else ", no memory limit"
 
 
-def _makespan(answer: Answer | InfeasibleError) -> str:
-    return "infeasible" if isinstance(answer, InfeasibleError) else number(answer.makespan)
+def _extra_figures(extras: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Lines that options add."""
+    found = []
+    if "micro_batch_size" in extras:
+        found.append(("micro-batch", str(extras["micro_batch_size"]), "samples each: the size with the least makespan"))
+    if "fluctuation" in extras:
+        noise = extras["fluctuation"]
+        for name, label in (("fixed", "fixed order"), ("hint", "as a hint")):
+            seen = noise[name]
+            remark = f"mean of {noise['samples']:,} plays at +-{noise['level']:.0%}, 95 % below {_time(seen['p95'])}"
+            found.append((label, _time(seen["mean"]), remark))
+    if "csv" in extras:
+        written = extras["csv"]
+        found.append(("in torch", _time(written["makespan"]), f"{written['fused']} backwards fused: {written['file']}"))
+    return found
+
+
+def _tried_view(answer: Answer) -> RenderableType:
+    """Every candidate, best first, the refused ones last."""
+    order = sorted(answer.tried, key=lambda row: (isinstance(row[1], str), row[1] if isinstance(row[1], float) else 0))
+    values = [(name, result if isinstance(result, float) else None, result) for name, result in order]
+    longer = [NOTHING if span is None else f"{span / answer.makespan - 1:.1%}" for _, span, _ in values]
+    return FittedTable(
+        (
+            column("tried", (name for name, _, _ in values), right=False),
+            column("makespan", (NOTHING if span is None else _time(span) for _, span, _ in values)),
+            column("longer", longer, rank=1),
+            column("", (why if isinstance(why, str) else "" for _, _, why in values), rank=2, right=False, wraps=True),
+        )
+    )
+
+
+def _rows_view(header: str, key: str, rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Figures side by side, one row per method or size."""
+    spans = [row["makespan"] for row in rows]
+    best = min((span for span in spans if span is not None), default=None)
+
+    def cells(name: str, form: str) -> list[str]:
+        return [NOTHING if row["makespan"] is None else format(row[name], form) for row in rows]
+
+    return FittedTable(
+        (
+            column(header, (str(row[key]) for row in rows), right=False),
+            column("makespan", (NOTHING if span is None else _time(span) for span in spans)),
+            column("gap", cells("gap", ".1%"), rank=1),
+            column("bubble", cells("bubble_rate", ".4f"), rank=2),
+            column("full", cells("bubble_full", ".4f"), rank=4),
+            column("live", cells("peak_live", ".3g"), rank=3),
+            column("placement", cells("placement", ""), rank=5, right=False),
+            column("", (row.get("infeasible", "") for row in rows), rank=6, right=False, wraps=True),
+        ),
+        highlight=None if best is None else spans.index(best),
+    )
+
+
+def answers_view(answers: Sequence[tuple[Sized, Answer | InfeasibleError]]) -> RenderableType:
+    """A row for each problem of a file, and below them the gap of all."""
+    found = [answer for _, answer in answers if isinstance(answer, Answer)]
+    gaps = [answer.gap for answer in found]
+    closing = f"gap to the bound: mean {sum(gaps) / len(gaps):.2%}, largest {max(gaps):.2%}" if gaps else ""
+    problems = [sized.problem for sized, _ in answers]
+
+    def cells(form: Any) -> list[str]:
+        return [form(answer) if isinstance(answer, Answer) else NOTHING for _, answer in answers]
+
+    table = FittedTable(
+        (
+            column(
+                "id", (str(index if s.ident is None else s.ident) for index, (s, _) in enumerate(answers)), right=False
+            ),
+            column("p", (str(problem.ranks) for problem in problems), rank=6),
+            column("m", (str(problem.micro_batches) for problem in problems), rank=5),
+            column("makespan", cells(lambda answer: _time(answer.makespan))),
+            column("bound", cells(lambda answer: _time(answer.lower_bound)), rank=4),
+            column("gap", cells(lambda answer: f"{answer.gap:.2%}")),
+            column("bubble", cells(lambda answer: f"{answer.replay.bubble_rate:.4f}"), rank=2),
+            column("full", cells(lambda answer: f"{answer.replay.bubble_full:.4f}"), rank=8),
+            column("live", cells(lambda answer: number(float(live(answer.problem, answer.schedule).max()))), rank=3),
+            column("found by", cells(lambda answer: answer.schedule.name), rank=1, right=False),
+            column("s", cells(lambda answer: f"{answer.seconds:.2f}"), rank=7),
+        )
+    )
+    return Group(table, Text(closing, style="dim"))
+
+
+def _time(value: float) -> str:
+    """Five digits: schedules differ in the third or fourth."""
+    return number(value, 5)
