@@ -34,16 +34,17 @@ RULES = ("hint", "online")
 NO_FACTORS: Floats = np.empty(0)
 """In place of an array of factors: every factor is 1."""
 
+_NEVER = 2**31 - 1  # the turn of a forward that memory does not let run
 _NEAR = 1e-9  # of the time: messages this close to a decision count as there (rounding)
 
 # Columns of an entry. READ and the WRITEs are places in ``arrived``: (kind * S + slot) * m + micro-batch.
-_TURN, _READ, _WRITE, _OPERATION, _PLACE, _WEIGHT_WRITE = range(6)
+_TURN, _READ, _WRITE, _WEIGHT_WRITE, _OPERATION, _PLACE, _KIND, _RECEIVER = range(8)
 
 
 class Queues(NamedTuple):
     """A hint made ready for ``run``."""
 
-    entries: NDArray[np.int32]  # (N + 3 p, 6), see the columns above; each queue ends with an entry that is never ready
+    entries: NDArray[np.int32]  # (N + 3 p, 8), see the columns above; each queue ends with an entry that is never ready
     first: Ints  # (3 p,) first entry of the queue ``3 rank + kind``
     operations: int  # N
 
@@ -112,52 +113,33 @@ def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
 @njit(cache=True)
 def _entries(tables, order, order_start, online):  # type: ignore[no-untyped-def]
     """Entries and first entries of ``Queues``. With ``online`` B come before F before W, each as in the hint."""
-    p, v, m, slots, n = tables.ranks, tables.chunks, tables.micro_batches, tables.ranks * tables.chunks, len(order)
-    entries, first = np.zeros((n + 3 * p, 6), np.int32), np.empty(3 * p, np.int64)
+    p, v, m, slots, n = tables.ranks, tables.chunks, tables.micro_batches, tables.offset.size, len(order)
+    entries, first, at = np.zeros((n + 3 * p, 8), np.int32), np.empty(3 * p, np.int64), 0
     nowhere, never, always = np.arange(3 * slots * m, 3 * slots * m + 3)
-    at = 0
-    for rank in range(p):
-        for kind in range(3):
-            first[3 * rank + kind] = at
-            ahead = (0 if kind == BACKWARD else n if kind == FORWARD else 2 * n) if online else 0
-            for op in range(order_start[rank], order_start[rank + 1]):
-                if order[op, 0] != kind:
-                    continue
-                slot, micro_batch = rank * v + order[op, 1], order[op, 2]
-                place = kind * slots + slot
-                read, write, weight_write = never, nowhere, nowhere
-                if kind == FORWARD:
-                    read = place * m + micro_batch if tables.onward[BACKWARD, slot] >= 0 else always
-                    receiver = tables.onward[FORWARD, slot]
-                    target = receiver if receiver >= 0 else BACKWARD * slots + slot
-                    write = target * m + micro_batch
-                elif kind == BACKWARD:
-                    read = place * m + micro_batch
-                    receiver = tables.onward[BACKWARD, slot]
-                    if receiver >= 0:
-                        write = (BACKWARD * slots + receiver) * m + micro_batch
-                    weight_write = (WEIGHT * slots + slot) * m + micro_batch
-                else:
-                    read = place * m + micro_batch
-                entries[at, _TURN], entries[at, _READ], entries[at, _WRITE] = ahead + op, read, write
-                entries[at, _OPERATION], entries[at, _PLACE], entries[at, _WEIGHT_WRITE] = op, place, weight_write
-                at += 1
-            entries[at, _TURN], entries[at, _READ] = 4 * n, never  # the end of the queue
+    ahead = np.array([n, 0, 2 * n]) if online else np.zeros(3, np.int64)
+    for queue in range(3 * p):
+        rank, kind, first[queue] = queue // 3, queue % 3, at
+        for op in range(order_start[rank], order_start[rank + 1]):
+            if order[op, 0] != kind:
+                continue
+            slot, micro_batch = rank * v + order[op, 1], order[op, 2]
+            receiver = tables.onward[kind, slot] if kind != WEIGHT else -1
+            read, write, own_weight = (kind * slots + slot) * m + micro_batch, nowhere, nowhere
+            if kind == FORWARD and tables.onward[BACKWARD, slot] < 0:
+                read = always
+            if receiver >= 0:
+                write = (kind * slots + receiver) * m + micro_batch
+            elif kind == FORWARD:
+                write = (BACKWARD * slots + slot) * m + micro_batch
+            if kind == BACKWARD:
+                own_weight = (WEIGHT * slots + slot) * m + micro_batch
+            entries[at, _TURN], entries[at, _READ], entries[at, _WRITE] = ahead[kind] + op, read, write
+            entries[at, _WEIGHT_WRITE], entries[at, _OPERATION] = own_weight, op
+            entries[at, _PLACE], entries[at, _KIND] = kind * slots + slot, kind
+            entries[at, _RECEIVER] = receiver // v
             at += 1
+        entries[at, _TURN], entries[at, _READ], at = 4 * n, never, at + 1  # the end of the queue
     return entries, first
-
-
-class _State(NamedTuple):
-    """What ``run`` changes."""
-
-    head: Ints  # (3 p,) entry at the head of each queue
-    live: Floats  # (p,) memory kept
-    arrived: Floats  # when the input of an operation is there; inf while nobody knows
-    announced: Floats  # when its receiver hears that it is being made; empty without patience
-    expected: Floats  # when the receiver then expects it
-    wake: Floats  # (p,) when the rank decides next
-    asleep: NDArray[np.bool_]  # (p,) nothing to do until a message comes
-    port_free: Floats  # (p p,) when the directed link has sent what it was given
 
 
 @njit(cache=True, error_model="numpy")
@@ -172,122 +154,89 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
     starts, over the same link, and the receiver expects it after the unstretched duration and transfer. A rank leaves
     alone what it could start now while something that comes first is expected within ``patience`` times its duration.
     """
-    state, makespan, left = _fresh(tables, queues, patience > 0), 0.0, queues.operations
+    p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
+    noisy, noisy_messages, recorded, patient = len(factor) > 0, len(message_factor) > 0, len(start) > 0, patience > 0
+    entries, taken, limit = queues.entries, tables.taken, tables.limit * (1 + 1e-9)
+    duration, memory = tables.duration.ravel(), np.concatenate((taken, -tables.freed, tables.freed - taken))
+    delay, transfer, port = tables.delay.ravel(), tables.transfer.ravel(), tables.port.ravel()
+    own = rank_factor if len(rank_factor) > 0 else np.ones(p)
+    # When the input of an operation is there; the last three places: what nobody reads, never, always.
+    arrived = np.full(places, np.inf)
+    arrived[-1] = 0.0
+    heard, expected = np.full(places if patient else 0, np.inf), np.full(places if patient else 0, np.inf)
+    head, live, wake, asleep = queues.first.copy(), np.zeros(p), np.zeros(p), np.zeros(p, np.bool_)
+    port_free, makespan, left = np.zeros(p * p), 0.0, queues.operations
     while left > 0:
-        rank, now = 0, state.wake[0]
-        for other in range(1, tables.ranks):  # decisions in the order of time: what is not sent yet comes later
-            if state.wake[other] < now:
-                rank, now = other, state.wake[other]
+        rank, now, sure = 0, wake[0], True
+        for other in range(1, p):  # decisions in the order of time: what is not sent yet comes later
+            if wake[other] < now:
+                rank, now = other, wake[other]
         if now == np.inf:
             return np.inf
-        best, foremost, later = _ready(tables, queues, state, rank, now)
-        state.asleep[rank] = best < 0
-        if patience > 0 and best >= 0 and best != foremost:
-            until = _worth_waiting(tables, queues, state, rank, now, best, patience)
-            if until < np.inf:
-                best, later = -1, until
-        if best < 0:
-            state.wake[rank] = later
-        while best >= 0:
-            end = _execute(tables, queues, state, rank, best, now, factor, message_factor, rank_factor, start)
-            left, now, makespan = left - 1, end, max(makespan, end)
-            state.wake[rank] = end
-            best, foremost, later = _ready(tables, queues, state, rank, now)
-            if best != foremost:  # what another rank sends meanwhile may come first
-                best = -1
+        while True:
+            forward, backward, weight = head[3 * rank], head[3 * rank + 1], head[3 * rank + 2]
+            turn_f, turn_b, turn_w = entries[forward, _TURN], entries[backward, _TURN], entries[weight, _TURN]
+            if live[rank] + taken[entries[forward, _PLACE]] > limit[rank]:
+                turn_f = _NEVER
+            entry = backward if turn_b < turn_w else weight
+            if turn_f < min(turn_b, turn_w):
+                entry = forward
+            read = entries[entry, _READ]
+            if arrived[read] > now + _NEAR * now:
+                if not sure:  # another rank may send meanwhile what comes first
+                    wake[rank] = now
+                    break
+                at_f, at_b = arrived[entries[forward, _READ]], arrived[entries[backward, _READ]]
+                at_w = arrived[entries[weight, _READ]]
+                kind, later = _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, now + _NEAR * now)
+                entry = head[3 * rank + max(kind, 0)]
+                bearable = patience * duration[entries[entry, _PLACE]]
+                if patient and kind >= 0 and heard[read] <= now and expected[read] <= now + bearable:
+                    kind, later = -1, arrived[read]
+                if kind < 0:
+                    wake[rank], asleep[rank] = later, True
+                    break
+            op, place, kind = entries[entry, _OPERATION], entries[entry, _PLACE], entries[entry, _KIND]
+            sure = asleep[rank] = False
+            begin = max(now, arrived[entries[entry, _READ]])  # later than now by rounding only
+            now = begin + duration[place] * own[rank] * (factor[op] if noisy else 1.0)
+            if recorded:
+                start[op] = begin
+            live[rank] += memory[place]
+            head[3 * rank + kind] += 1
+            left -= 1
+            if kind == WEIGHT:
+                continue
+            arrived[entries[entry, _WEIGHT_WRITE]] = now
+            stretch, write, sent = message_factor[op] if noisy_messages else 1.0, entries[entry, _WRITE], now
+            if port[place] >= 0:
+                sent = max(now, port_free[port[place]]) + transfer[place] * stretch
+                port_free[port[place]] = sent
+            arrived[write] = sent + delay[place] * stretch
+            receiver = entries[entry, _RECEIVER]
+            if receiver >= 0 and asleep[receiver]:
+                wake[receiver] = min(wake[receiver], arrived[write])
+            if patient:
+                heard[write] = begin + delay[place] * stretch
+                expected[write] = heard[write] + duration[place] + transfer[place]
+        makespan = max(makespan, now)
     return makespan
 
 
 @njit(cache=True)
-def _fresh(tables, queues, announces):  # type: ignore[no-untyped-def]
-    """Nothing done; the last three places of ``arrived`` are for what nobody reads, for never, and for always."""
-    p, places = tables.ranks, 3 * tables.ranks * tables.chunks * tables.micro_batches + 3
-    arrived = np.full(places, np.inf)
-    arrived[-1] = 0.0
-    announced = np.full(places if announces else 0, np.inf)
-    wake, port_free = np.zeros(p), np.zeros(p * p)
-    return _State(
-        queues.first.copy(), np.zeros(p), arrived, announced, announced.copy(), wake, np.zeros(p, np.bool_), port_free
-    )
-
-
-@njit(cache=True)
-def _ready(tables, queues, state, rank, now):  # type: ignore[no-untyped-def]
-    """Of the heads that memory lets run: the ready one that comes first, the one that comes first, the next arrival."""
-    best = foremost = -1
-    best_turn = foremost_turn = 2**31 - 1
-    later, near = np.inf, now + _NEAR * now
-    for kind in range(3):
-        entry = queues.entries[state.head[3 * rank + kind]]
-        if kind == FORWARD and state.live[rank] + tables.taken[entry[_PLACE]] > tables.limit[rank] * (1 + 1e-9):
-            continue
-        turn, at = entry[_TURN], state.arrived[entry[_READ]]
-        if turn < foremost_turn:
-            foremost, foremost_turn = kind, turn
-        if at > near:
-            later = min(later, at)
-        elif turn < best_turn:
-            best, best_turn = kind, turn
-    return best, foremost, later
-
-
-@njit(cache=True)
-def _worth_waiting(tables, queues, state, rank, now, best, patience):  # type: ignore[no-untyped-def]
-    """When the input arrives of a head before ``best`` that is expected soon; inf when none is."""
-    chosen = queues.entries[state.head[3 * rank + best]]
-    latest = now + patience * tables.duration[best, chosen[_PLACE] % tables.offset.size]
-    for kind in range(3):
-        entry = queues.entries[state.head[3 * rank + kind]]
-        if kind == FORWARD and state.live[rank] + tables.taken[entry[_PLACE]] > tables.limit[rank] * (1 + 1e-9):
-            continue
-        read = entry[_READ]
-        if entry[_TURN] < chosen[_TURN] and state.announced[read] <= now and state.expected[read] <= latest:
-            if state.arrived[read] > now:
-                return state.arrived[read]
-    return np.inf
-
-
-@njit(cache=True)
-def _execute(tables, queues, state, rank, kind, now, factor, message_factor, rank_factor, start):  # type: ignore[no-untyped-def]
-    """Runs the head of that kind and sends what it makes; when it ends."""
-    entry = queues.entries[state.head[3 * rank + kind]]
-    state.head[3 * rank + kind] += 1
-    op, slot = entry[_OPERATION], entry[_PLACE] - kind * tables.offset.size
-    begin = now
-    if state.arrived[entry[_READ]] > now:  # by rounding only
-        begin = state.arrived[entry[_READ]]
-    if len(start) > 0:
-        start[op] = begin
-    taken = tables.duration[kind, slot]
-    if len(factor) > 0:
-        taken *= factor[op]
-    if len(rank_factor) > 0:
-        taken *= rank_factor[rank]
-    end = begin + taken
-    if kind == FORWARD:
-        state.live[rank] += tables.taken[slot]
-    elif kind == BACKWARD:
-        state.live[rank] -= tables.freed[slot]
-        state.arrived[entry[_WEIGHT_WRITE]] = end
-    else:
-        state.live[rank] -= tables.taken[slot] - tables.freed[slot]
-        return end
-    _send(tables, state, entry[_WRITE], kind, slot, begin, end, message_factor[op] if len(message_factor) > 0 else 1.0)
-    return end
-
-
-@njit(cache=True)
-def _send(tables, state, write, kind, slot, begin, end, stretch):  # type: ignore[no-untyped-def]
-    """The message of an operation, and what wakes for it."""
-    latency, port = tables.delay[kind, slot] * stretch, tables.port[kind, slot]
-    at = end
-    if port >= 0:
-        at = max(end, state.port_free[port]) + tables.transfer[kind, slot] * stretch
-        state.port_free[port] = at
-    state.arrived[write] = at + latency
-    receiver = tables.onward[kind, slot] // tables.chunks
-    if len(state.announced) > 0:
-        state.announced[write] = begin + latency
-        state.expected[write] = begin + tables.duration[kind, slot] + tables.transfer[kind, slot] + latency
-    if tables.onward[kind, slot] >= 0 and state.asleep[receiver]:
-        state.wake[receiver] = min(state.wake[receiver], at + latency)
+def _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, now):  # type: ignore[no-untyped-def]
+    """Of the heads whose input is there, the kind that comes first (-1: none), and the next input that is not there."""
+    kind, turn, later = -1, _NEVER, np.inf
+    if at_f > now:
+        later = at_f
+    elif turn_f < turn:
+        kind, turn = FORWARD, turn_f
+    if at_b > now:
+        later = min(later, at_b)
+    elif turn_b < turn:
+        kind, turn = BACKWARD, turn_b
+    if at_w > now:
+        later = min(later, at_w)
+    elif turn_w < turn:
+        kind = WEIGHT
+    return kind, later
