@@ -180,6 +180,15 @@ def test_sound_and_within_memory_for_any_problem(problem: ScheduleProblem) -> No
     assert not violations(problem, generate("zb-auto", problem))
 
 
+@pytest.mark.parametrize("unit", [3.0, 1e-3, 7e6])
+def test_the_order_does_not_depend_on_the_unit_of_time(unit: float) -> None:
+    """F, B and W have many sums in common here: what is equal must not be told apart by rounding."""
+    times = (1 * unit, 1.05 * unit, 0.75 * unit)
+    for limit in (4, 5, 8, None):
+        given_ = ScheduleProblem.uniform(4, 12, SPLIT, comm=0.7, live_limit=limit)
+        assert lines(ScheduleProblem.uniform(4, 12, times, comm=0.7 * unit, live_limit=limit)) == lines(given_)
+
+
 @given(problem=schedule_problems())
 @settings(max_examples=50, deadline=None)
 def test_the_same_again(problem: ScheduleProblem) -> None:
