@@ -51,6 +51,11 @@ class Pipeline:
     weight gradient, each kind through the waves in order; without any W a B means both. Empty: the schedule's own."""
 
     @property
+    def run_ahead(self) -> tuple[int, ...]:
+        """Waves each stage runs forward before its first backward, where the plan says so; else empty."""
+        return self.warm_up or tuple(letters.index("B") for letters in self.order)
+
+    @property
     def domains(self) -> tuple[str, ...]:
         """Domains in the order the activations visit them, without repeats in a row."""
         names = [stage.domain for stage in self.stages]

@@ -17,7 +17,8 @@ import numpy as np
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.planners import exact_mixed, exact_replicas
+from hippo.plan.runtimes import runtime_rules
+from hippo.planners import exact_mixed, exact_order, exact_replicas
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
@@ -64,8 +65,12 @@ class Exact:
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
             exact_replicas.search(field)
+            if field.tables.split:
+                exact_order.order(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
+        if judge.winner is not None and len(judge.winner.pipelines) > 1 and judge.winner.pipelines[0].order:
+            fields = [replace(field, ordered_replicas=True) for field in fields]
         lower, cause = _lower(problem, judge, fields)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             polish(judge, most_plays=MOST_MOVES)
@@ -100,7 +105,8 @@ def _least_rent_usd(field: Field) -> float:
 
 def _fields(problem: Problem, judge: Judge) -> list[Field]:
     """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
-    field = Field.of(problem, judge)
+    rules = runtime_rules(problem.runtime)
+    field = Field.of(problem, judge, split=rules.schedules is None and rules.live_limit)
     if problem.allow_local_sgd and field.rules.local_sgd:
         return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
     return [field]

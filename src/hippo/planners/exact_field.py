@@ -48,6 +48,7 @@ class Field:
     tables: Tables
     judge: Judge
     sync: Sync = Sync()
+    ordered_replicas: bool = False  # bounds hold for replicas whose backwards are split, too
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -68,6 +69,10 @@ class Field:
     def table(self, layout: Layout) -> LayerTable:
         """Prefix sums of a layout."""
         return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
+
+    def splits(self, way: Way) -> bool:
+        """Whether bounds of this way to join hold for backwards that are split."""
+        return self.tables.split and (way.groups == 1 or self.ordered_replicas)
 
     def layout_rows(self, kind: int) -> LayoutRows:
         """Numbers of all layouts of a kind."""

@@ -30,7 +30,9 @@ class Candidate:
 
     @property
     def schedule(self) -> ScheduleChoice:
-        """1F1B, or the one that runs further ahead, with the most that any stage keeps."""
+        """1F1B, the one that runs further ahead, with the most that any stage keeps, or the orders made for it."""
+        if any(line.order for line in self.pipelines):
+            return ScheduleChoice("best")
         ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
         return ScheduleChoice("cross-domain", max(ahead)) if ahead else ScheduleChoice("1f1b")
 

@@ -59,6 +59,13 @@ class LayerTable:
         return np.asarray(np.minimum(least, self.workspace_bytes.max()))
 
     @cached_property
+    def fused(self) -> Floats:
+        """``packed`` where the backward is one operation: all of it lies on the round trip."""
+        table = self.packed.copy()
+        table[8] = table[1]
+        return table
+
+    @cached_property
     def packed(self) -> Floats:
         """(9, N + 1) as the kernels of ``bounds`` take it: seconds, bytes, once per step, shares, the round trip."""
         size = len(self.total_s)

@@ -118,9 +118,14 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         wave_bytes = rows.wave[at] * field.wave_bytes
         fewest = lots[at] // way.groups
         links = way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
-        early, stages = rows.early[at], way.span * q
-        work = bubbled(early * total, early / m, stages) - rows.spared[at]
-        bound = np.maximum(rows.trip[at] + links, np.maximum(work, bubbled(rows.trip[at], 1.0 / m, stages)))
+        stages = way.span * q
+        if field.splits(way):
+            early, round_trip = rows.early[at], rows.trip[at]
+            work = bubbled(early * total, early / m, stages) - rows.spared[at]
+            work = np.maximum(work, bubbled(round_trip, 1.0 / m, stages))
+        else:
+            round_trip, work = total, bubbled(total, 1.0 / m, stages)
+        bound = np.maximum(round_trip + links, work)
         bound += rows.once[at] + field.tail_s(way)
         sync = float(field.sync_s(way).min())
         if sync > 0:
@@ -220,7 +225,8 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
     """
     layout, way, price = shape.layout, shape.way, shape.price(field)
     before, after, down = shape.delays(field)
-    table, stages = field.table(layout).packed, len(before)
+    layers, stages = field.table(layout), len(before)
+    table = layers.packed if field.splits(way) else layers.fused
     fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
     numbers = (
         before,

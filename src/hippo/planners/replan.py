@@ -86,7 +86,7 @@ class Replanner:
             return own, 0, []
         (kind,) = kinds
         rows: dict[object, object] = {("rows", kind): own.layout_rows(kind)}
-        field = Field(problem, own.tables, Judge(problem), own.sync, rows)
+        field = Field(problem, own.tables, Judge(problem), own.sync, _cache=rows)
         field.__dict__["layouts"] = own.layouts  # they do not depend on links
         tied, senders = bool(field.tied_bytes), {way.senders for way in field.ideal_ways(kind)}
         ways: list[Way] = []

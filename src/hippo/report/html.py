@@ -147,7 +147,7 @@ def _panels(story: Story) -> dict[str, object]:
             for index, name in enumerate(KINDS)
         ],
         "strips": strips(story),
-        "ahead": any(pipeline.warm_up for pipeline in story.plan.pipelines),
+        "ahead": any(pipeline.run_ahead for pipeline in story.plan.pipelines),
         "cuts_lead": leads.cuts(story),
         "traffic": flows,
         "traffic_lead": leads.traffic(flows, story.score),

@@ -59,9 +59,9 @@ def pipeline_lines(plan: Plan) -> tuple[str, ...]:
 def _waves(pipeline: Pipeline) -> str:
     """``64 micro-batches``, and how many stages run ahead of their first backward where the plan says so."""
     told = micro_batches(pipeline.num_micro_batches)
-    if not pipeline.warm_up:
+    if not pipeline.run_ahead:
         return told
-    least, most = min(pipeline.warm_up), max(pipeline.warm_up)
+    least, most = min(pipeline.run_ahead), max(pipeline.run_ahead)
     return f"{told}, {most if least == most else f'{least} to {most}'} ahead"
 
 
@@ -75,6 +75,8 @@ def settings(plan: Plan) -> tuple[tuple[str, str], ...]:
     schedule = plan.schedule.name
     if plan.schedule.live_limit is not None:
         schedule += f", at most {micro_batches(plan.schedule.live_limit)} live"
+    if any("W" in letters for pipeline in plan.pipelines for letters in pipeline.order):
+        schedule += ": an order of its own, weight gradients where a stage would wait"
     rows = [
         ("micro-batch", count(plan.micro_batch, "sequence")),
         ("schedule", schedule if plan.interleave == 1 else f"{schedule}, {plan.interleave} chunks a stage"),

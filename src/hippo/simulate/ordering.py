@@ -6,6 +6,7 @@ second link of a relay costs its latency and no room. What a schedule is worth i
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import inf
 
 import numpy as np
@@ -41,6 +42,12 @@ def ordering(problem: Problem, plan: Plan, index: int = 0) -> ScheduleProblem:
         up=tuple(_link(program, "up", int(rank)) for rank in ranks[1:]),
         limit=tuple(max(room, LEAST_S) for room in rooms),
     )
+
+
+def ordering_key(problem: ScheduleProblem) -> Hashable:
+    """Equal for pipelines that ask the same: replicas over like links are ordered once."""
+    links = (problem.down, problem.up, problem.limit)
+    return (problem.micro_batches, problem.forward, problem.backward, problem.weight, *links)
 
 
 def _link(program: Program, side: str, rank: int) -> Link:

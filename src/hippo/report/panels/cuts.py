@@ -84,7 +84,7 @@ def _blocks(pipeline: Pipeline, chunks: int) -> tuple[Block, ...]:
     for _ in range(chunks):
         for index, stage in enumerate(pipeline.stages):
             stop = start + stage.num_layers // chunks
-            ahead = pipeline.warm_up[index] if pipeline.warm_up else None
+            ahead = pipeline.run_ahead[index] if pipeline.run_ahead else None
             blocks.append(Block(index + 1, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead))
             start = stop
     return tuple(blocks)
