@@ -54,7 +54,7 @@ MOST_REASONS = 4
 def report(story: Story) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
     page = _environment(story).get_template("report.html.j2")
-    return page.render(**_frame(), **_headline(story), **_panels(story))
+    return page.render(**frame("timeline.js"), **_headline(story), **_panels(story))
 
 
 def inline_json(document: object) -> Markup:
@@ -92,9 +92,9 @@ def _environment(story: Story) -> Environment:
     return environment
 
 
-def _frame() -> dict[str, object]:
-    """Style, scripts and the policy that allows just these scripts."""
-    page_js, timeline_js = template_text("page.js"), template_text("timeline.js")
+def frame(timeline: str) -> dict[str, object]:
+    """Style, scripts and the policy that allows just these scripts; ``timeline`` names the one that draws it."""
+    page_js, timeline_js = template_text("page.js"), template_text(timeline)
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in (page_js, timeline_js))
     return {
         "css": Markup(template_text("report.css")),
