@@ -73,7 +73,7 @@ class _Gantt:
             row.append_text(_row(self.replay, rank, scale)).append(end.rjust(margin), FAINT)
             yield row
             if rank in slow:
-                told = f"{'':{label}}~~~ {slow[rank]} ~~~"
+                told = f"{'':{label}}~~~ link, {slow[rank]} ~~~"
                 yield Text(told[:width], style=SLOW_STYLE, no_wrap=True)
         yield _legend(self.replay, scale)
 
@@ -181,7 +181,7 @@ def _letter(kind: int, chunk: int) -> str:
 
 # ------------------------------------------------------------------------------------------------- links and legend
 def slow_links(problem: ScheduleProblem) -> dict[int, str]:
-    """Rank above a slow link to what a message takes there: ``5``, ``5 down, 7 up``."""
+    """Rank above a slow link to what a message takes there: ``delay 5``, ``delay 5 down, 7 up``."""
     ways = list(zip(problem.down, problem.up, strict=True))
     took = [max(_took(down), _took(up)) for down, up in ways]
     least = min(took, default=0.0)
@@ -196,7 +196,7 @@ def _took(link: Link) -> float:
 def told_links(down: Link, up: Link) -> str:
     """Both directions of a link: delay, and the time a message occupies it where that is not nothing."""
     ways = [f"{link.latency:g}{f' + {link.transfer:g} of sending' if link.transfer else ''}" for link in (down, up)]
-    return f"link, delay {ways[0]}" if ways[0] == ways[1] else f"link, delay {ways[0]} down, {ways[1]} up"
+    return f"delay {ways[0]}" if ways[0] == ways[1] else f"delay {ways[0]} down, {ways[1]} up"
 
 
 def _legend(replay: Replay, scale: _Scale) -> Text:

@@ -162,7 +162,7 @@ def pack(answer: Answer, way: LongestWay) -> dict[str, object]:
         "ticks": TICKS,
         "chunks": problem.chunks,
         "kinds": FUSED_KINDS if answer.schedule.fused else KINDS,
-        "slow": [{"above": rank, "name": text.removeprefix("link, ")} for rank, text in slow_links(problem).items()],
+        "slow": [{"above": rank, "name": text} for rank, text in slow_links(problem).items()],
         "ranks": [_pack_rank(answer, np.flatnonzero(owners == rank), on_way, until) for rank in range(problem.ranks)],
         "messages": _pack_messages(answer, until),
     }
@@ -231,7 +231,7 @@ def _timeline_lead(answer: Answer) -> str:
     lead = f"Ranks are busy {told} of the makespan, {_time(replay.makespan)}."
     slow = slow_links(problem)
     if slow:
-        lead += f" Slow: {listed([f'rank {rank} to {rank + 1} ({text.removeprefix('link, ')})' for rank, text in list(slow.items())[:4]])}."
+        lead += f" Slow: {listed([f'rank {rank} to {rank + 1} ({text})' for rank, text in list(slow.items())[:4]])}."
     return lead
 
 
@@ -346,7 +346,7 @@ def _inputs(problem: ScheduleProblem) -> list[dict[str, object]]:
         times = (problem.forward[rank], problem.backward[rank], problem.weight[rank])
         values = [*map("{:g}".format, (*times, kept.at_forward, kept.at_backward))]
         last = rank == problem.ranks - 1
-        link = NOTHING if last else told_links(problem.down[rank], problem.up[rank]).removeprefix("link, ")
+        link = NOTHING if last else told_links(problem.down[rank], problem.up[rank])
         values.append(f"{limit:g}" if isfinite(limit) else "none")
         rows.append({"name": f"rank {rank}", "cells": values, "link": link})
     return rows
