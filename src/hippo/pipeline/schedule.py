@@ -30,6 +30,8 @@ SCHEDULES: Mapping[str, str] = MappingProxyType(
         "gpipe": "hippo.pipeline.generators.gpipe:orders",
         "1f1b": "hippo.pipeline.generators.one_f_one_b:orders",
         "interleaved": "hippo.pipeline.generators.interleaved:orders",
+        "zb-h1": "hippo.pipeline.generators.zb_h1:orders",
+        "zb-h2": "hippo.pipeline.generators.zb_h2:orders",
         "cross-domain": "hippo.pipeline.generators.warmed_up:orders",
     }
 )

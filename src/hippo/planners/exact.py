@@ -65,8 +65,7 @@ class Exact:
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
             exact_replicas.search(field)
-            if field.tables.split:
-                exact_order.order(field)
+            exact_order.order(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
         if judge.winner is not None and len(judge.winner.pipelines) > 1 and judge.winner.pipelines[0].order:

@@ -23,13 +23,15 @@ REACH = 1.06  # of those that are worth at most this much more than the best
 MOST_OPERATIONS = 60_000  # of one pipeline; beyond, what fills and drains is too little of the step to matter
 
 
-def order(field: Field) -> None:
-    """Plays the best candidates, each cut once, with orders of their own."""
+def order(field: Field, *, most: int = MOST) -> None:
+    """Plays the best candidates, each cut once, with orders of their own; nothing where the runtime has no such."""
     judge, played = field.judge, 0
+    if not field.tables.split:
+        return
     ranked = sorted((value, at, each) for at, (each, value) in enumerate(judge.known.items()) if value < float("inf"))
     seen: set[Candidate] = set()
     for value, _, candidate in ranked:
-        if played >= MOST or value > REACH * judge.value or judge.out_of_time:
+        if played >= most or value > REACH * judge.value or judge.out_of_time:
             return
         bare = with_orders(candidate, [()] * len(candidate.pipelines))
         if bare not in seen and max(len(line.stages) for line in candidate.pipelines) > 1:

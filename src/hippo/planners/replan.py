@@ -13,6 +13,7 @@ from itertools import permutations
 import numpy as np
 
 from hippo.plan.plan import Plan
+from hippo.planners import exact_order
 from hippo.planners.exact_field import Field, remembered
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_uniform import best_first, play
@@ -76,6 +77,7 @@ class Replanner:
             play(field, shape, cuts, bound)
             if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
                 break
+        exact_order.order(field, most=1)
         return field.judge
 
     def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[Way]]:

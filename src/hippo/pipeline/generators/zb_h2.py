@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 
 from hippo.pipeline.generators.split_backward import split
 from hippo.pipeline.problem import ScheduleProblem
+from hippo.pipeline.schedule import Shape
+
+
+def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Operations of all ranks, (3 m p, 3), and where each starts, (p + 1,).
+
+        Rank i runs 2 (p - i - 1) forwards before the first that is followed by a backward.
+    """
+    p = shape.stages
+    return split(shape.micro_batches, [2 * (p - 1 - rank) for rank in range(p)], [2 * rank for rank in range(p)])
 
 
 def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Operations of all ranks, (3 m p, 3), and where each starts, (p + 1,); memory is left to the checker.
-
-    Rank i runs 2 (p - i - 1) forwards before the first that is followed by a backward.
-    """
-    p = problem.ranks
-    return split(problem.micro_batches, [2 * (p - 1 - rank) for rank in range(p)], [2 * rank for rank in range(p)])
+    """The same for a problem; its memory limit is left to the checker."""
+    return orders(Shape(problem.ranks, problem.micro_batches))
