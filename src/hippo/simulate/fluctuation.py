@@ -123,7 +123,9 @@ def makespans(
     The schedule is legal (has passed the checker). ``rng`` is asked for one number, so that generators in the same
     state give the same draws to every schedule of the problem.
     """
-    played = [_play(problem, schedule, each, by_hint) for each in drawn(problem, fluctuation, samples=samples, rng=rng)]
+    played = [
+        play(problem, schedule, each, by_hint=by_hint) for each in drawn(problem, fluctuation, samples=samples, rng=rng)
+    ]
     return np.concatenate(played)
 
 
@@ -184,8 +186,8 @@ def _factors(rng: np.random.Generator, kind: str, level: float, shape: tuple[int
     return np.maximum(found, np.float32(LEAST_FACTOR), out=found)
 
 
-def _play(problem: ScheduleProblem, schedule: Schedule, factors: Factors, by_hint: bool) -> Floats:
-    """Makespans of all plays of these draws."""
+def play(problem: ScheduleProblem, schedule: Schedule, factors: Factors, *, by_hint: bool = False) -> Floats:
+    """Makespans (n,) under draws that are there already; inf where a hint above the memory limit gets stuck."""
     tables, found = problem.tables, np.empty(len(factors.ranks))
     if by_hint:
         whole = split(schedule)
