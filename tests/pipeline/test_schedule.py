@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.pipeline.schedule import BACKWARD, FORWARD, SCHEDULES, Schedule, order, warm_up_is_sound
+from hippo.pipeline.schedule import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Schedule, order, warm_up_is_sound
 from hippo.simulate import fast
 from hippo.simulate.abstract import abstract_program
 
@@ -62,9 +62,8 @@ def test_every_rank_runs_everything_once_and_forwards_first(schedule: Schedule) 
     shape = schedule.shape
     for rank in range(shape.stages):
         rows = [tuple(row) for row in schedule.rank(rank).tolist()]
-        wanted = {
-            (k, c, m) for k in (FORWARD, BACKWARD) for c in range(shape.chunks) for m in range(shape.micro_batches)
-        }
+        kinds = (FORWARD, BACKWARD) if schedule.fused else (FORWARD, BACKWARD, WEIGHT)
+        wanted = {(k, c, m) for k in kinds for c in range(shape.chunks) for m in range(shape.micro_batches)}
         assert len(rows) == len(wanted)
         assert set(rows) == wanted
         assert all(
@@ -76,10 +75,11 @@ def test_every_rank_runs_everything_once_and_forwards_first(schedule: Schedule) 
 
 @given(schedules())
 def test_peak_live_is_what_a_count_says(schedule: Schedule) -> None:
+    release = BACKWARD if schedule.fused else WEIGHT
     for rank, peak in enumerate(schedule.peak_live):
         live = most = 0
         for kind in schedule.rank(rank)[:, 0]:
-            live += 1 if kind == FORWARD else -1
+            live += (kind == FORWARD) - (kind == release)
             most = max(most, live)
         assert peak == pytest.approx(most / schedule.shape.chunks)
 
