@@ -79,7 +79,7 @@ def test_peak_live_is_what_a_count_says(schedule: Schedule) -> None:
     for rank, peak in enumerate(schedule.peak_live):
         live = most = 0
         for kind in schedule.rank(rank)[:, 0]:
-            live += (kind == FORWARD) - (kind == release)
+            live += int(kind == FORWARD) - int(kind == release)
             most = max(most, live)
         assert peak == pytest.approx(most / schedule.shape.chunks)
 
