@@ -1,4 +1,4 @@
-"""DualPipe (DeepSeek-V3 technical report, arXiv 2412.19437, section 3.2.1; order: the eight steps of deepseek-ai/DualPipe).
+"""DualPipe (DeepSeek-V3 technical report, arXiv 2412.19437, 3.2.1; order: the eight steps of deepseek-ai/DualPipe).
 
 Two copies of the model: the first half of the micro-batches goes down the ranks, the others go up, so that no rank
 waits for the whole pipeline to fill. On each rank, *near* are those that come from the nearer end and *far* the others.
