@@ -118,18 +118,18 @@ EIGHTHS = st.integers(1, 16).map(lambda n: n / 8)
 def problems(draw: st.DrawFn) -> ScheduleProblem:
     """Times in eighths, so that sums are exact and equal times are equal."""
     p, m = draw(st.integers(1, 4)), draw(st.integers(1, 6))
-    times = [tuple(draw(st.lists(EIGHTHS, min_size=p, max_size=p))) for _ in range(3)]
+    forward, backward, weight = (tuple(draw(st.lists(EIGHTHS, min_size=p, max_size=p))) for _ in range(3))
     link = st.builds(Link, st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.0, 0.5]))
     down, up = (tuple(draw(st.lists(link, min_size=p - 1, max_size=p - 1))) for _ in range(2))
     memory = (Memory(1.0, draw(st.sampled_from([0.0, 0.5]))),) * p
-    problem = ScheduleProblem(m, *times, down, up, (inf,) * p, memory)
+    problem = ScheduleProblem(m, forward, backward, weight, down, up, (inf,) * p, memory)
     return problem.placed(draw(st.sampled_from(PLACEMENTS)))
 
 
 def some_hint(problem: ScheduleProblem, rng: np.random.Generator) -> Schedule:
     """A legal schedule drawn at random: micro-batches in any order, each operation after what it needs."""
     tables, v = problem.tables, problem.chunks
-    before = {}
+    before: dict[tuple[int, int, int], tuple[int, int, int] | None] = {}
     for slot in range(problem.ranks * v):
         for i in range(tables.offset[slot], tables.offset[slot] + tables.passes[slot]):
             source = np.flatnonzero(tables.onward[FORWARD] == slot)
@@ -137,7 +137,8 @@ def some_hint(problem: ScheduleProblem, rng: np.random.Generator) -> Schedule:
             source = np.flatnonzero(tables.onward[BACKWARD] == slot)
             before[BACKWARD, slot, i] = (BACKWARD, int(source[0]), i) if len(source) else (FORWARD, slot, i)
             before[WEIGHT, slot, i] = (BACKWARD, slot, i)
-    left, rows = list(before), [[] for _ in range(problem.ranks)]
+    left = list(before)
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in range(problem.ranks)]
     while left:
         ready = [
             each for each in left if before[each] not in left and (each[0] != BACKWARD or (0, *each[1:]) not in left)
@@ -195,7 +196,8 @@ def clear_way(
     arrived = {(FORWARD, s, i): 0.0 for s in range(problem.ranks * v) for i in range(problem.micro_batches)}
     for onward in tables.onward[FORWARD][tables.onward[FORWARD] >= 0]:
         arrived.update({(FORWARD, int(onward), i): inf for i in range(problem.micro_batches)})
-    free, live, link_free, now = [0.0] * problem.ranks, [0.0] * problem.ranks, {}, 0.0
+    free, live, now = [0.0] * problem.ranks, [0.0] * problem.ranks, 0.0
+    link_free: dict[int, float] = {}
     while left:
         for rank in range(problem.ranks):
             heads: dict[int, int] = {}

@@ -41,8 +41,8 @@ MANY = 10**6  # no backlog of W is too long
 class Rule(NamedTuple):
     """What the ranks on one side of the slowest link follow; times are shares of the rank's own F or W."""
 
-    patience_down: float  # F rather than a B that comes so much later; below 0: B even if it comes so much later
-    patience_extra: float  # W rather than what comes so much later: 1 where it fits, less where it nearly fits
+    patience_down: float  # F runs where it could start so long before B; below 0: also so long after it
+    patience_extra: float  # W runs where it could start so long before F and B: 1 where it fits in front of them
     patience_urgent: float  # the same when memory is full or the backlog too long
     ahead: int  # forwards in front of the backwards, see ``_ahead``
     backlog: int  # W that wait before they are urgent
