@@ -18,7 +18,6 @@ from typing import Any
 
 from hippo.errors import InputError
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
-from hippo.pipeline.schedule import MOST_OPERATIONS
 from hippo.pipeline.sizes import Sized
 from hippo.problem.document import parse_json
 from hippo.problem.table import Table, open_table
@@ -50,7 +49,7 @@ TIMES: dict[str, Any] = {"least": 1e-9, "most": 1e12}
 DELAYS: dict[str, Any] = {"least": 0.0, "most": 1e12}
 
 
-MOST_PROBLEMS = 100_000
+MOST_PROBLEMS, MOST_RANKS, MOST_OPERATIONS = 100_000, 512, 200_000
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -103,7 +102,7 @@ def problem_of(table: Table) -> Sized:
         if key in table.values:
             table.refuse(key, "unknown key", remedy)
     table.refuse_misspelt(KEYS)
-    p = table.integer("p", most=100_000)
+    p = table.integer("p", most=MOST_RANKS)
     size = table.integer("micro_batch_size", default=1, most=1_000_000)
     fixed = tuple(_part(table, key, p, "fixed", {"least": 0.0, "most": 1e12}) for key in "fbw")
     forward, backward, weight = (_times(table, key, p, size) for key in "fbw")
@@ -111,12 +110,11 @@ def problem_of(table: Table) -> Sized:
     placement = table.choice("placement", PLACEMENTS, default="plain")
     chunks = table.integer("chunks", default=1 if placement == "plain" else 2, most=10_000)
     m = _micro_batches(table, p * chunks, size)
+    limit, memory = _limit(table, p), _memory(table, p)
     try:
         problem = ScheduleProblem(
-            m, forward, backward, weight, down, up,
-            limit=_limit(table, p), memory=_memory(table, p), placement=placement, chunks=chunks,
-            name=str(table.values.get("id", "")),
-        )  # fmt: skip
+            m, forward, backward, weight, down, up, limit, memory, placement, chunks, str(table.values.get("id", ""))
+        )
     except InputError as error:  # what only the whole problem shows
         key = table.key(error.key or "")
         raise InputError(error.problem, source=table.source, key=key, value=error.value, remedy=error.remedy) from None
@@ -137,7 +135,7 @@ def _micro_batches(table: Table, slots: int, size: int) -> int:
     """m, or samples / size; not more than can be played."""
     most = MOST_OPERATIONS // (3 * slots)
     if most < 1:
-        table.refuse("p", "has more virtual stages than can be played", f"use at most {MOST_OPERATIONS // 3}")
+        table.refuse("p", "and chunks make too many virtual stages", f"use at most {MOST_OPERATIONS // 3}")
     if not table.has("samples"):
         return int(table.integer("m", most=most))
     samples = table.integer("samples", most=2**31)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.wording import number
+from hippo.decide.wording import count, number
 from hippo.errors import InfeasibleError
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import live
@@ -51,7 +51,8 @@ def figures_view(answer: Answer, extras: Mapping[str, Any]) -> RenderableType:
 
 def _question(problem: ScheduleProblem) -> str:
     laid_out = "" if problem.placement == "plain" else f", {problem.placement} with {problem.chunks} chunks per rank"
-    return f"{problem.ranks} ranks, {problem.micro_batches} micro-batches{laid_out}"
+    batches = f"{problem.micro_batches:,} micro-batch{'es' if problem.micro_batches > 1 else ''}"
+    return f"{count(problem.ranks, 'rank')}, {batches}{laid_out}"
 
 
 def _figures(answer: Answer) -> list[tuple[str, str, str]]:
@@ -61,8 +62,8 @@ def _figures(answer: Answer) -> list[tuple[str, str, str]]:
     return [
         ("makespan", _time(answer.makespan), f"{found_by}: {proved}"),
         ("lower bound", _time(answer.lower_bound), "no schedule of this placement is shorter"),
-        ("bubble rate", f"{answer.replay.bubble_rate:.4f}", "of the longest stage, from its first F to its last W"),
-        ("bubble, full", f"{answer.replay.bubble_full:.4f}", "of all ranks, from the start to the very end"),
+        ("bubble rate", _rate(answer.replay.bubble_rate), "of the longest stage, from its first F to its last W"),
+        ("bubble, full", _rate(answer.replay.bubble_full), "of all ranks, from the start to the very end"),
         ("peak live", number(float(live(answer.problem, answer.schedule).max())), f"micro-batches{_limit(answer)}"),
     ]
 
@@ -147,14 +148,19 @@ def answers_view(answers: Sequence[tuple[Sized, Answer | InfeasibleError]]) -> R
             column("makespan", cells(lambda answer: _time(answer.makespan))),
             column("bound", cells(lambda answer: _time(answer.lower_bound)), rank=4),
             column("gap", cells(lambda answer: f"{answer.gap:.2%}")),
-            column("bubble", cells(lambda answer: f"{answer.replay.bubble_rate:.4f}"), rank=2),
-            column("full", cells(lambda answer: f"{answer.replay.bubble_full:.4f}"), rank=8),
+            column("bubble", cells(lambda answer: _rate(answer.replay.bubble_rate)), rank=2),
+            column("full", cells(lambda answer: _rate(answer.replay.bubble_full)), rank=8),
             column("live", cells(lambda answer: number(float(live(answer.problem, answer.schedule).max()))), rank=3),
             column("found by", cells(lambda answer: answer.schedule.name), rank=1, right=False),
             column("s", cells(lambda answer: f"{answer.seconds:.2f}"), rank=7),
         )
     )
     return Group(table, Text(closing, style="dim"))
+
+
+def _rate(value: float) -> str:
+    """Four digits, as published tables have."""
+    return f"{max(0.0, value):.4f}"
 
 
 def _time(value: float) -> str:
