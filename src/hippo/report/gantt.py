@@ -2,7 +2,7 @@
 
 Letters and fills say what colours say, so that the picture can be read without colour and pasted into a mail. Where
 operations are a cell or wider each is drawn (``F12---``: kind, micro-batch, fill up to its end); where they are
-narrower, each column shows the kind that fills most of it. Chunks after the first have small letters.
+narrower, each column shows the kind that fills half of it or more. Chunks after the first have small letters.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from rich.text import Text
 from hippo.decide.wording import number
 from hippo.pipeline.problem import Link, ScheduleProblem
 from hippo.pipeline.replay import Replay, live, peak_memory
+from hippo.report.trimmed import Trimmed
 
 LETTERS, FILLS = "FBW", "-=~"
-IDLE, THIN = ".", ":"
-"""Idle; and a column of which less than half is busy (only where operations are narrower than a column)."""
+IDLE, THIN, MIXED = ".", ":", "*"
+"""Idle; and where operations are narrower than a column, less than half busy, and busy but with no kind half of it."""
 
 LEAST_COLUMNS = 20
 """Of time, however narrow the terminal is."""
@@ -60,7 +61,7 @@ class _Gantt:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
 
-    def lines(self, width: int) -> Iterator[Text]:
+    def lines(self, width: int) -> Iterator[RenderableType]:
         """Axis, ranks with the slow links between them, legend."""
         problem, names, ends = self.replay.problem, self.names, self.right_ends
         label, margin = max(map(len, names)) + 1, max(map(len, ends)) + 1
@@ -75,7 +76,7 @@ class _Gantt:
             if rank in slow:
                 told = f"{'':{label}}~~~ link, {slow[rank]} ~~~"
                 yield Text(told[:width], style=SLOW_STYLE, no_wrap=True)
-        yield _legend(self.replay, scale)
+        yield Trimmed(_legend(self.replay, scale))
 
     @property
     def names(self) -> list[str]:
@@ -159,19 +160,22 @@ def _one_by_one(rows: Ints, start: Floats, end: Floats, columns: int) -> Text:
 
 
 def _by_column(rows: Ints, start: Floats, end: Floats, columns: int) -> Text:
-    """Every column: the kind (and chunk) that fills most of it, of those as full the first in the order F, B, W."""
+    """Every column: the kind that fills half of it or more in the letter of its fullest chunk."""
     chunks = int(rows[:, 1].max(initial=0)) + 1
     shares = np.zeros((3 * chunks, columns))
     for (kind, chunk, _), began, ended in zip(rows.tolist(), start.tolist(), end.tolist(), strict=True):
         cells = np.arange(max(0, int(began)), min(columns - 1, int(ended)) + 1)
         shares[kind * chunks + chunk, cells] += np.clip(np.minimum(ended, cells + 1) - np.maximum(began, cells), 0, 1)
+    by_kind = shares.reshape(3, chunks, columns).sum(axis=1).round(6)
     text = Text()
-    for share, most in zip(shares.sum(axis=0).tolist(), np.argmax(shares.round(6), axis=0).tolist(), strict=True):
-        kind, chunk = divmod(most, chunks)
-        if share >= 0.5:
-            text.append(_letter(kind, chunk), STYLES[kind])
+    for column, kind in enumerate(np.argmax(by_kind, axis=0).tolist()):
+        busy, own = float(by_kind[:, column].sum()), shares.reshape(3, chunks, columns)[kind, :, column]
+        if busy < 0.5:
+            text.append(THIN if busy >= 0.05 else IDLE, FAINT)
+        elif by_kind[kind, column] < 0.5:
+            text.append(MIXED)
         else:
-            text.append(THIN if share >= 0.05 else IDLE, FAINT)
+            text.append(_letter(kind, int(np.argmax(own.round(6)))), STYLES[kind])
     return text
 
 
@@ -211,7 +215,7 @@ def _legend(replay: Replay, scale: _Scale) -> Text:
     remarks = [f"small letters: chunk{'s 1 to ' + str(problem.chunks - 1) if problem.chunks > 2 else ' 1'}"]
     remarks = remarks if problem.chunks > 1 else []
     if not scale.each:
-        remarks += [f"{THIN} less than half busy", f"a column shows what fills most of {number(scale.step)}"]
+        remarks += [f"{THIN} less than half busy", f"{MIXED} several kinds", f"a column: {number(scale.step)}"]
     for remark in remarks:
         text.append(f"  {remark}", FAINT)
     return text

@@ -83,7 +83,9 @@ def memory_over_time(replay: Replay, rank: int) -> tuple[Floats, Floats]:
     when = np.where(kind == FORWARD, replay.start[own], replay.end[own])
     at, where = np.unique(when, return_inverse=True)
     held = np.cumsum(np.bincount(where, change))
-    return at, np.where(np.abs(held) < 1e-9 * taken.max(), 0.0, held)
+    held = np.where(np.abs(held) < 1e-9 * taken.max(), 0.0, held)
+    moved = np.diff(held, prepend=0.0) != 0
+    return at[moved], held[moved]
 
 
 # ------------------------------------------------------------------------------------------------------- longest way
