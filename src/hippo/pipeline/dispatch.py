@@ -151,8 +151,9 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
     ``split(hint)``. Messages of a directed link leave one after the other in the order their producers end.
 
     With ``patience`` above 0 a rank knows more than what is there: the producer of a message announces it when it
-    starts, over the same link, and the receiver expects it after the unstretched duration and transfer. A rank leaves
-    alone what it could start now while something that comes first is expected within ``patience`` times its duration.
+    starts; the announcement takes the unstretched latency, and the receiver expects the message after the unstretched
+    duration and transfer. A rank leaves alone what it could start now while what comes first is expected within
+    ``patience`` times its duration from now, and gives up when it is overdue by as much.
     """
     p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
     noisy, noisy_messages, recorded, patient = len(factor) > 0, len(message_factor) > 0, len(start) > 0, patience > 0
@@ -190,9 +191,10 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
                 at_w = arrived[entries[weight, _READ]]
                 kind, later = _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, now + _NEAR * now)
                 entry = head[3 * rank + max(kind, 0)]
-                bearable = patience * duration[entries[entry, _PLACE]]
-                if patient and kind >= 0 and heard[read] <= now and expected[read] <= now + bearable:
-                    kind, later = -1, arrived[read]
+                if patient and kind >= 0 and heard[read] <= now:
+                    bearable = patience * duration[entries[entry, _PLACE]]
+                    if expected[read] - bearable <= now < expected[read] + bearable:
+                        kind, later = -1, min(arrived[read], expected[read] + bearable)
                 if kind < 0:
                     wake[rank], asleep[rank] = later, True
                     break
@@ -217,7 +219,7 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
             if receiver >= 0 and asleep[receiver]:
                 wake[receiver] = min(wake[receiver], arrived[write])
             if patient:
-                heard[write] = begin + delay[place] * stretch
+                heard[write] = begin + delay[place]
                 expected[write] = heard[write] + duration[place] + transfer[place]
         makespan = max(makespan, now)
     return makespan
