@@ -116,7 +116,7 @@ def _candidates(problem: ScheduleProblem, time_limit_s: float, seed: int) -> lis
         if method.placement == problem.placement:
             try:
                 found.append(generate(name, problem))
-            except (InfeasibleError, ImportError):
+            except InfeasibleError:
                 continue
     without = best(problem, time_limit_s=time_limit_s, seed=seed)
     known = {each.name for each in found}
