@@ -31,6 +31,7 @@ from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 
 MOST_MOVES = 60  # plays of small changes to the best plan
+MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
 PATIENCE, LONG_PATIENCE = 6, 40  # plays of one way to join without a new best plan; the latter for small batches
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
@@ -72,8 +73,20 @@ class Exact:
             fields = [replace(field, ordered_replicas=True) for field in fields]
         lower, cause = _lower(problem, judge, fields)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            polish(judge, most_plays=MOST_MOVES)
+            _polish(problem, judge, fields)
         return _proposal(problem, judge, lower, cause, process_time() - started)
+
+
+def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
+    """Small moves from the best plan; where it has no order of its own, one is made for what they lead to."""
+    winner = judge.winner
+    lines = () if winner is None else winner.pipelines
+    operations = sum(3 * len(line.stages) * line.num_micro_batches for line in lines if line.order)
+    most = min(MOST_MOVES, MOST_ORDERED // max(1, operations))
+    polish(judge, most_plays=most, ordered=lambda each: exact_order.ordered_candidate(problem, each))
+    if judge.winner is not None and not judge.winner.pipelines[0].order:
+        for field in fields:
+            exact_order.order(field, most=1)
 
 
 def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
@@ -132,6 +145,7 @@ def _search(field: Field) -> None:
         if guess is not None:
             play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
+    exact_order.order(field, most=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
     for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:

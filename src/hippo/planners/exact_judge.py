@@ -89,13 +89,16 @@ class Judge:
         """The best candidate so far; ties: the way to join that was found first."""
         return min(self.best.values(), key=lambda item: item[0])[1] if self.best else None
 
-    def play(self, candidate: Candidate) -> float:
-        """What the candidate is worth, lower is better; inf when it cannot run."""
+    def play(self, candidate: Candidate, *, gain: float = 0.0) -> float:
+        """What the candidate is worth, lower is better; inf when it cannot run.
+
+        ``gain``: the share by which it must beat the best of its way to join domains to take that place.
+        """
         known = self.known.get(candidate)
         if known is None:
             known = self.known[candidate] = self._play(candidate)
             way = joining(candidate)
-            if known < self.best.get(way, (float("inf"), candidate))[0]:
+            if known < (1.0 - gain) * self.best_of(way):
                 self.best[way] = (known, candidate)
         return known
 

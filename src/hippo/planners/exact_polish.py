@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hippo.planners.exact_judge import Candidate, Judge
 from hippo.planners.placement import PipelineSketch
 
 
-def polish(judge: Judge, *, most_plays: int) -> None:
-    """Tries all moves again and again until none helps, ``most_plays`` are played or the time is over."""
+def polish(judge: Judge, *, most_plays: int, ordered: Callable[[Candidate], Candidate | None]) -> None:
+    """Tries all moves again and again until none helps, ``most_plays`` are played or the time is over.
+
+    Where the best candidate has orders made for it, ``ordered`` makes them anew for every move.
+    """
     last = judge.plays + most_plays
     best, value = judge.winner, judge.value
     improved = best is not None
@@ -19,8 +22,9 @@ def polish(judge: Judge, *, most_plays: int) -> None:
         for move in moves(best):
             if judge.plays >= last or judge.out_of_time:
                 return
-            if judge.play(move) < value:
-                best, value, improved = move, judge.value, True
+            moved = ordered(move) if move.pipelines[0].order else move
+            if moved is not None and judge.play(moved) < value:
+                best, value, improved = moved, judge.value, True
                 break
 
 
