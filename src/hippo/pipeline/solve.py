@@ -27,6 +27,9 @@ NAMES = (*METHODS, "optimal", "best")
 GIVEN = "given"
 """The method of an order that the user brought."""
 
+ROUNDING = 1e-9
+"""A bound may exceed the makespan that meets it by this share: their sums run in another order."""
+
 Progress = Callable[[str, float], None]
 
 Tried = tuple[tuple[str, float | str], ...]
@@ -165,8 +168,9 @@ def _judged(problem: ScheduleProblem, found: _Found, *, method: str, seconds: fl
     """The answer, with a last look of the checker: nothing invalid leaves."""
     wrong = violations(problem, found.schedule)
     assert not wrong, f"{method}: {wrong[0]}"
-    bound = max(found.lower_bound, lower_bound(problem))
-    played = replay(problem, found.schedule)
+    bound, played = max(found.lower_bound, lower_bound(problem)), replay(problem, found.schedule)
+    assert bound <= played.makespan * (1 + ROUNDING), f"{method}: {played.makespan} is below the bound {bound}"
+    bound = min(bound, played.makespan)
     return Answer(problem, found.schedule, played, bound, method, seconds, found.why, found.tried, hint)
 
 
