@@ -51,14 +51,30 @@ def test_online_forwards_come_before_weight_gradients() -> None:
     assert makespan(FAR, found) == 11
 
 
+IMPATIENT = replace(FAR, forward=(1.0, 0.5))
+WEIGHTS_LAST = parse_schedule("h stages=2 micro_batches=2\nF0 F1 B0 B1 W0 W1\nF0 B0 F1 B1 W0 W1\n", source="h")
+
+
 def test_patience_waits_for_what_comes_first() -> None:
-    """Gradients reach rank 0 at 7 and 8.5: W0 from 8 to 9 would delay the second one, which is announced at 7.5."""
-    slow = replace(FAR, forward=(1.0, 0.5), backward=(1.0, 1.0), weight=(1.0, 0.5))
-    hint = parse_schedule("h stages=2 micro_batches=2\nF0 F1 B0 B1 W0 W1\nF0 B0 F1 B1 W0 W1\n", source="h")
-    eager, patient = dispatch(slow, hint), dispatch(slow, hint, patience=0.5)
-    assert lines(eager)[0] == "F0 F1 B0 W0 B1 W1"
-    assert lines(patient)[0] == "F0 F1 B0 B1 W0 W1"
-    assert dispatch(slow, hint, patience=0.4).order.tolist() == eager.order.tolist()
+    """Gradients reach rank 0 at 6.5 and 8: W0 from 7.5 would delay B1 by half of W0; B1 is announced at 7."""
+    for patience, first in ((0.0, "F0 F1 B0 W0 B1 W1"), (0.4, "F0 F1 B0 W0 B1 W1"), (0.5, "F0 F1 B0 B1 W0 W1")):
+        found = dispatch(IMPATIENT, WEIGHTS_LAST, patience=patience)
+        assert lines(found) == [first, "F0 B0 F1 B1 W0 W1"]
+        assert replay(IMPATIENT, found).start[:6].tolist() == [
+            0,
+            1,
+            6.5,
+            *((8, 9, 10) if patience == 0.5 else (7.5, 8.5, 9.5)),
+        ]
+
+
+def test_patience_ends_when_a_message_is_overdue() -> None:
+    """The gradient for B1, expected at 8, takes ten times as long (6 + 20): W0 starts half of its time after 8."""
+    late, start = np.ones(12), np.empty(12)
+    late[9] = 10  # what B1 of rank 1 sends
+    tables, hint = IMPATIENT.tables, queues(IMPATIENT, WEIGHTS_LAST)
+    assert run(tables, hint, NO_FACTORS, late, NO_FACTORS, 0.5, start) == 28
+    assert start[:6].tolist() == [0, 1, 6.5, 26, 8.5, 27]
 
 
 def test_one_f_one_b_stays_itself_where_nothing_is_gained() -> None:
