@@ -6,6 +6,7 @@ Letters: G groups (``precedence``), m micro-batches, p ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
 from itertools import combinations
 from math import floor, gcd, isfinite
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.pipeline.methods import Rows
 from hippo.pipeline.precedence import Rules
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
 
-_FINEST = 1e6  # steps in the longest makespan where the given times have no common grid
+_FINEST = 1e8  # steps in the longest makespan where the given times have no common grid
 _DECIMALS = 6
 
 
@@ -45,6 +47,10 @@ class Grid:
         scaled = np.multiply(value, self.steps)
         return np.asarray(np.round(scaled) if self.exact else np.floor(scaled), np.int64)
 
+    def above(self, value: float) -> float:
+        """The smallest time that a makespan can have when it is more than ``value``."""
+        return float(self.at_most(value) + 1) / self.steps if self.exact else value
+
 
 def grid_of(values: Floats, longest: float) -> Grid:
     """The coarsest grid of decimal fractions that holds all values; else a fine one."""
@@ -65,7 +71,6 @@ class Frame:
     rules: Rules
     head: Floats  # (G, m)
     tail: Floats  # (G, m)
-    least: float  # no schedule is shorter
     most: float  # only schedules up to here are of interest
 
     @cached_property
@@ -75,6 +80,46 @@ class Frame:
         return grid_of(np.concatenate([self.rules.duration[real], self.rules.lag]), self.most)
 
 
+class Answer(Enum):
+    """Whether there is a schedule in the frame."""
+
+    YES = auto()
+    NO = auto()
+    UNKNOWN = auto()  # the time was over
+
+
+def ask(frame: Frame, *, time_limit_s: float, workers: int) -> tuple[Answer, Rows | None]:
+    """Whether there is a schedule no longer than the frame allows, and one if so."""
+    model = Model(frame)
+    if not model.possible:
+        return Answer.NO, None
+    answer, rows, _ = _solve(model, time_limit_s, workers)
+    return answer, rows
+
+
+def shorten(
+    frame: Frame, least: float, starts: Floats, *, time_limit_s: float, workers: int
+) -> tuple[Rows | None, float]:
+    """The shortest schedule found from one that starts its operations at ``starts`` (G, m), and the proved bound."""
+    model = Model(frame)
+    model.minimize(least)
+    model.hint(starts)
+    _, rows, bound = _solve(model, time_limit_s, workers)
+    return rows, max(least, bound / frame.grid.steps)
+
+
+def _solve(model: Model, time_limit_s: float, workers: int) -> tuple[Answer, Rows | None, float]:
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = workers
+    status = solver.solve(model.cp)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Answer.YES, model.rows(solver.value), solver.best_objective_bound
+    return Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN, None, 0.0
+
+
 class Model:
     """Variables and constraints; one start for each operation of each group."""
 
@@ -82,27 +127,28 @@ class Model:
         from ortools.sat.python import cp_model
 
         self.frame, self.cp = frame, cp_model.CpModel()
-        self._variables()
+        self.possible = self._variables()
+        if not self.possible:
+            return
         self._precedence()
         self._machines()
         self._first_in_first_out()
         self._memory()
 
-    def _variables(self) -> None:
+    def _variables(self) -> bool:
+        """Whether every operation has a time to start."""
         frame, rules, grid = self.frame, self.frame.rules, self.frame.grid
         self.length = grid.length(rules.duration)
-        earliest = grid.at_least(frame.head)
+        earliest = np.maximum(0, grid.at_least(frame.head))
         latest = grid.at_most(frame.most - frame.tail - rules.duration[:, None])
-        self.span = self.cp.new_int_var(int(grid.at_least(frame.least)), int(grid.at_most(frame.most)), "")
+        real = np.arange(earliest.shape[1]) < rules.passes[:, None]
+        if (earliest > latest)[real].any():
+            return False
         self.start = [
             [self.cp.new_int_var(int(earliest[g, k]), int(latest[g, k]), "") for k in range(count)]
             for g, count in enumerate(rules.passes)
         ]
-        after = grid.at_least(frame.tail)
-        for g, starts in enumerate(self.start):
-            for k, start in enumerate(starts):
-                self.cp.add(start + int(self.length[g] + max(0, after[g, k])) <= self.span)
-        self.cp.minimize(self.span)
+        return True
 
     def _precedence(self) -> None:
         rules, lag = self.frame.rules, self.frame.grid.length(self.frame.rules.lag)
@@ -165,14 +211,24 @@ class Model:
         taken, freed = float(tables.taken[slot]), float(tables.freed[slot])
         return [(kind, part) for kind, part in ((BACKWARD, freed), (WEIGHT, taken - freed)) if part > 0]
 
+    def minimize(self, least: float) -> None:
+        """Asks for the smallest makespan from ``least`` up."""
+        grid = self.frame.grid
+        span = self.cp.new_int_var(int(grid.at_most(least)), int(grid.at_most(self.frame.most)), "")
+        after = np.maximum(0, grid.at_least(self.frame.tail))
+        for g, starts in enumerate(self.start):
+            for k, start in enumerate(starts):
+                self.cp.add(start + int(self.length[g] + after[g, k]) <= span)
+        self.cp.minimize(span)
+
     def hint(self, starts: Floats) -> None:
-        """Start the search from these times, (G, m)."""
+        """Starts the search from these times, (G, m)."""
         whole = self.frame.grid.at_most(starts)
         for g, variables in enumerate(self.start):
             for k, variable in enumerate(variables):
                 self.cp.add_hint(variable, int(whole[g, k]))
 
-    def rows(self, value: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self, value: Any) -> Rows:
         """Orders of all ranks, by start, out of a solution."""
         tables, found = self.frame.problem.tables, []
         v, slots = tables.chunks, len(tables.offset)

@@ -7,7 +7,7 @@ constraint model as in CrossPipe, ATC 2025):
 * each rank runs one operation at a time; so does each link that messages occupy, first in, first out;
 * memory as precedence F k after W of k - K where that says all (one slot per rank, all given back at W), else as a
   cumulative resource;
-* starts between their heads and what tails leave below the makespan of the hint; makespan not below ``lower_bound``.
+* starts between their heads and what tails leave below a target for the makespan (``_search``).
 
 Times are whole numbers on a fine grid, rounded down: the bound that the solver proves holds for the problem as it is,
 and the order that it finds is replayed in floats.
@@ -15,14 +15,15 @@ and the order that it finds is replayed in floats.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hippo.errors import HippoError, InputError
 from hippo.pipeline.check import violations
+from hippo.pipeline.constraint_model import Answer, Frame, ask, shorten
 from hippo.pipeline.heads import heads_and_tails
 from hippo.pipeline.lower_bound import lower_bound, must_fit
 from hippo.pipeline.methods import METHODS, Rows, checked, generate
@@ -31,8 +32,8 @@ from hippo.pipeline.problem import Floats, ScheduleProblem, chains
 from hippo.pipeline.replay import makespan, replay
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
 
-EXTRA: dict[str, object] = {}
-"""Parameters of the solver beyond its own."""
+_SHARES = (0.4, 0.05, 0.05, 0.05, 0.05)  # of the time limit, for each question
+_STEP = 0.125  # of the way from the bound to the best schedule, after a no
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,20 @@ class Optimal:
     makespan: float  # of the schedule; inf without one
     lower_bound: float  # no schedule is shorter
     proved: bool  # the schedule is as short as any can be, to a millionth
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop."""
+
+    deadline: float  # of ``time.monotonic``
+    total_s: float
+    workers: int
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; 0 or less: stop."""
+        return self.deadline - time.monotonic()
 
 
 def optimal(
@@ -62,11 +77,10 @@ def optimal(
     span = makespan(problem, start)
     if not _longer(span, least):
         return Optimal(start, span, min(least, span), True)
-    found, bound = _solve(problem, start, least, time_limit_s, workers)
-    least = max(least, bound)
-    if found is not None and makespan(problem, found) < span:
-        start, span = found, makespan(problem, found)
-    return Optimal(start, span, min(least, span), not _longer(span, least))
+    _refuse_without_solver()
+    found, least = _search(problem, start, least, limits=Limits(time.monotonic() + time_limit_s, time_limit_s, workers))
+    span = makespan(problem, found)
+    return Optimal(found, span, min(least, span), not _longer(span, least))
 
 
 def _longer(span: float, least: float) -> bool:
@@ -102,50 +116,59 @@ def one_by_one(problem: ScheduleProblem) -> Rows:
     return np.array(rows, np.int64), np.linspace(0, len(rows), problem.ranks + 1).astype(np.int64)
 
 
-def _solve(
-    problem: ScheduleProblem, start: Schedule, least: float, time_limit_s: float, workers: int
-) -> tuple[Schedule | None, float]:
-    """A schedule, when one no longer than the start was found, and the proved bound."""
-    from hippo.pipeline.constraint_model import Frame, Model
+def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: Limits) -> tuple[Schedule, float]:
+    """The shortest schedule found, and the proved bound.
 
-    cp_model = _solver()
+    First questions: is there a schedule no longer than ``target``? Heads and tails then leave each start a narrow
+    window, where the solver is at its best. The first target is the bound itself, which most optima meet; a no raises
+    the bound, a yes or silence changes the target. What is left between bound and best is then minimized from the best.
+    """
     found = rules(problem)
     head, tail = heads_and_tails(found)
-    frame = Frame(problem, found, head, tail, least, makespan(problem, start))
-    model = Model(frame)
-    model.hint(_starts(problem, start, found))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = workers
-    for key, value in EXTRA.items():
-        setattr(solver.parameters, key, value)
-    status = solver.solve(model.cp)
-    bound = solver.best_objective_bound / frame.grid.steps
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None, bound
-    try:
-        return checked("optimal", problem, model.rows(solver.value)), bound
-    except HippoError:  # memory fits the grid only
-        return None, bound
-
-
-def _solver() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise InputError("the exact method needs OR-tools", key="method", remedy="pip install hippo[solve]") from error
-    return cp_model
+    best, most, target = start, makespan(problem, start), least
+    for share in _SHARES:
+        if limits.left_s <= 0 or not _longer(most, least):
+            return best, least
+        frame = Frame(problem, found, head, tail, target)
+        answer, rows = ask(frame, time_limit_s=min(share * limits.total_s, limits.left_s), workers=limits.workers)
+        if answer is Answer.NO:
+            least = min(most, frame.grid.above(target))
+            target = least + (most - least) * _STEP
+        elif rows is not None and (shorter := _shorter(problem, rows, most)) is not None:
+            best, most = shorter, makespan(problem, shorter)
+            target = (least + most) / 2
+        else:
+            target = (target + most) / 2
+    if limits.left_s > 0 and _longer(most, least):
+        frame, starts = Frame(problem, found, head, tail, most), _starts(problem, best, found)
+        rows, least = shorten(frame, least, starts, time_limit_s=limits.left_s, workers=limits.workers)
+        best = (rows is not None and _shorter(problem, rows, most)) or best
+    return best, least
 
 
 def _starts(problem: ScheduleProblem, schedule: Schedule, found: Rules) -> Floats:
-    """When the k-th operation of each group starts, (G, m)."""
-    timeline, tables = replay(problem, schedule), problem.tables
-    v, slots = tables.chunks, len(tables.offset)
+    """When the k-th operation of each group starts, (G, m); messages have no times."""
+    timeline, slots = replay(problem, schedule), problem.ranks * problem.chunks
     rank = np.repeat(np.arange(problem.ranks), np.diff(schedule.order_start))
-    kind, slot = schedule.order[:, 0], rank * v + schedule.order[:, 1]
+    group = schedule.order[:, 0] * slots + rank * problem.chunks + schedule.order[:, 1]
     starts = np.zeros((len(found.passes), int(found.passes.max())))
-    for place in range(slots):
-        for each in (FORWARD, BACKWARD, WEIGHT):
-            at = (slot == place) & (kind == each)
-            starts[each * slots + place, : found.passes[place]] = np.sort(timeline.start[at])
+    for each in range(3 * slots):
+        own = timeline.start[group == each]
+        starts[each, : len(own)] = np.sort(own)
     return starts
+
+
+def _shorter(problem: ScheduleProblem, rows: Rows, most: float) -> Schedule | None:
+    """The rows as a schedule when it is within memory and shorter; rounding to the grid may spoil both."""
+    try:
+        found = checked("optimal", problem, rows)
+    except HippoError:
+        return None
+    return found if makespan(problem, found) < most * (1 - 1e-9) else None
+
+
+def _refuse_without_solver() -> None:
+    try:
+        from ortools.sat.python import cp_model  # noqa: F401
+    except ImportError as error:
+        raise InputError("the exact method needs OR-tools", key="method", remedy="pip install hippo[solve]") from error
