@@ -15,7 +15,7 @@ hint before x, so x fits wherever the hint fits. Hence some operation can run, w
 a hint needs more than the limit this proof is void, except with one chunk per rank and micro-batches in order: there
 the oldest unfinished micro-batch always fits, because nothing newer than it is ahead of it in any queue.
 
-A little *patience* (see ``run``) helps where memory is short: p 8, m 32, F B W = 1 1.05 .75, everything +-20 % (uniform,
+A little *patience* (see ``run``) helps where memory is short: p 8, m 32, F B W = 1 1.05 .75, all +-20 % (uniform,
 ranks +-10 %; mean of 300 plays), the cross-domain schedule as a hint. One link of 5 F in the middle: 144.3 without and
 141.1 with patience .5 at 8 live, 109.1 and 108.8 at 16. All links 1 F: 154.3 and 152.2 at 8, 112.7 and 111.9 at 16.
 All links .1 F: 109.5 and 107.7 at 8, but 102.4 and 103.0 at 16. The rule ``online`` gains nothing from it.
