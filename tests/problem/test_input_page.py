@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hippo.pipeline import problem_json
+from hippo.pipeline.problem import PLACEMENTS, Link, ScheduleProblem
+from hippo.pipeline.problem_json import problems_of_text
+from hippo.pipeline.solve import judge
+from hippo.pipeline.text import parse_schedule
 from hippo.plan import codec as plan_codec
 from hippo.plan.check import check
 from hippo.plan.codec import load_plan
@@ -28,6 +33,8 @@ FILES = {
     "Network trace": "net.csv",
     "Profile": "profile.json",
     "Plan file": "plan.json",
+    "Schedule problem": "problems.json",
+    "Order": "order.txt",
     "Cases": "cases.json",
 }
 
@@ -85,6 +92,21 @@ def test_plan_file(example: dict[str, str]) -> None:
     assert evaluate(problem, plan).step_time_s > 0
 
 
+def test_schedule_problem(example: dict[str, str]) -> None:
+    file = problems_of_text(Path(example["Schedule problem"]).read_text(), source="page")
+    inside, wan, size = file.problems
+    assert (file.listed, file.ignored) == (True, ())
+    assert (inside.ident, wan.problem.down[1], wan.problem.memory[0].at_backward) == ("inside", Link(5, 0.5), 0.25)
+    assert (size.samples, size.problem.micro_batches, size.problem.forward[0]) == (32, 16, 1.0)
+    assert size.at(4).forward[0] == pytest.approx(0.2 + 4 * 0.4)
+
+
+def test_order(example: dict[str, str]) -> None:
+    schedule = parse_schedule(Path(example["Order"]).read_text(), source="page")
+    answer = judge(ScheduleProblem.uniform(2, 4, live_limit=3), schedule, source="page")
+    assert answer.gap == 0
+
+
 def test_cases(example: dict[str, str]) -> None:
     (case,) = load_cases(example["Cases"])
     assert case.refusal is None
@@ -99,6 +121,7 @@ KEYS = {
     "Model": set(config_json._KEYS),
     "Cluster": {*cluster_yaml._TOP, *cluster_yaml._DOMAIN, *cluster_yaml._LINK, *cluster_yaml._GPU, *names(Dynamics)},
     "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
+    "Schedule problem": {*problem_json.KEYS, "fixed", "per_sample", "at_forward", "at_backward", *PLACEMENTS},
     "Plan file": {*plan_codec._TOP, *names(Problem), *names(Pipeline), *names(Stage), *names(Sync), "live_limit"},
 }
 
