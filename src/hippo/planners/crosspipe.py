@@ -24,6 +24,7 @@ from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
 from hippo.planners.inside_domain import Reject
+from hippo.planners.orders import ordered
 from hippo.planners.paths import best_chains
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
@@ -38,9 +39,10 @@ PATHS = 3  # chains of domains of each length that are searched, by the bandwidt
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "Pipeline across domains, data parallelism inside; domains in the order whose slowest link is fastest; schedules: "
-    "GPipe, 1F1B, and 1F1B with as many forwards ahead at every hop as hide its delays and fit.",
-    "Left out: split weight gradients, waves and the solver's free order of blocks (section 4); the schedules at hand "
-    "fuse both gradients. Beyond the paper: layouts and cuts are searched (it takes them as given).",
+    "GPipe, 1F1B, 1F1B with as many forwards ahead at every hop as hide its delays and fit; for the best of these an "
+    "order of its own with weight gradients as filler (method cross-domain).",
+    "Left out: waves and the solver's free order of sub-blocks (section 4). Beyond the paper: layouts and cuts are "
+    "searched (it takes them as given).",
 )
 
 
@@ -56,6 +58,9 @@ class CrossPipe:
         search = Search(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
+        if shortlist.best is not None and runtime_rules(problem.runtime).schedules is None:
+            own = ordered(problem, shortlist.best[0])
+            shortlist.try_all([] if own is None else [own])
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 

@@ -22,6 +22,7 @@ from hippo.planners.cuts import even_cuts
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
+from hippo.planners.exact_order import REACH, ordered_candidate
 from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import Chain
@@ -29,6 +30,7 @@ from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+LONG = 12_000  # operations of a pipeline that get an order only once the search is over
 CLOSED = 1e-6  # a play this close to its bound settles it
 NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
@@ -250,13 +252,20 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
 
 
 def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
-    """Best value over the ways to run ahead that are worth trying."""
-    best = np.inf
+    """Best value over the ways to run ahead that are worth trying, and an order made for the best of them."""
+    best, likely = np.inf, None
     for warm_up in warm_ups(field, shape, cuts):
-        best = min(best, field.judge.play(candidate(field, shape, cuts.tolist(), warm_up)))
+        tried = candidate(field, shape, cuts.tolist(), warm_up)
+        value = field.judge.play(tried)
+        best, likely = (value, tried) if value < best else (best, likely)
         if best <= bound * (1 + CLOSED):
-            break
-    return best
+            return best
+    if likely is None or not field.splits(shape.way) or best > REACH * field.judge.value:
+        return best
+    if 3 * len(likely.pipelines[0].stages) * shape.waves[0] > LONG:
+        return best
+    own = ordered_candidate(field.problem, likely)
+    return best if own is None else min(best, field.judge.play(own))
 
 
 def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
