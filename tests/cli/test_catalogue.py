@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hippo.pipeline.solve import NAMES
 from hippo.problem.load import load_cluster, load_model
 from hippo.registry import planner
 
@@ -12,7 +13,8 @@ LOADERS = {"models": load_model, "clusters": load_cluster, "planners": planner}
 
 def test_the_document(hippo):
     document = hippo("catalogue", "--json").document
-    assert set(document) == {"models", "clusters", "gpus", "planners"}
+    assert set(document) == {"models", "clusters", "gpus", "planners", "schedules"}
+    assert tuple(row["name"] for row in document["schedules"]) == NAMES
     for kind, loader in LOADERS.items():
         for row in document[kind]:
             assert loader(row["name"]).name == row["name"]
@@ -24,7 +26,7 @@ def test_figures_name_their_source(hippo):
     assert sourceless == []
 
 
-@pytest.mark.parametrize("kind", ["models", "clusters", "gpus", "planners"])
+@pytest.mark.parametrize("kind", ["models", "clusters", "gpus", "planners", "schedules"])
 def test_one_table(hippo, kind):
     answer = hippo("catalogue", kind)
     assert answer.code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from contextlib import suppress
 
 import numpy as np
@@ -157,6 +158,18 @@ def test_torchs_own_schedules_are_read(tmp_path):
     assert violations(problem, schedule) == ()
 
 
+def test_what_torch_lowers_an_order_to_is_read_as_the_order(tmp_path):
+    problem = ScheduleProblem.uniform(3, 5).placed("v")
+    schedule = generate("zb-v", problem)
+    written = torch_schedule(problem, schedule)
+    runtime = loaded(problem, written.text, tmp_path / "order.csv")
+    runtime._dump_csv(str(tmp_path / "lowered.csv"))  # compute_comms: sends, receives, UNSHARD, REDUCE_GRAD
+    lowered = (tmp_path / "lowered.csv").read_text()
+    assert {"SEND_F", "RECV_B", "UNSHARD", "REDUCE_GRAD"} <= set(re.findall("[A-Z_]{5,}", lowered))
+    again = parse_torch_csv(lowered, problem, source="lowered.csv")
+    assert torch_schedule(problem, again).cells == written.cells
+
+
 def test_idle_and_compound_cells():
     problem = ScheduleProblem.uniform(1, 2)
     schedule = parse_torch_csv("0F0,, (0F1;0I0)OVERLAP_F_B,0W0,0B1\n\n", problem, source="order.csv")
@@ -180,8 +193,8 @@ GOOD = "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1W0,1I1,1W1\n"
         ("0B0", "0B9", "row 1 (rank 0), cell 3", "no such micro-batch"),
         ("0B0", "7B0", "row 1 (rank 0), cell 3", "no such stage"),
         ("0B0", "1B0", "row 1 (rank 0), cell 3", "wrong rank"),
-        ("0F1", "0SEND_F0", "row 1 (rank 0), cell 2", "compute_only"),
-        ("0F1", "REDUCE_GRAD", "row 1 (rank 0), cell 2", "compute_only"),
+        ("0F1", "0SEND_F0", "row 1 (rank 0), cell 4", "runs before 0F1"),
+        ("0F1", "0SEND_X0", "row 1 (rank 0), cell 2", "is no operation"),
         ("1F0,1I0,1F1,1W0,1I1,1W1", "1F1,1F0,1B0,1B1", "row 2 (rank 1), cell 2", "losses"),
         (GOOD, "0F0,0F1,0B0,0B1", "holds 1 rows", "give 2 rows"),
         (GOOD, "", "holds 0 rows", "give 2 rows"),

@@ -22,14 +22,14 @@ class Choice:
     """Which tables to print."""
 
     kind: Annotated[
-        str | None, typer.Argument(metavar="[models|clusters|gpus|planners]", help="All when left out.")
+        str | None, typer.Argument(metavar="[models|clusters|gpus|planners|schedules]", help="All when left out.")
     ] = None
     json: Json = False
 
 
 @takes(Choice)
 def catalogue(choice: Choice) -> None:
-    """Models, clusters, GPUs and planners that have names."""
+    """Models, clusters, GPUs, planners and schedules that have names."""
     if choice.kind is not None and choice.kind not in TABLES:
         raise UnknownNameError("table", choice.kind, TABLES, source="hippo catalogue")
     kinds = list(TABLES) if choice.kind is None else [choice.kind]
@@ -93,16 +93,29 @@ def _gpus() -> Rows:
 
 
 def _planners() -> Rows:
-    from importlib.util import find_spec
-
     from hippo.registry import PLANNERS
 
-    rows: Rows = []
-    for name, place in PLANNERS.items():
-        origin = getattr(find_spec(place.split(":")[0]), "origin", None)
-        assert origin is not None, f"no file at {place}"
-        rows.append({"name": name, "about": about(Path(origin))})
+    return [{"name": name, "about": _about(place)} for name, place in PLANNERS.items()]
+
+
+def _schedules() -> Rows:
+    from hippo.pipeline.methods import METHODS
+
+    rows: Rows = [
+        {"name": name, "placement": each.placement, "about": _about(each.where)} for name, each in METHODS.items()
+    ]
+    for name in ("optimal", "best"):
+        rows.append({"name": name, "placement": "any", "about": _about(f"hippo.pipeline.{name}:{name}")})
     return rows
+
+
+def _about(place: str) -> str:
+    """What the file of a ``module:attribute`` is about."""
+    from importlib.util import find_spec
+
+    origin = getattr(find_spec(place.split(":")[0]), "origin", None)
+    assert origin is not None, f"no file at {place}"
+    return about(Path(origin))
 
 
 TABLES: Mapping[str, Callable[[], Rows]] = {
@@ -110,4 +123,5 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "clusters": _clusters,
     "gpus": _gpus,
     "planners": _planners,
+    "schedules": _schedules,
 }

@@ -33,7 +33,9 @@ Extras = dict[str, Any]
 class Choice(Described):
     """The problem, the method, and what is made of its schedule."""
 
-    method: Annotated[str, typer.Option(metavar="best|NAME", help="Who makes the schedule.")] = "best"
+    method: Annotated[str, typer.Option(metavar="best|NAME", help="Who makes it; see 'hippo catalogue schedules'.")] = (
+        "best"
+    )
     hint: Annotated[bool, typer.Option("--hint", help="Ranks run what is ready; the method's order only advises.")] = (
         False
     )

@@ -165,7 +165,8 @@ def parse_torch_csv(text: str, problem: ScheduleProblem, *, source: str) -> Sche
     """The schedule of a CSV; whether its ranks wait for each other in a circle is for the checker to say.
 
     Where some backwards are B and others I and W, a B is read as I and then W. A compound cell ``(0F1;3B0)OVERLAP_F_B``
-    is read as its parts one after the other. ``InputError`` names file, row, cell and value.
+    is read as its parts one after the other. Cells that only move data (``compute_comms``: SEND_F, UNSHARD, ..) are
+    passed over: what is sent follows from the order. ``InputError`` names file, row, cell and value.
     """
     if problem.placement == "bidirectional":
         remedy = "give a problem of another placement"
@@ -228,10 +229,7 @@ class _Reader:
         """Stage, letter and micro-batch of a cell that may come next."""
         match, m = _CELL.fullmatch(cell), self.problem.micro_batches
         if match is None:
-            remedy = "write stage, F, I, W or B, and micro-batch, for instance 0F3"
-            if _COMMUNICATION.fullmatch(cell):
-                remedy = "give the 'compute_only' form, without communication"
-            self._refuse(key, cell, "is no operation", remedy)
+            self._refuse(key, cell, "is no operation", "write stage, F, I, W or B, and micro-batch, for instance 0F3")
         stage, letter, micro_batch = int(match[1]), match[2], int(match[3])
         if stage >= len(self.chain):
             self._refuse(key, cell, f"has no such stage: there are {len(self.chain)}", "stages count from 0")
@@ -252,10 +250,10 @@ class _Reader:
 
 
 def _parts(cell: str) -> list[str]:
-    """The operations of a cell: none when it is empty, several in a compound one."""
+    """The operations of a cell: none when it is empty or moves data, several in a compound one."""
     if cell.startswith("(") and cell.endswith(")OVERLAP_F_B"):
         return [part.strip() for part in cell[1 : cell.index(")")].split(";") if part.strip()]
-    return [cell] if cell else []
+    return [cell] if cell and not _COMMUNICATION.fullmatch(cell) else []
 
 
 def _too_early(stage: int, letter: str, micro_batch: int, before: str) -> tuple[str, str]:
