@@ -1,0 +1,378 @@
+"""How much a better micro-batch schedule gains as fluctuation and communication delay grow (spec B6).
+
+    python examples/schedules_under_fluctuation.py
+
+prints a table and writes ``out/schedules_under_fluctuation.html``: one file, opens offline. A minute on one core.
+
+A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, 0.75, memory for p or 2 p micro-batches per rank. Its
+links have the same delay each (``uniform``), or one link in the middle has it and the others .05 at most
+(``mid-link``). Operations and messages vary normally. ``robust_order`` looks for the order with the least expected
+makespan and says whether to run it as a fixed order or as a hint; it is held against 1F1B, ZB-H1, ZB-H2 and ZB-auto,
+each as its paper means it (a fixed order) and as a hint, on the same 1000 plays: a gain over fixed orders alone would
+flatter it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from hippo.errors import InfeasibleError
+from hippo.pipeline.methods import generate
+from hippo.pipeline.problem import ScheduleProblem
+from hippo.simulate.fluctuation import Fluctuation, MakespanSpread, spread
+from hippo.simulate.hindsight import floors
+from hippo.simulate.robust_order import RobustOrder, robust_order
+
+TIMES = (1.0, 1.05, 0.75)  # F, B, W
+DELAYS, LEVELS = (0.0, 0.1, 1.0, 5.0), (0.0, 0.1, 0.2, 0.3)
+PANELS = (("uniform", 1), ("uniform", 2), ("mid-link", 1), ("mid-link", 2))  # layout, memory in p micro-batches
+BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
+SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}
+COLOURS = {"1f1b": "#5c626d", "zb-h1": "#e8890c", "zb-h2": "#33b079", "zb-auto": "#2360c0"}
+WAYS = {"fixed": "fixed order", "hint": "as a hint"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """What every case has in common."""
+
+    ranks: int = 8
+    micro_batches: int = 32
+    samples: int = 1000  # plays of each schedule
+    search_s: float = 0.7  # of ``robust_order``, per case
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pipeline, one level of fluctuation."""
+
+    layout: str
+    memory: int  # p micro-batches times this
+    delay: float  # in F
+    level: float  # standard deviation of every operation and message
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Expected makespans of one case; all on the same plays."""
+
+    case: Case
+    found: RobustOrder
+    best: dict[str, MakespanSpread]  # by way: the best fixed order and the best hint that ``robust_order`` found
+    baselines: dict[tuple[str, str], MakespanSpread]  # by name and way; those that fit into memory
+    floor: float  # mean of what no order could be below, even if it knew the draws
+
+    @property
+    def winner(self) -> MakespanSpread:
+        """Of the order that ``robust_order`` recommends, run as it says."""
+        return self.best["hint" if self.found.winner.by_hint else "fixed"]
+
+    def gain(self, name: str, way: str) -> float | None:
+        """Share of a baseline's expected time that the recommended order saves; None where it does not fit."""
+        other = self.baselines.get((name, way))
+        return None if other is None else 1 - self.winner.mean / other.mean
+
+
+# ------------------------------------------------------------------------------------------------------------ measure
+def problem_of(case: Case, size: Size) -> ScheduleProblem:
+    """The pipeline of a case."""
+    delays = [case.delay] * (size.ranks - 1)
+    if case.layout == "mid-link":
+        delays = [min(0.05, case.delay)] * (size.ranks - 1)
+        delays[size.ranks // 2 - 1] = case.delay
+    return ScheduleProblem.uniform(
+        size.ranks, size.micro_batches, TIMES, comm=delays, live_limit=case.memory * size.ranks
+    )
+
+
+def measure(case: Case, size: Size) -> Outcome:
+    """Search, then everybody on the same fresh plays."""
+    problem, moves = problem_of(case, size), Fluctuation(case.level)
+    found = robust_order(problem, moves, time_limit_s=size.search_s, seed=size.seed)
+    fresh = size.seed + 1_000_003
+    best = {
+        way: spread(problem, each.schedule, moves, samples=size.samples, seed=fresh, by_hint=each.by_hint)
+        for way, each in (("fixed", found.fixed), ("hint", found.hint))
+    }
+    baselines = {}
+    for name in BASELINES:
+        try:
+            schedule = generate(name, problem)
+        except InfeasibleError:
+            continue
+        for way in WAYS:
+            by_hint = way == "hint"
+            baselines[name, way] = spread(problem, schedule, moves, samples=size.samples, seed=fresh, by_hint=by_hint)
+    floor = floors(problem, moves, samples=size.samples, rng=np.random.default_rng(fresh)).mean()
+    return Outcome(case, found, best, baselines, float(floor))
+
+
+def cases() -> tuple[Case, ...]:
+    """Every layout, delay and level; without any delay the two layouts are one."""
+    return tuple(
+        Case(layout, memory, delay, level)
+        for layout, memory in PANELS
+        for delay in DELAYS
+        for level in LEVELS
+        if not (layout == "mid-link" and delay == 0)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- sentences
+def where_fixed_is_as_good(outcomes: Sequence[Outcome]) -> str:
+    """The cases that need no dispatch, in a sentence."""
+    moving = [each for each in outcomes if each.case.level > 0]
+    fixed = [each for each in moving if not each.found.winner.by_hint]
+    if not fixed:
+        return f"Under fluctuation a hint wins all {len(moving)} cases."
+    worst = max(each.best["hint"].mean / each.best["fixed"].mean - 1 for each in fixed)
+    lowest = [sum(each.case.memory == memory for each in fixed) for memory in (1, 2)]
+    return (
+        f"Under fluctuation a fixed order is as good as the best hint or better in {len(fixed)} of {len(moving)} cases "
+        f"({lowest[0]} of them with memory for p micro-batches, {lowest[1]} for 2 p): there dispatch would cost up to "
+        f"{100 * worst:.1f} %."
+    )
+
+
+def where_it_gains(outcomes: Sequence[Outcome]) -> str:
+    """Least and most gain over the best baseline of either way, in a sentence."""
+    shares = {
+        way: [1 - each.winner.mean / least for each in outcomes if (least := _least(each, way)) is not None]
+        for way in WAYS
+    }
+    told = [
+        f"{_percent(min(each))} to {_percent(max(each))} % (median {_percent(float(np.median(each)))} %) {shown}"
+        for each, shown in ((shares["fixed"], "when it runs in fixed order"), (shares["hint"], "when it is a hint"))
+    ]
+    return f"Against whichever baseline is best in a case, the recommended order saves {' and '.join(told)}."
+
+
+def _least(outcome: Outcome, way: str) -> float | None:
+    means = [each.mean for (_, its_way), each in outcome.baselines.items() if its_way == way]
+    return min(means, default=None)
+
+
+# --------------------------------------------------------------------------------------------------------------- table
+HEAD = ("links", "memory", "delay", "fluctuation", "floor", "best fixed", "best hint", "recommended")
+
+
+def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
+    """Cells of the table, one row a case."""
+    for each in outcomes:
+        case, winner = each.case, each.found.winner
+        cells = [case.layout, f"{case.memory} p", f"{case.delay:g}", f"{case.level:.0%}", f"{each.floor:.1f}"]
+        cells += [f"{each.best[way].mean:.1f} ±{each.best[way].error:.1f}" for way in WAYS]
+        cells += ["hint" if winner.by_hint else "fixed"]
+        for name in BASELINES:
+            cells.append(" / ".join(_percent(each.gain(name, way)) for way in WAYS))
+        yield cells
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{round(100 * share, 1) + 0.0:.1f}"  # + 0: no -0.0
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """For the terminal."""
+    title = "Time saved by the recommended order, % of the expected makespan of: fixed order / as a hint"
+    shown = Table(title=title, title_justify="left")
+    for index, name in enumerate((*HEAD, *(SHOWN[name] for name in BASELINES))):
+        shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
+    last = None
+    for row in rows(outcomes):
+        if last not in (None, row[:3]):
+            shown.add_section()
+        shown.add_row(*row)
+        last = row[:3]
+    return shown
+
+
+# ---------------------------------------------------------------------------------------------------------------- page
+def gains_figure(outcomes: Sequence[Outcome]) -> go.Figure:
+    """Time saved against fluctuation, a panel for each pipeline; solid: baseline in fixed order, dotted: as a hint."""
+    figure, panels = _panels(outcomes)
+    for row, column, here in panels:
+        for name in BASELINES:
+            for way, dash in (("fixed", "solid"), ("hint", "dot")):
+                gains = [(100 * each.case.level, each.gain(name, way)) for each in here]
+                points = [(level, 100 * gain) for level, gain in gains if gain is not None]
+                label = f"{SHOWN[name]}, {WAYS[way]}"
+                _line(figure, row, column, points, label, COLOURS[name], dash)
+    figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
+    return figure
+
+
+def floor_figure(outcomes: Sequence[Outcome]) -> go.Figure:
+    """Expected makespan above the floor: what of it dispatch can save, and where it cannot."""
+    figure, panels = _panels(outcomes)
+    for row, column, here in panels:
+        levels = [100 * each.case.level for each in here]
+
+        def above(means: Sequence[float], here: Sequence[Outcome] = here) -> list[float]:
+            return [100 * (mean / each.floor - 1) for mean, each in zip(means, here, strict=True)]
+
+        for way, colour in (("fixed", "#b3261e"), ("hint", "#0b5cad")):
+            points = list(zip(levels, above([each.best[way].mean for each in here]), strict=True))
+            _line(figure, row, column, points, f"best, {WAYS[way]}", colour, "solid")
+        for way, colour in (("fixed", "#b3261e"), ("hint", "#0b5cad")):
+            least = [_least(each, way) or np.nan for each in here]
+            _line(
+                figure,
+                row,
+                column,
+                list(zip(levels, above(least), strict=True)),
+                f"best baseline, {WAYS[way]}",
+                colour,
+                "dot",
+            )
+    figure.update_yaxes(rangemode="tozero", ticksuffix=" %", matches=None)
+    return figure
+
+
+def _panels(outcomes: Sequence[Outcome]) -> tuple[go.Figure, list[tuple[int, int, list[Outcome]]]]:
+    """An empty panel for each pipeline, and the outcomes that belong there."""
+    titles = [
+        f"{layout}, {memory} p, delay {delay:g}" if layout == "uniform" or delay else ""
+        for layout, memory in PANELS
+        for delay in DELAYS
+    ]
+    space = {"horizontal_spacing": 0.05, "vertical_spacing": 0.06}
+    figure = make_subplots(len(PANELS), len(DELAYS), subplot_titles=titles, shared_xaxes=True, **space)
+    found = []
+    for row, panel in enumerate(PANELS, 1):
+        for column, delay in enumerate(DELAYS, 1):
+            here = [
+                each for each in outcomes if (each.case.layout, each.case.memory, each.case.delay) == (*panel, delay)
+            ]
+            if here:
+                found.append((row, column, here))
+    figure.update_layout(
+        template="plotly_white",
+        height=920,
+        margin={"l": 50, "r": 10, "t": 40, "b": 90},
+        font={"size": 12, "color": "#17191e"},
+        legend={"orientation": "h", "y": -0.07, "x": 0},
+    )
+    figure.update_xaxes(ticksuffix=" %", tickvals=[100 * level for level in LEVELS])
+    figure.update_annotations(font={"size": 13})
+    for column in range(1, len(DELAYS) + 1):
+        figure.update_xaxes(title="fluctuation", row=len(PANELS), col=column)
+    return figure, found
+
+
+def _line(
+    figure: go.Figure, row: int, column: int, points: Sequence[tuple[float, float]], label: str, colour: str, dash: str
+) -> None:
+    """One line of a panel; a name appears in the legend once."""
+    if not points:
+        return
+    known = {each.name for each in figure.data}
+    trace = go.Scatter(
+        x=[each[0] for each in points],
+        y=[each[1] for each in points],
+        name=label,
+        legendgroup=label,
+        showlegend=label not in known,
+        mode="lines+markers",
+        line={"color": colour, "dash": dash, "width": 2},
+        marker={"size": 5},
+        cliponaxis=False,
+        hovertemplate="%{y:.2f} %",
+    )
+    figure.add_trace(trace, row=row, col=column)
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Micro-batch schedules under fluctuation</title>
+<style>
+body {{ margin: 0 auto; max-width: 1240px; padding: 32px 28px 60px; background: #fff; color: #17191e;
+  font: 15px/1.55 ui-sans-serif, system-ui, "Segoe UI", sans-serif; font-variant-numeric: tabular-nums; }}
+h1 {{ font-size: 32px; letter-spacing: -.02em; line-height: 1.15; margin: 0 0 10px; }}
+h2 {{ font-size: 20px; margin: 36px 0 4px; }}
+p {{ max-width: 100ch; margin: 6px 0; }}
+.dim {{ color: #5c626d; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-size: 13px; margin-top: 10px; width: 100%; }}
+th, td {{ text-align: right; padding: 2px 8px; white-space: nowrap; }}
+th {{ font-weight: 600; padding: 4px 8px; border-bottom: 2px solid #17191e; }}
+th:first-child, td:first-child {{ text-align: left; }}
+tr.new td {{ border-top: 1px solid #dfe0e3; }}
+</style></head><body>
+<h1>Micro-batch schedules under fluctuation</h1>
+<p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
+<h2>Time saved by the recommended order</h2>
+<p class="dim">Share of each baseline's expected makespan; solid: the baseline as a fixed order, dotted: the baseline
+as a hint to dispatch. ZB-H2 needs memory for 2 p micro-batches. Scales differ between panels.</p>{first}
+<h2>Fixed order or hint</h2>
+<p class="dim">Expected makespan above the mean of a floor that no order can pass, even if it knew all draws beforehand.
+Solid: the best orders found for this fluctuation; dotted: the best of the four baselines. Where the red line lies below
+the blue one, a fixed order is the better choice. Scales differ between panels.</p>{second}
+<h2>Every figure</h2>
+<p class="dim">Expected makespans with the half width of their 95 % interval, in units of F. Under each baseline: the
+share of its time saved, in %, against its fixed order / against it as a hint.</p><div class="scroll">{table}</div>
+</body></html>
+"""
+
+
+def page(outcomes: Sequence[Outcome], size: Size) -> str:
+    """The whole page; the first figure carries the drawing library with it."""
+    times = ", ".join(map(str, TIMES))
+    question = (
+        f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {times}, memory for p or 2 p micro-batches "
+        "per rank. Delays in units of F, on every link (uniform) or on one in the middle, the others .05 at most "
+        "(mid-link). Operations and messages vary normally; the fluctuation is their standard deviation. "
+        f"{size.samples} plays of each schedule, all on the same draws."
+    )
+    config = {"displayModeBar": False, "responsive": True}
+    first = gains_figure(outcomes).to_html(full_html=False, include_plotlyjs=True, config=config)
+    second = floor_figure(outcomes).to_html(full_html=False, include_plotlyjs=False, config=config)
+    said = {"gains": where_it_gains(outcomes), "fixed": where_fixed_is_as_good(outcomes)}
+    return PAGE.format(question=question, first=first, second=second, table=_html_table(outcomes), **said)
+
+
+def _html_table(outcomes: Sequence[Outcome]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in (*HEAD, *(SHOWN[name] for name in BASELINES)))
+    lines, last = [], None
+    for row in rows(outcomes):
+        new = ' class="new"' if last != row[:3] else ""
+        lines.append(f"<tr{new}>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>")
+        last = row[:3]
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
+    """The command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=Size.ranks)
+    parser.add_argument("--micro-batches", type=int, default=Size.micro_batches)
+    parser.add_argument("--samples", type=int, default=Size.samples, help="plays of each schedule")
+    parser.add_argument("--search-s", type=float, default=Size.search_s, help="seconds of search per case")
+    parser.add_argument("--seed", type=int, default=Size.seed)
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the page")
+    given = vars(parser.parse_args(arguments))
+    folder, console = given.pop("out"), Console()
+    size = Size(**given)
+    outcomes = tuple(measure(case, size) for case in track(cases(), "Playing", console=Console(stderr=True)))
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "schedules_under_fluctuation.html"
+    target.write_text(page(outcomes, size), encoding="utf-8")
+    console.print(table(outcomes))
+    for sentence in (where_it_gains(outcomes), where_fixed_is_as_good(outcomes), f"Written: {target}"):
+        console.print(sentence, highlight=False)
+    return outcomes
+
+
+if __name__ == "__main__":
+    main()
