@@ -7,16 +7,19 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.errors import InfeasibleError
 from hippo.pipeline.check import violations
+from hippo.pipeline.generators.cross_domain import policies
 from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
+from hippo.pipeline.search_policy import board, pipe, play_policy
 from hippo.pipeline.text import schedule_text
 
 SPLIT = (1.0, 1.05, 0.75)
@@ -98,6 +101,18 @@ def test_never_behind_greedy_on_the_published_problems(shared_data: Path) -> Non
         assert found <= 1.03 * each["best_of_all"], each["id"]
         gaps.append(found / each["jps_bound"] - 1)
     assert sum(gaps) / len(gaps) < 0.0054
+
+
+def test_policies_begin_with_the_one_of_the_schedule() -> None:
+    problem = ScheduleProblem.uniform(4, 12, SPLIT, comm=[0.05, 2, 0.05], live_limit=4)
+    found = policies(problem, 3)
+    spans = []
+    for mirrored, policy in found:
+        kinds = np.zeros((4, 36), np.int8)
+        spans.append(play_policy(pipe(problem, mirrored=mirrored), board(4, 12), policy, kinds, inf))
+    assert len(found) == 3
+    assert spans == sorted(spans)
+    assert spans[0] == pytest.approx(makespan(problem, generate("cross-domain", problem)))
 
 
 # ------------------------------------------------------------------------------------------------------- any problem

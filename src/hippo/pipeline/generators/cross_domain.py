@@ -122,6 +122,16 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
     return best
 
 
+def policies(problem: ScheduleProblem, count: int) -> tuple[tuple[bool, Floats], ...]:
+    """Where a search may start: the ``count`` rules with the shortest plays, as (backwards in time, policy (5, p)).
+
+    Raises as ``generate`` does.
+    """
+    player = Player(problem)
+    ranked = sorted(RULES, key=player.play)  # equals in the order of ``RULES``
+    return tuple((rule[0], player.policy(rule)) for rule in ranked[:count])
+
+
 class Player:
     """Plays rules on one problem."""
 
@@ -133,13 +143,17 @@ class Player:
         self._behind = [_behind_slowest(each) for each in self._pipes]
         self._board, self._kinds, self._mirrored = board(p, m), np.zeros((p, 3 * m), np.int8), False
 
+    def policy(self, rule: Rule) -> Floats:
+        """The numbers of every rank that ``search_policy.play_policy`` takes, (5, p)."""
+        mirrored, before, behind = rule
+        sides, which = (Side(*before), Side(*(behind or before))), int(mirrored)
+        return _policy(self._pipes[which], sides, self._ahead[which], self._behind[which])
+
     def play(self, rule: Rule, *, give_up: float = np.inf) -> float:
         """The makespan as planned, inf when above ``give_up``."""
-        self._mirrored, before, behind = rule
-        which = int(self._mirrored)
-        sides = Side(*before), Side(*(behind or before))
-        policy = _policy(self._pipes[which], sides, self._ahead[which], self._behind[which])
-        return float(play_policy(self._pipes[which], self._board, policy, self._kinds, give_up))
+        self._mirrored = rule[0]
+        its_pipe = self._pipes[int(self._mirrored)]
+        return float(play_policy(its_pipe, self._board, self.policy(rule), self._kinds, give_up))
 
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The orders of the last play that came to its end."""
