@@ -2,6 +2,8 @@
 
 1. The named methods of the problem's placement (``methods.METHODS``), each refused or kept.
 2. Plain pipelines: a policy with a few numbers per rank, forwards and backwards in time (``search_policy``).
+3. The shortest few of them improved (``improve``), every placement.
+4. Small plain pipelines that are not proved yet: CP-SAT (``optimal``), where OR-tools is installed.
 
 It stops as soon as a schedule meets the lower bound. Equal seeds give equal answers as long as the number of tries, not
 the clock, ends the search.
@@ -11,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from hippo.errors import HippoError, InputError
 from hippo.pipeline.clock import Clock, Watch
+from hippo.pipeline.improve import improve
 from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.methods import METHODS, checked, generate
-from hippo.pipeline.optimal import one_by_one
+from hippo.pipeline.optimal import one_by_one, optimal
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.replay import Replay, makespan, replay
 from hippo.pipeline.schedule import Schedule
@@ -24,6 +28,11 @@ from hippo.pipeline.search_policy import search
 
 MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
+
+KEPT = 4  # schedules that are started from
+SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
+SOLVER_S = 0.8  # time limit from which it gets its chance
+IMPORT_S = 0.3  # of OR-tools, the first time, and of building the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +68,13 @@ def best(problem: ScheduleProblem, *, time_limit_s: float = 1.0, seed: int = 0, 
     _warm_up()
     run = _Run(problem, Clock(time_limit_s, watch), bounds(problem))
     run.named()
+    small = problem.placement == "plain" and problem.ranks * problem.micro_batches <= SMALL and time_limit_s >= SOLVER_S
     if not run.done and problem.placement == "plain":
-        run.policies(seed)
+        run.policies(seed, share=0.25 if small else 0.5)
+    if not run.done:
+        run.improved(seed, share=0.45 if small else 0.9)
+    if not run.done and small:
+        run.solved()
     return run.answer()
 
 
@@ -72,12 +86,14 @@ class _Run:
     clock: Clock
     bounds: Mapping[str, float]
     tried: list[tuple[str, float | str]] = field(default_factory=list)
-    schedule: Schedule | None = None
-    span: float = float("inf")
+    kept: list[tuple[float, Schedule]] = field(default_factory=list)  # the shortest few, with their makespan
+
+    proved: float = 0.0  # by CP-SAT
 
     @property
     def bound(self) -> float:
-        return max(self.bounds.values())
+        """No schedule is shorter."""
+        return max(self.proved, *self.bounds.values())
 
     @property
     def done(self) -> bool:
@@ -85,11 +101,17 @@ class _Run:
         return self.span <= self.bound * MET
 
     def take(self, name: str, schedule: Schedule) -> None:
-        """Takes note of a schedule, and keeps it when it is the shortest; the earlier of equal ones stays."""
+        """Takes note of a schedule; of equal ones the earlier stays the best."""
         span = makespan(self.problem, schedule)
         self.tried.append((name, span))
-        if self.schedule is None or span < self.span * (1 - 1e-12):
-            self.schedule, self.span = replace(schedule, name=name), span
+        self.kept.append((span, replace(schedule, name=name)))
+        self.kept.sort(key=lambda each: each[0])
+        del self.kept[KEPT:]
+
+    @property
+    def span(self) -> float:
+        """The shortest makespan so far."""
+        return self.kept[0][0] if self.kept else inf
 
     def named(self) -> None:
         """All methods of the placement; where none fits, one micro-batch after the other always does."""
@@ -99,37 +121,62 @@ class _Run:
                     self.take(name, generate(name, self.problem))
                 except (HippoError, ImportError) as refused:
                     self.tried.append((name, str(refused)))
-        if self.schedule is None:
+        if not self.kept:
             self.take("one by one", checked("one by one", self.problem, one_by_one(self.problem)))
 
-    def policies(self, seed: int) -> None:
-        """The policy search."""
-        rows, span = search(self.problem, self.clock, seed=seed, goal=self.bound * MET)
-        self.take("policy search", checked("policy search", self.problem, rows))
+    def policies(self, seed: int, *, share: float) -> None:
+        """The policy search; its runners-up are started from later, and not told."""
+        found = search(self.problem, self.clock, seed=seed, goal=self.bound * MET, share=share)
+        for rows in reversed(found[:KEPT]):
+            self.take("policy search", checked("policy search", self.problem, rows))
+        told = max(0, min(len(found), KEPT) - 1)
+        del self.tried[len(self.tried) - 1 - told : len(self.tried) - 1]
+
+    def improved(self, seed: int, *, share: float) -> None:
+        """The shortest few, improved."""
+        goal, before = self.bound * MET, self.kept[0]
+        found = improve(
+            self.problem, [each for _, each in self.kept], clock=self.clock, share=share, seed=seed, goal=goal
+        )
+        if makespan(self.problem, found) < before[0] * (1 - 1e-12):
+            self.take(f"{found.name} + improvement", found)
+
+    def solved(self) -> None:
+        """CP-SAT, in the time that is left."""
+        left = 0.9 * self.clock.limit_s - self.clock.spent_s
+        try:
+            found = optimal(self.problem, time_limit_s=max(0.05, left - IMPORT_S), hint=self.kept[0][1])
+        except InputError as refused:  # not installed
+            self.tried.append(("optimal", str(refused)))
+            return
+        self.proved = max(self.proved, found.lower_bound)
+        if found.schedule is not None and found.makespan < self.span * (1 - 1e-12):
+            self.take("optimal", found.schedule)
 
     def answer(self) -> Best:
         """With its reasons."""
-        assert self.schedule is not None
-        why = _why(self)
-        return Best(
-            self.schedule, replay(self.problem, self.schedule), self.bound, self.schedule.name, why, tuple(self.tried)
-        )
+        span, schedule = self.kept[0]
+        played, bound = replay(self.problem, schedule), min(self.bound, span)
+        return Best(schedule, played, bound, schedule.name, _why(self), tuple(self.tried))
 
 
 def _why(run: _Run) -> str:
     """Who won and by how much; which bound holds, and how near it is."""
-    assert run.schedule is not None
-    winner, binds = run.schedule.name, max(run.bounds, key=lambda name: run.bounds[name])
+    winner, binds = run.kept[0][1].name, max(run.bounds, key=lambda name: run.bounds[name])
     others = sorted((span, name) for name, span in run.tried if isinstance(span, float) and name != winner)
     first = f"{winner} is the only one that fits."
     if others:
         span, name = others[0]
         share = 100 * (span / run.span - 1)
-        first = f"{winner} is as short as any tried." if share < 5e-4 else f"{winner} beats {name} by {share:.2f} %."
+        first = f"{winner}: none is shorter, {name} is as short."
+        if share >= 5e-3:
+            first = f"{winner} is {share:.2f} % shorter than the next, {name}."
+    if run.proved >= run.span / MET:
+        return f"{first} CP-SAT proved that nothing is shorter; the {binds} bound is {run.bounds[binds]:g}."
     if run.done:
         return f"{first} It meets the {binds} bound, {run.bound:g}: nothing is shorter."
     gap = 100 * (run.span / run.bound - 1)
-    return f"{first} It is {gap:.2f} % above the {binds} bound, {run.bound:g}; whether less is possible is not proved."
+    return f"{first} It is {gap:.2f} % above the bound ({binds}), {run.bound:g}; that less is possible is not excluded."
 
 
 _warm: list[bool] = []
@@ -143,4 +190,6 @@ def _warm_up() -> None:
     tiny = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=2)
     for placement in PLACEMENTS:
         best(tiny.placed(placement), time_limit_s=0.01)
+    start = checked("one by one", tiny, one_by_one(tiny))
     search(tiny, Clock(0.001), seed=0, goal=0.0)
+    improve(tiny, [start], clock=Clock(inf), rounds=1)

@@ -39,9 +39,8 @@ PATIENCE_DOWN, PATIENCE_EXTRA, PATIENCE_URGENT, AHEAD, BACKLOG = range(5)
 ROOM = 1 + 1e-9  # memory may exceed its limit by rounding, as in ``check``
 
 STARTS = tuple((mirrored, which) for which in range(4) for mirrored in (False, True))
-OPERATIONS_PER_S = 20_000_000  # of all tries, for each second of the limit: some 60 % of what one core plays
+OPERATIONS_PER_S = 22_000_000  # of all tries, for each second: some 70 % of what one core plays
 OPERATIONS_PER_CHUNK = 400_000  # between two looks at the clock: some 10 ms
-SHARE = 0.9  # of the limit, after which it stops whatever is left to try
 
 
 class Pipe(NamedTuple):
@@ -109,7 +108,7 @@ def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped
     p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
     delay, transfer, state, begun = pipe.delay, pipe.transfer, board.state, board.begun
     arrival, link_free, acquires = board.arrival, board.link_free, EXTRA if mirrored else DOWN
-    _wipe(pipe, board)
+    wipe(pipe, board)
     end, to_do = 0.0, 3 * p * m
     while to_do > 0:
         rank, now = 0, state[CLOCK, 0]
@@ -153,7 +152,7 @@ def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def _wipe(pipe, board):  # type: ignore[no-untyped-def]
+def wipe(pipe, board):  # type: ignore[no-untyped-def]
     """Nothing has run; the first rank has the inputs of all micro-batches."""
     board.state[:] = 0.0
     board.begun[:] = 0
@@ -204,22 +203,22 @@ def _pick(down, up, extra, patience_down, patience_extra, now):  # type: ignore[
 
 
 # -------------------------------------------------------------------------------------------------------------- search
-def search(problem: ScheduleProblem, clock: Clock, *, seed: int, goal: float) -> tuple[Rows, float]:
-    """The shortest schedule of a plain problem that policies make, and its makespan.
+def search(problem: ScheduleProblem, clock: Clock, *, seed: int, goal: float, share: float = 1.0) -> list[Rows]:
+    """Schedules of a plain problem that policies make, the shortest first.
 
     All starts get an equal share of half of the tries; then the better half of them an equal share of half of what is
-    left, and so on (successive halving). The tries are a fixed number of operations for each second of the limit.
+    left, and so on until one is left (successive halving). The tries are a fixed number of operations for each second
+    of that share of the clock's limit, which ends the search too.
     """
-    climbers = [_Climber(problem, start, [seed, nth]) for nth, start in enumerate(STARTS)]
-    left = OPERATIONS_PER_S * clock.limit_s / (3 * problem.ranks * problem.micro_batches)
+    every = [_Climber(problem, start, [seed, nth]) for nth, start in enumerate(STARTS)]
+    left, climbers = OPERATIONS_PER_S * share * clock.limit_s / (3 * problem.ranks * problem.micro_batches), every
     while True:
-        tries = max(1, int(left / (2 * len(climbers))))
         for each in climbers:
-            each.go(tries, goal, clock)
-        climbers.sort(key=lambda each: each.span)
-        if climbers[0].span <= goal or clock.over("policies", SHARE) or len(climbers) == 1:
-            return rows_of(climbers[0].pipe, climbers[0].kinds), climbers[0].span
-        climbers, left = climbers[: (len(climbers) + 1) // 2], left / 2
+            each.go(max(1, int(left / (2 * len(climbers)))), goal, clock, share)
+        every.sort(key=lambda each: each.span)
+        if every[0].span <= goal or clock.over("policies", share) or len(climbers) == 1:
+            return [rows_of(each.pipe, each.kinds) for each in every]
+        climbers, left = sorted(climbers, key=lambda each: each.span)[: (len(climbers) + 1) // 2], left / 2
 
 
 class _Climber:
@@ -232,9 +231,9 @@ class _Climber:
         self.rng = np.random.default_rng(seed)
         self.chunk = max(1, OPERATIONS_PER_CHUNK // (3 * p * m))
 
-    def go(self, tries: int, goal: float, clock: Clock) -> None:
-        """Climbs until it meets the goal, the tries are made, or the clock says that the share is over."""
-        while tries > 0 and self.span > goal and (self.span == np.inf or not clock.over("policies", SHARE)):
+    def go(self, tries: int, goal: float, clock: Clock, share: float) -> None:
+        """Climbs, one play at least, until the goal is met, the tries are made, or that share of the limit is over."""
+        while tries > 0 and self.span > goal and (self.span == np.inf or not clock.over("policies", share)):
             limits, some = (self.span, goal), min(tries, self.chunk)
             self.span = climb(self.pipe, self.board, self.policy, self.kinds, limits, some, self.rng)
             tries -= some
