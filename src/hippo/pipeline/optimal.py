@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -31,9 +32,13 @@ from hippo.pipeline.precedence import Rules, rules
 from hippo.pipeline.problem import Floats, ScheduleProblem, chains
 from hippo.pipeline.replay import makespan, replay
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
+from hippo.pipeline.unroll import unrolled
 
 _SHARES = (0.4, 0.05, 0.05, 0.05, 0.05)  # of the time limit, for each question
 _STEP = 0.125  # of the way from the bound to the best schedule, after a no
+_FEW = (2.5, 3.0)  # micro-batches per rank that are quickly scheduled and show the steady state
+_NEAR = (1.0, 1.005, 1.01, 1.02)  # of their bound
+_SHARE_OF_FEW = 0.04  # of the time limit, for each question about few
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,8 @@ def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: 
     """
     found = rules(problem)
     head, tail = heads_and_tails(found)
-    best, most, target = start, makespan(problem, start), least
+    best = min([start, *_grown(problem, limits)], key=lambda each: makespan(problem, each))
+    most, target = makespan(problem, best), least
     for share in _SHARES:
         if limits.left_s <= 0 or not _longer(most, least):
             return best, least
@@ -133,7 +139,7 @@ def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: 
         answer, rows = ask(frame, time_limit_s=min(share * limits.total_s, limits.left_s), workers=limits.workers)
         if answer is Answer.NO:
             least = min(most, frame.grid.above(target))
-            target = least + (most - least) * _STEP
+            target = least + min((most - least) * _STEP, least * _STEP / 16)
         elif rows is not None and (shorter := _shorter(problem, rows, most)) is not None:
             best, most = shorter, makespan(problem, shorter)
             target = (least + most) / 2
@@ -144,6 +150,36 @@ def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: 
         rows, least = shorten(frame, least, starts, time_limit_s=limits.left_s, workers=limits.workers)
         best = (rows is not None and _shorter(problem, rows, most)) or best
     return best, least
+
+
+def _grown(problem: ScheduleProblem, limits: Limits) -> list[Schedule]:
+    """Schedules for few micro-batches, made as long as wanted (``unroll``), where there are many."""
+    found = []
+    for times in _FEW:
+        count = round(times * problem.ranks)
+        if problem.placement == "bidirectional" or 4 * count > 3 * problem.micro_batches:
+            continue
+        few = replace(problem, micro_batches=count)
+        small = _near_the_bound(few, limits)
+        long = None if small is None else unrolled(problem, few, small)
+        if long is not None:
+            found.append(checked("optimal", problem, (long.order, long.order_start)))
+    return found
+
+
+def _near_the_bound(problem: ScheduleProblem, limits: Limits) -> Schedule | None:
+    """The first schedule that is at most some per cent above the bound."""
+    found, least = rules(problem), lower_bound(problem)
+    head, tail = heads_and_tails(found)
+    for above in _NEAR:
+        time_limit_s = min(_SHARE_OF_FEW * limits.total_s, limits.left_s)
+        if time_limit_s <= 0:
+            return None
+        frame = Frame(problem, found, head, tail, least * above)
+        _, rows = ask(frame, time_limit_s=time_limit_s, workers=limits.workers)
+        if rows is not None:
+            return _shorter(problem, rows, inf)
+    return None
 
 
 def _starts(problem: ScheduleProblem, schedule: Schedule, found: Rules) -> Floats:
