@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from hippo.cli.main import COMMANDS
+from hippo.pipeline.methods import generate
+from hippo.pipeline.problem import ScheduleProblem
+from hippo.pipeline.replay import makespan
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS
 
@@ -39,6 +43,22 @@ def test_the_cluster_file(tmp_path):
 def test_the_lines_of_python():
     done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("llama-3-70b on four-hubs: ")
+
+
+def test_the_schedule_of_the_front_page(tmp_path):
+    (line,) = re.findall(r"^    \.venv/bin/hippo (schedule .*)$", PAGE, flags=re.MULTILINE)
+    command = [sys.executable, "-c", "from hippo.cli.main import main; main()", *shlex.split(line)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = re.search(r"^makespan +([0-9.]+) .*proved optimal$", done.stdout, flags=re.MULTILINE)
+    assert found
+    assert f"The makespan is {float(found[1]):.1f}," in PAGE
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["schedule.html", "trace.json"]
+
+
+def test_the_other_schedules_of_the_front_page():
+    problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=[0.05] * 3 + [5.0] + [0.05] * 3, live_limit=16)
+    for name, method in (("ZB-H2", "zb-h2"), ("1F1B", "1f1b")):
+        assert re.search(rf"{name}\s(?:takes )?{makespan(problem, generate(method, problem)):.1f}", PAGE), name
 
 
 def test_the_table_names_planners():

@@ -1,7 +1,9 @@
-"""Takes the pictures of docs/report.md from a report, with a headless Chromium.
+"""Takes the pictures of the pages from a report or from the page of a schedule, with a headless Chromium.
 
     .venv/bin/hippo compare --model llama-3-70b --cluster four-hubs --out out     (what `make run` does)
     .venv/bin/python docs/img/take.py out/report.html
+    .venv/bin/hippo schedule .. --out out     (the command of the front page)
+    .venv/bin/python docs/img/take.py out/schedule.html
 
 Each picture is the report itself with some sections hidden, 1280 wide and as high as what is left.
 """
@@ -27,6 +29,7 @@ QUIET = (
     "--virtual-time-budget=4000",
 )
 SECTIONS = ("why", "step", "layers", "network", "memory", "planners", "front", "inputs")
+OF_SCHEDULE = ("timeline", "binds", "ranks", "methods", "problem")
 
 PICTURES: Mapping[str, tuple[str, ...]] = {
     "report": ("hero", "why", "step", "network"),
@@ -47,8 +50,9 @@ def main(report: Path) -> None:
     if browser is None:
         sys.exit(f"none of {', '.join(BROWSERS)} is on the PATH")
     page = report.read_text(encoding="utf-8")
+    pictures = {"schedule": ("hero", "timeline")} if report.name == "schedule.html" else PICTURES
     with tempfile.TemporaryDirectory() as folder:
-        for name, shown in PICTURES.items():
+        for name, shown in pictures.items():
             target = Path(__file__).with_name(f"{name}.png")
             take(browser, Path(folder), reduced(page, shown), target)
             sys.stderr.write(f"{target.name}: {target.stat().st_size / 1000:.0f} kB\n")
@@ -56,7 +60,7 @@ def main(report: Path) -> None:
 
 def reduced(page: str, shown: tuple[str, ...]) -> str:
     """The page with only some of its sections, which tells its height on the root element."""
-    hidden = [f"#{name}" for name in SECTIONS if name not in shown]
+    hidden = [f"#{name}" for name in (*SECTIONS, *OF_SCHEDULE) if name not in shown]
     hidden += [] if "hero" in shown else [".hero"]
     rules = [
         f"{', '.join([*hidden, '.top', 'footer', 'details'])} {{ display: none !important; }}",
