@@ -3,8 +3,8 @@
 Published: 60 problems (schedules_open.json) with the best makespan known, and table 5 of the zero-bubble paper. Own: as
 many problems again from seed 2026, with other times, ranks that differ, several slow links, other limits and other
 placements; and small ones whose optimum CP-SAT proves here. `best` has 1 s by the clock for each problem. Times are CPU
-seconds of this process, the median (and least) of several, compiled before. `python benchmarks/schedules.py --each` adds a line per
-problem, `--json` prints these as JSON instead.
+seconds of this process, the median (and least) of several, compiled before. `python benchmarks/schedules.py --each`
+adds a line per problem, `--json` prints these as JSON instead.
 """
 
 from __future__ import annotations
