@@ -15,10 +15,14 @@ hint before x, so x fits wherever the hint fits. Hence some operation can run, w
 a hint needs more than the limit this proof is void, except with one chunk per rank and micro-batches in order: there
 the oldest unfinished micro-batch always fits, because nothing newer than it is ahead of it in any queue.
 
-A little *patience* (see ``run``) helps where memory is short: p 8, m 32, F B W = 1 1.05 .75, all +-20 % (uniform,
-ranks +-10 %; mean of 300 plays), the cross-domain schedule as a hint. One link of 5 F in the middle: 144.3 without and
-141.1 with patience .5 at 8 live, 109.1 and 108.8 at 16. All links 1 F: 154.3 and 152.2 at 8, 112.7 and 111.9 at 16.
-All links .1 F: 109.5 and 107.7 at 8, but 102.4 and 103.0 at 16. The rule ``online`` gains nothing from it.
+With *patience* a rank knows more than what is there: the producer of a message announces it when it starts; the
+announcement takes the unstretched latency, and the receiver expects the message after the unstretched duration and
+transfer. A rank leaves alone what it could start now while what comes first is expected within ``patience`` times its
+duration from now, and gives up when it is overdue by as much. A little of it helps where memory is short: p 8, m 32,
+F B W = 1 1.05 .75, all +-20 % (uniform, ranks +-10 %; mean of 300 plays), the cross-domain schedule as a hint. One link
+of 5 F in the middle: 144.3 without and 141.1 with patience .5 at 8 live, 109.1 and 108.8 at 16. All links 1 F: 154.3
+and 152.2 at 8, 112.7 and 111.9 at 16. All links .1 F: 109.5 and 107.7 at 8, but 102.4 and 103.0 at 16. The rule
+``online`` gains nothing from it.
 """
 
 from __future__ import annotations
@@ -60,7 +64,7 @@ def dispatch(
     """The order in which ranks run the operations of a legal hint, when everything takes as long as the problem says.
 
     The limits are those of the problem. ``patience`` is the share of an operation's time for which a rank waits for
-    something that comes first and is announced, before it starts that operation (see ``run``).
+    something that comes first and is announced, before it starts that operation (see the top of the file).
 
     Raises
     ------
@@ -152,49 +156,33 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
     """The makespan, inf when the ranks get stuck; writes the start of every operation (N,) where there is room for it.
 
     ``factor`` (N,) stretches operations, ``message_factor`` (N,) the latency and the transfer of what they send,
-    ``rank_factor`` (p,) all operations of a rank; an empty array stretches nothing. Operations count as in the order of
-    ``split(hint)``. Messages of a directed link leave one after the other in the order their producers end.
-
-    With ``patience`` above 0 a rank knows more than what is there: the producer of a message announces it when it
-    starts; the announcement takes the unstretched latency, and the receiver expects the message after the unstretched
-    duration and transfer. A rank leaves alone what it could start now while what comes first is expected within
-    ``patience`` times its duration from now, and gives up when it is overdue by as much.
+    ``rank_factor`` (p,) all operations of a rank; empty: nothing. N counts as in ``split(hint)``. Messages of a
+    directed link leave one after the other in the order their producers end.
     """
-    p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
-    noisy, noisy_messages, recorded, patient = len(factor) > 0, len(message_factor) > 0, len(start) > 0, patience > 0
     entries, taken, limit = queues.entries, tables.taken, tables.limit * (1 + 1e-9)
     duration, memory = tables.duration.ravel(), np.concatenate((taken, -tables.freed, tables.freed - taken))
     delay, transfer, port = tables.delay.ravel(), tables.transfer.ravel(), tables.port.ravel()
-    own = rank_factor if len(rank_factor) > 0 else np.ones(p)
-    # When the input of an operation is there; the last three places: what nobody reads, never, always.
-    arrived = np.full(places, np.inf)
-    arrived[-1] = 0.0
-    heard, expected = np.full(places if patient else 0, np.inf), np.full(places if patient else 0, np.inf)
-    head, live, wake, asleep = queues.first.copy(), np.zeros(p), np.zeros(p), np.zeros(p, np.bool_)
-    port_free, makespan, left = np.zeros(p * p), 0.0, queues.operations
+    factor, message_factor = _or_ones(factor, queues.operations), _or_ones(message_factor, queues.operations)
+    promised = duration[: len(delay)] + transfer + delay
+    own, start, patient = _or_ones(rank_factor, tables.ranks), _or_ones(start, queues.operations), patience > 0
+    arrived, heard, expected, live, wake, asleep, port_free = _nothing_done(tables, patient)
+    head, makespan, left = queues.first.copy(), 0.0, queues.operations
     while left > 0:
-        rank, now, sure = 0, wake[0], True
-        for other in range(1, p):  # decisions in the order of time: what is not sent yet comes later
-            if wake[other] < now:
-                rank, now = other, wake[other]
+        (rank, now), sure = _earliest(wake), True  # in the order of time: what is not sent yet comes later
         if now == np.inf:
             return np.inf
         while True:
             forward, backward, weight = head[3 * rank], head[3 * rank + 1], head[3 * rank + 2]
             turn_f, turn_b, turn_w = entries[forward, _TURN], entries[backward, _TURN], entries[weight, _TURN]
-            if live[rank] + taken[entries[forward, _PLACE]] > limit[rank]:
-                turn_f = _NEVER
-            entry = backward if turn_b < turn_w else weight
-            if turn_f < min(turn_b, turn_w):
-                entry = forward
+            turn_f = _NEVER if live[rank] + taken[entries[forward, _PLACE]] > limit[rank] else turn_f
+            entry = forward if turn_f < min(turn_b, turn_w) else backward if turn_b < turn_w else weight
             read = entries[entry, _READ]
             if arrived[read] > now + _NEAR * now:
                 if not sure:  # another rank may send meanwhile what comes first
                     wake[rank] = now
                     break
                 at_f, at_b = arrived[entries[forward, _READ]], arrived[entries[backward, _READ]]
-                at_w = arrived[entries[weight, _READ]]
-                kind, later = _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, now + _NEAR * now)
+                kind, later = _ready(turn_f, turn_b, turn_w, at_f, at_b, arrived[entries[weight, _READ]], now)
                 entry = head[3 * rank + max(kind, 0)]
                 if patient and kind >= 0 and heard[read] <= now:
                     bearable = patience * duration[entries[entry, _PLACE]]
@@ -206,16 +194,14 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
             op, place, kind = entries[entry, _OPERATION], entries[entry, _PLACE], entries[entry, _KIND]
             sure = asleep[rank] = False
             begin = max(now, arrived[entries[entry, _READ]])  # later than now by rounding only
-            now = begin + duration[place] * own[rank] * (factor[op] if noisy else 1.0)
-            if recorded:
-                start[op] = begin
+            now = begin + duration[place] * own[rank] * factor[op]
+            start[op] = begin
             live[rank] += memory[place]
-            head[3 * rank + kind] += 1
-            left -= 1
+            head[3 * rank + kind], left = head[3 * rank + kind] + 1, left - 1
             if kind == WEIGHT:
                 continue
             arrived[entries[entry, _WEIGHT_WRITE]] = now
-            stretch, write, sent = message_factor[op] if noisy_messages else 1.0, entries[entry, _WRITE], now
+            stretch, write, sent = message_factor[op], entries[entry, _WRITE], now
             if port[place] >= 0:
                 sent = max(now, port_free[port[place]]) + transfer[place] * stretch
                 port_free[port[place]] = sent
@@ -224,16 +210,42 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
             if receiver >= 0 and asleep[receiver]:
                 wake[receiver] = min(wake[receiver], arrived[write])
             if patient:
-                heard[write] = begin + delay[place]
-                expected[write] = heard[write] + duration[place] + transfer[place]
+                heard[write], expected[write] = begin + delay[place], begin + promised[place]
         makespan = max(makespan, now)
     return makespan
 
 
 @njit(cache=True)
-def _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, now):  # type: ignore[no-untyped-def]
+def _or_ones(given, count):  # type: ignore[no-untyped-def]
+    """An array for every use: without branches the kernel is quicker."""
+    return given if len(given) > 0 else np.ones(count)
+
+
+@njit(cache=True)
+def _earliest(wake):  # type: ignore[no-untyped-def]
+    """Who decides next, and when."""
+    rank, now = 0, wake[0]
+    for other in range(1, len(wake)):
+        if wake[other] < now:
+            rank, now = other, wake[other]
+    return rank, now
+
+
+@njit(cache=True)
+def _nothing_done(tables, patient):  # type: ignore[no-untyped-def]
+    """Arrivals, announcements and what they promise; memory, next decision and sleep of each rank; links free."""
+    p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
+    # When the input of an operation is there; the last three places: what nobody reads, never, always.
+    arrived = np.full(places, np.inf)
+    arrived[-1] = 0.0
+    heard, expected = np.full(places if patient else 0, np.inf), np.full(places if patient else 0, np.inf)
+    return arrived, heard, expected, np.zeros(p), np.zeros(p), np.zeros(p, np.bool_), np.zeros(p * p)
+
+
+@njit(cache=True)
+def _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, moment):  # type: ignore[no-untyped-def]
     """Of the heads whose input is there, the kind that comes first (-1: none), and the next input that is not there."""
-    kind, turn, later = -1, _NEVER, np.inf
+    kind, turn, later, now = -1, _NEVER, np.inf, moment + _NEAR * moment
     if at_f > now:
         later = at_f
     elif turn_f < turn:

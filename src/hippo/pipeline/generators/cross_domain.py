@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
 """Those that together leave the smallest mean gap to the lower bound over 330 random problems (p 2 to 16, m 2 to 8 p,
 links alike, one slow, or all different, limits from p / 2 to none, some with memory given back at B or with transfer
 times), taken one by one out of 1400 drawn at random; none of the published problems was among them. Drawn anew by
-benchmarks/cross_domain_rules.py."""
+benchmarks/_cross_domain_rules.py."""
 
 
 def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

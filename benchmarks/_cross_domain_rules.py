@@ -1,6 +1,6 @@
 """Draws the rules of the cross-domain schedule anew: which forty rules together leave the least gap to the bound?
 
-    PYTHONPATH=src python benchmarks/cross_domain_rules.py [problems] [rules] [seed]
+    PYTHONPATH=src python benchmarks/_cross_domain_rules.py [problems] [rules] [seed]
 
 Random problems, random changes of the rules in use, every rule played on every problem; then rules are taken one by
 one, each time the one that lowers the mean gap most. Prints the gap of the rules in use and of the rules taken, on the
