@@ -38,6 +38,14 @@ def test_published_figures(method, makespan):
     assert answer.gap == pytest.approx(makespan / 13.0 - 1)
 
 
+def test_best_never_answers_with_a_fused_backward():
+    """One rank down the line nothing waits for a gradient, so 1F1B is as good as any; split it is no longer."""
+    for problem in (ScheduleProblem.uniform(1, 3), ScheduleProblem.uniform(3, 4, live_limit=1)):
+        document = answer_document(solve(problem, "best", time_limit_s=0.1))
+        assert document["fused"] is False
+        assert {letter for row in document["order"] for letter, _, _ in row} == set("FBW")
+
+
 def test_optimal():
     pytest.importorskip("ortools")
     answer = solve(TWO, "optimal", time_limit_s=2.0)

@@ -49,7 +49,7 @@ TIMES: dict[str, Any] = {"least": 1e-9, "most": 1e12}
 DELAYS: dict[str, Any] = {"least": 0.0, "most": 1e12}
 
 
-MOST_PROBLEMS, MOST_RANKS, MOST_OPERATIONS = 100_000, 512, 200_000
+MOST_PROBLEMS, MOST_RANKS, MOST_OPERATIONS = 100_000, 512, 100_000
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 

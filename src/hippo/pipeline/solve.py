@@ -137,10 +137,12 @@ def _found(
         return _Found(generate(method, problem))
     from hippo.pipeline.best import best
 
+    from hippo.pipeline.dispatch import split  # B and then W is never longer than both at once
+
     share = 1.0 if method == "best" else 0.25  # of the time limit: the solver starts from a good schedule
     found = best(problem, time_limit_s=share * time_limit_s, seed=seed, watch=progress)
     if method == "best":
-        return _Found(found.schedule, found.why, found.tried, found.lower_bound)
+        return _Found(split(found.schedule), found.why, found.tried, found.lower_bound)
     from hippo.pipeline.optimal import optimal
 
     proof = optimal(problem, time_limit_s=0.75 * time_limit_s, hint=found.schedule)
@@ -149,7 +151,7 @@ def _found(
     said = f"CP-SAT found it from {found.method}" if shorter else f"{found.method} found it"
     said += ", and it is proved optimal." if proof.proved else f" and nothing shorter within {time_limit_s:g} s."
     tried = (*found.tried, ("optimal", proof.makespan))
-    schedule = replace(proof.schedule, name="optimal" if shorter else found.method)
+    schedule = replace(split(proof.schedule), name="optimal" if shorter else found.method)
     return _Found(schedule, said, tried, max(found.lower_bound, proof.lower_bound))
 
 
