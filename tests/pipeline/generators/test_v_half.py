@@ -23,8 +23,8 @@ def test_the_order_of_two_ranks() -> None:
     schedule = generate("v-half", problem)
     assert schedule_text(schedule) == (
         "v-half stages=2 micro_batches=4 chunks=2\n"
-        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F3a F2b B2b W2b B1a W1a F3b B3b B2a W2a B3a W3b W3a\n"
-        "F0a F0b F1a F1b B0b W0b B0a W0a F2a F2b B1b W1b B1a W1a F3a F3b B2b B2a B3b B3a W2b W2a W3b W3a\n"
+        "F0a F1a F2a F0b B0b W0b F1b B1b W1b F3a B0a W0a B1a W1a F2b B2b W2b F3b B3b B2a W2a B3a W3b W3a\n"
+        "F0a F0b F1a F1b B0b B0a W0b F2a B1b W0a B1a W1b F2b F3a W1a F3b B2b B2a B3b B3a W2b W2a W3b W3a\n"
     )
     assert replay(problem, schedule).makespan == 12.5
 

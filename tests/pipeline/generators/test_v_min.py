@@ -18,19 +18,19 @@ from hippo.pipeline.text import schedule_text
 
 
 def test_the_order_of_four_ranks() -> None:
-    """The block of the paper: a pass spends one slot per rank, and rank 3 never pauses from its second block on."""
+    """The block of the paper: a pass spends one slot per rank, so that rank 3 repeats F F B B W W on its two chunks."""
     problem = ScheduleProblem.uniform(4, 6).placed("v")
     schedule = generate("v-min", problem)
     assert schedule_text(schedule) == (
         "v-min stages=4 micro_batches=6 chunks=2\n"
-        "F0a F1a F2a F0b B0b W0b F1b B1b W1b F3a B0a W0a F2b B2b W2b F4a B1a W1a F3b B3b W3b F5a B2a W2a F4b B4b W4b"
-        " B3a W3a F5b B5b B4a W4a W5b B5a W5a\n"
-        "F0a F1a F0b B0b F1b W0b F2a B1b B0a W0a W1b F2b F3a B1a B2b W1a W2b F3b F4a B2a B3b W2a W3b F4b F5a B3a B4b"
-        " W3a W4b F5b B4a B5b W4a W5b B5a W5a\n"
-        "F0a F1a F0b F1b B0b W0b B0a F2a B1b W0a F2b W1b B1a F3a W1a B2b F3b W2b B2a F4a W2a B3b F4b W3b B3a F5a W3a"
-        " B4b F5b W4b B4a W4a B5b W5b B5a W5a\n"
-        "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a W1b W1a F3a F3b B2b B2a W2b W2a F4a F4b B3b B3a W3b W3a F5a"
-        " F5b B4b B4a W4b W4a B5b B5a W5b W5a\n"
+        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F3a F2b B2b B1a W1a F4a W2b F3b B3b B2a W2a F5a W3b F4b B4b"
+        " B3a W3a W4b F5b B5b B4a W4a W5b B5a W5a\n"
+        "F0a F1a F0b F1b B0b W0b F2a B1b W1b B0a W0a F2b F3a B1a B2b W1a W2b F3b F4a B2a B3b W2a W3b F4b F5a B3a"
+        " B4b W3a W4b F5b B4a B5b W4a W5b B5a W5a\n"
+        "F0a F1a F0b F1b B0b W0b B0a F2a B1b W0a F2b W1b B1a F3a W1a B2b F3b W2b B2a F4a W2a B3b F4b W3b B3a F5a"
+        " W3a B4b F5b W4b B4a W4a B5b W5b B5a W5a\n"
+        "F0a F0b F1a F1b B0b B0a W0b W0a F2a F2b B1b B1a W1b W1a F3a F3b B2b B2a W2b W2a F4a F4b B3b B3a W3b W3a"
+        " F5a F5b B4b B4a W4b W4a B5b B5a W5b W5a\n"
     )
     assert replay(problem, schedule).makespan == 23.5
     assert live(problem, schedule).tolist() == [2] * 4

@@ -24,14 +24,14 @@ def test_four_ranks_work_without_a_pause() -> None:
     schedule = generate("zb-v", problem)
     assert schedule_text(schedule) == (
         "zb-v stages=4 micro_batches=6 chunks=2\n"
-        "F0a F1a F2a F3a F4a F5a F0b B0b W0b F1b B1b W1b F2b B2b W2b B0a W0a F3b B3b W3b B1a W1a F4b B4b W4b F5b B2a"
-        " B5b B3a W2a W3a W5b B4a W4a B5a W5a\n"
-        "F0a F1a F2a F3a F4a F0b F5a F1b B0b W0b F2b B1b W1b B0a W0a F3b B2b W2b F4b B1a W1a B3b W3b F5b B2a B4b B3a"
-        " B5b W2a W3a B4a W4b B5a W4a W5b W5a\n"
-        "F0a F1a F2a F0b F3a F1b F4a F2b B0b W0b F3b B0a B1b W0a F5a W1b F4b B1a B2b W1a W2b B3b F5b B2a W2a B3a B4b"
-        " W3b B5b B4a W3a B5a W4b W4a W5b W5a\n"
-        "F0a F0b F1a F1b F2a F2b F3a F3b B0b B0a W0b W0a B1b F4a F4b B1a W1b W1a B2b F5a F5b B2a B3b B3a W2b W2a B4b"
-        " B4a B5b B5a W3b W3a W4b W4a W5b W5a\n"
+        "F0a F1a F2a F3a F4a F5a F0b B0b F1b B1b W0b F2b B2b W1b F3b B3b W2b B0a W0a B1a W1a W3b B2a W2a F4b B4b"
+        " F5b B5b B3a W3a W4b W5b B4a W4a B5a W5a\n"
+        "F0a F1a F2a F3a F4a F0b F1b B0b F2b B1b W0b F3b B2b B0a W0a F5a B1a W1b B3b W1a B2a W2b F4b W2a F5b B4b"
+        " B3a B5b W3b W3a B4a W4b B5a W4a W5b W5a\n"
+        "F0a F1a F2a F0b F3a F1b F4a F2b B0b W0b F3b B1b B0a B2b B1a W0a F5a B2a W1b F4b B3b W1a W2b F5b W2a B3a"
+        " B4b W3b B5b B4a W3a B5a W4b W4a W5b W5a\n"
+        "F0a F0b F1a F1b F2a F2b F3a F3b B0b B0a W0b B1b B1a B2b B2a W0a F4a F4b W1b W1a F5a F5b B3b B3a W2b W2a"
+        " B4b B4a B5b B5a W3b W3a W4b W4a W5b W5a\n"
     )
     assert replay(problem, schedule).makespan == 19.5
 

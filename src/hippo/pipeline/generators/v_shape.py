@@ -4,12 +4,13 @@ A micro-batch goes down the ranks with chunk 0, up with chunk 1, and back the sa
 (Qi et al. 2024, arXiv 2405.15362, section 3). A *building block* says when each rank meets each pass; it repeats every
 period, and how long a micro-batch stays over the period is the memory that it needs (section 2.2 there). Here:
 
-1. ``_lay`` turns a ``Pattern`` (gaps between ranks, and some habits) into the turn of every pass on every rank. The
-   period is the work of the busiest rank, or longer where delays keep micro-batches alive for longer than memory lasts.
+1. ``_lay`` turns a pattern (``v_patterns``: gaps between ranks, and some habits) into the turn of every pass on every
+   rank. The period is the work of the busiest rank, or longer where delays keep micro-batches for too long for memory.
 2. ``_play`` squeezes: each rank runs F and B in that turn as soon as they can start, out of turn where the pattern
-   allows it (the reordering of section 2.4), and fills the gaps with W.
+   allows it (the reordering of section 2.4), and fills the gaps with W. It may order by durations that it pretends,
+   and tells the true makespan of that order.
 3. ``schedule`` tries a table of patterns, then changes the best one gene at a time, for as many trials as the size of
-   the problem leaves time for, with an eye on the true makespan: the same problem gives the same schedule.
+   the problem leaves time for; the shortest true makespan wins. The same problem gives the same schedule.
 
 No deadlock: a forward of chunk 0 starts only when afterwards the micro-batches on their way through the V leave room
 for one more forward of chunk 1. Then the oldest of them can always go on, and W gives back what older ones hold.
@@ -21,22 +22,26 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hippo.pipeline.generators.v_patterns import (
+    B_TIME,
+    DELAY,
+    FIRST,
+    GENES,
+    HELD,
+    LEVELS,
+    NEVER_STUCK,
+    PATIENCE,
+    PERIOD,
+    SHARE,
+    SLOPE,
+    SPARE,
+    TURNING,
+    WINDOW,
+)
 from hippo.pipeline.problem import Floats, ScheduleProblem, Tables
 from hippo.pipeline.schedule import BACKWARD, WEIGHT
 
 Ints = NDArray[np.int64]
-
-# Genes of a pattern, (GENES,). Gaps are in mean operation times, on top of the delay of the link.
-F_DOWN, F_UP, B_DOWN, B_UP = range(4)  # from the start of a pass on one rank to its start on the next
-PERIOD = 4  # times the period that work and memory ask for
-SHARE = 5  # chunks of memory that chunk 0 may use above its part when it runs out of turn
-SPARE = 6  # the same for chunk 1, on top of what chunk 0 leaves
-WINDOW = 7  # periods that a pass may run ahead of its turn
-PATIENCE = 8  # waits for an input that comes within this part of a W instead of running the W
-HELD = 9  # Ws that may wait while forwards are left
-SLOPE = 10  # and more of them per rank
-B_TIME, W_TIME = 11, 12  # durations to pretend while ordering, times the true ones
-GENES = 13
 
 # Columns of a course, (p, COURSE): what a rank follows. Its passes: F of chunk 0, F of chunk 1, B of each, W of each.
 DUE, LASTS, DUE_TURN, AHEAD = 0, 6, 12, 16  # 6: to order by; 6: truly; 4: of micro-batch 0; 2: most live out of turn
@@ -44,28 +49,7 @@ CAP, TAKEN, FREED, HOLDS, COURSE = 18, 19, 20, 21, 22
 
 # Columns of a state, (p, STATE): where a rank is. Times as pretended, and as they truly are.
 DONE, TURN, COMES = 0, 6, 10  # 6: operations; 4: turn of the next, inf: no more; 4: when its input is there
-FREE, TRULY, FIRST, MEMORY, STATE = 14, 15, 16, 17, 18  # end of the last operation, truly that, true first start
-
-ALWAYS = 1e9
-LEVELS: tuple[tuple[float, ...], ...] = (
-    *((0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0),) * 4,
-    (0.9, 0.95, 1.0, 1.05, 1.1),
-    (-1.0, -0.5, 0.0, 0.5),
-    (-1.0, 0.0, 1.0, 2.0),
-    (0.0, 0.25, 0.5, 1.0, 2.0, ALWAYS),
-    (0.0, 0.25, 0.5, 0.75),
-    (0.0, 1.0, 2.0, 4.0, ALWAYS),
-    (0.0, 0.25, 0.5, 1.0),
-    (0.9, 1.0, 1.0, 1.15),
-    (0.8, 1.0, 1.0, 1.1),
-)
-"""Values that the search gives each gene."""
-
-BLOCKS = ((2.0, 4.0), (1.0, 3.0), (1.0, 1.0), (0.0, 0.0), (2.0, 2.0), (2.0, 1.0), (1.0, 1.5))
-"""Gaps down and up to begin with, alike for F and B: (1, 1) is V-min, (2, 1) V-half of section 3."""
-
-HABITS = ((ALWAYS, 0.0, 0.0), (0.5, 0.5, 4.0), (ALWAYS, 0.5, 2.0))
-"""Window, patience and held Ws to begin with."""
+FREE, TRULY, BEGAN, MEMORY, STATE = 14, 15, 16, 17, 18  # end of the last operation, truly that, true first start
 
 MOST_TRIALS, LEAST_TRIALS, OPERATIONS_TRIED = 400, 12, 140_000
 """Trials: as many as run some ``OPERATIONS_TRIED`` operations, in these limits."""
@@ -81,10 +65,9 @@ def schedule(problem: ScheduleProblem, cap: Floats, *, seed: int = 0) -> tuple[I
     in_flight = int(min(m, (cap / whole(problem)).max()))
     tried = _shortened(tables, min(m, max(3 * p, 2 * in_flight)))
     trials = min(MOST_TRIALS, max(LEAST_TRIALS, OPERATIONS_TRIED // (6 * p * tried.micro_batches)))
-    table = np.array([(*block, *block, 1, 0, 0, *habit, 0, 1, 1) for habit in HABITS for block in BLOCKS])
     levels = np.array([[each[index % len(each)] for index in range(_COMMON)] for each in LEVELS])
     cap = cap * (1 + 1e-9)  # sums of shares may miss the limit by a rounding
-    found = _search(tried, cap, table, levels, trials, np.random.default_rng(seed))
+    found = _search(tried, cap, np.array(FIRST), levels, trials, np.random.default_rng(seed))
     rows = np.empty((6 * p * m, 3), np.int64)
     _choose(tables, cap, found, rows)
     return rows, 6 * m * np.arange(p + 1)
@@ -106,9 +89,10 @@ def _shortened(tables: Tables, micro_batches: int) -> Tables:
 # ------------------------------------------------------------------------------------------------------------- kernels
 @njit(cache=True)
 def _search(tables, cap, table, levels, trials, rng):  # type: ignore[no-untyped-def]
-    """The best pattern and shifts found, and the best of the table: (2, GENES + 2 S)."""
+    """Patterns with shifts, (3, GENES + 2 S): the best found, the best of the table, one that is never stuck."""
     slots, nothing = 2 * tables.ranks, np.empty((0, 3), np.int64)
-    best, found = np.inf, np.zeros((2, GENES + 2 * slots))
+    best, found = np.inf, np.zeros((3, GENES + 2 * slots))
+    found[2, :GENES] = table[NEVER_STUCK]
     for index in range(min(trials, len(table))):
         trial = np.zeros(GENES + 2 * slots)
         trial[:GENES] = table[index]
@@ -132,10 +116,13 @@ def _search(tables, cap, table, levels, trials, rng):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def _choose(tables, cap, found, rows):  # type: ignore[no-untyped-def]
-    """Writes the rows of the best of the patterns found at full length."""
-    nothing = np.empty((0, 3), np.int64)
-    first, second = _score(tables, cap, found[0], nothing), _score(tables, cap, found[1], nothing)
-    _score(tables, cap, found[0] if first <= second else found[1], rows)
+    """Writes the rows of the best of the patterns found, at full length."""
+    best, chosen, nothing = np.inf, len(found) - 1, np.empty((0, 3), np.int64)
+    for index in range(len(found)):
+        length = _score(tables, cap, found[index], nothing)
+        if length < best:
+            best, chosen = length, index
+    _score(tables, cap, found[chosen], rows)
 
 
 @njit(cache=True)
@@ -149,32 +136,35 @@ def _score(tables, cap, pattern, rows):  # type: ignore[no-untyped-def]
 def _lay(tables, cap, pattern):  # type: ignore[no-untyped-def]
     """The course of each rank, (p, COURSE), and period, window, patience."""
     p, duration, shifts = tables.ranks, tables.duration, pattern[GENES:]
-    course, period = np.empty((p, COURSE)), 0.0
-    unit, at = duration.sum() / duration.size, 0.0
+    course, period, delay = np.empty((p, COURSE)), 0.0, pattern[DELAY]
+    for rank in range(p):
+        for each in range(6):
+            lasts, pretend = duration[each // 2, 2 * rank], 1.0 if each < 2 else pattern[B_TIME + each // 2 - 1]
+            course[rank, LASTS + each] = lasts
+            course[rank, DUE + each] = lasts * pretend if pretend > 0 else duration[0, 2 * rank]
+    unit, at = course[:, DUE : DUE + 6].sum() / (6 * p), 0.0
     for passing in range(4):
         kind, chunk = passing // 2, (0, 1, 1, 0)[passing]
         for step in range(p):
             rank = step if passing % 2 == 0 else p - 1 - step
-            slot = 2 * rank + chunk
             course[rank, DUE_TURN + 2 * kind + chunk] = at
-            at += pattern[passing] * unit + tables.delay[kind, slot] if step < p - 1 else duration[kind, slot]
+            if step < p - 1:
+                at += pattern[passing] * unit + delay * tables.delay[kind, 2 * rank + chunk]
+            else:
+                at += course[rank, DUE + 2 * kind] + (pattern[TURNING] * unit if passing == 1 else 0.0)
     for rank in range(p):
         row, taken = course[rank], tables.taken[2 * rank]
-        for kind in range(3):
-            lasts, pretend = duration[kind, 2 * rank], (1.0, pattern[B_TIME], pattern[W_TIME])[kind]
-            row[LASTS + 2 * kind : LASTS + 2 * kind + 2] = lasts
-            row[DUE + 2 * kind : DUE + 2 * kind + 2] = lasts * pretend
         row[CAP], row[TAKEN], row[FREED] = cap[rank], taken, tables.freed[2 * rank]
         row[HOLDS] = pattern[HELD] + pattern[SLOPE] * rank
-        room, spent = np.floor(cap[rank] / taken), row[LASTS + 2] + row[LASTS + 4]
+        room, spent = np.floor(cap[rank] / taken), row[DUE + 2] + row[DUE + 4]
         low, high = row[DUE_TURN + 2] - row[DUE_TURN] + spent, row[DUE_TURN + 3] - row[DUE_TURN + 1] + spent
-        period = max(period, row[LASTS : LASTS + 6].sum(), (low + high) / room)
+        period = max(period, row[DUE : DUE + 6].sum(), (low + high) / room)
         row[AHEAD] = min(max(1.0, np.round(low / (low + high) * room + pattern[SHARE])), max(1.0, room - 1))
         row[AHEAD + 1] = max(1.0, room - row[AHEAD] + pattern[SPARE])
         for each in range(4):
             row[DUE_TURN + each] += unit * shifts[4 * rank + each]
     period *= pattern[PERIOD]
-    return course, np.array([period, pattern[WINDOW] * period, pattern[PATIENCE]])
+    return course, np.array([period, pattern[WINDOW] * period, pattern[PATIENCE], delay])
 
 
 @njit(cache=True)
@@ -183,7 +173,7 @@ def _play(tables, course, habits, rows):  # type: ignore[no-untyped-def]
     p, m = tables.ranks, tables.micro_batches
     inputs, state, port_free = np.full((2, p, 4, m + 1), np.inf), np.zeros((p, STATE)), np.zeros((2, p * p))
     state[:, TURN:COMES], state[:, COMES:FREE] = course[:, DUE_TURN:AHEAD], np.inf
-    inputs[:, 0, 0, :m], state[0, COMES], state[:, FIRST] = 0.0, 0.0, -1.0
+    inputs[:, 0, 0, :m], state[0, COMES], state[:, BEGAN] = 0.0, 0.0, -1.0
     wakes = np.zeros(p)  # when a rank looks for the next operation
     for _ in range(6 * p * m):
         picked = -1
@@ -210,15 +200,15 @@ def _play(tables, course, habits, rows):  # type: ignore[no-untyped-def]
             continue
         port = tables.port[kind, slot]
         if port >= 0:
-            end = port_free[0, port] = max(end, port_free[0, port]) + tables.transfer[kind, slot]
+            end = port_free[0, port] = max(end, port_free[0, port]) + habits[3] * tables.transfer[kind, slot]
             truly = port_free[1, port] = max(truly, port_free[1, port]) + tables.transfer[kind, slot]
-        end, truly = end + tables.delay[kind, slot], truly + tables.delay[kind, slot]
+        end, truly = end + habits[3] * tables.delay[kind, slot], truly + tables.delay[kind, slot]
         to, waits = (slot // 2, 2 * BACKWARD + slot % 2) if to < 0 else (to // 2, 2 * kind + to % 2)
         inputs[0, to, waits, index], inputs[1, to, waits, index] = end, truly
         if state[to, DONE + waits] == index:
             state[to, COMES + waits] = end
             wakes[to] = min(wakes[to], max(end, state[to, FREE]))
-    return True, state[:, TRULY].max(), (state[:, TRULY] - state[:, FIRST]).max()
+    return True, state[:, TRULY].max(), (state[:, TRULY] - state[:, BEGAN]).max()
 
 
 @njit(cache=True, inline="always")
@@ -263,8 +253,8 @@ def _fits(course, state, rank, chunk, out_of_turn):  # type: ignore[no-untyped-d
 def _run(course, state, rank, picked, now, there):  # type: ignore[no-untyped-def]
     """Runs the next operation of a pass, whose input is truly there at that time: its end, as pretended and truly."""
     start = max(state[rank, TRULY], there) if picked < 4 else state[rank, TRULY]
-    if state[rank, FIRST] < 0:
-        state[rank, FIRST] = start
+    if state[rank, BEGAN] < 0:
+        state[rank, BEGAN] = start
     end, truly = now + course[rank, DUE + picked], start + course[rank, LASTS + picked]
     state[rank, FREE], state[rank, TRULY] = end, truly
     state[rank, DONE + picked] += 1
