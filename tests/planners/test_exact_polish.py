@@ -40,7 +40,7 @@ def test_replicas_that_are_cut_alike_stay_so() -> None:
 def test_the_best_never_gets_worse_and_a_bad_start_gets_better() -> None:
     judge = Judge(ASKED)
     start = judge.play(two_stages(1, (2, 1)))
-    polish(judge, most_plays=40)
+    polish(judge, most_plays=40, ordered=lambda each: each)
     assert judge.value < start
     assert judge.plays <= 41
     assert judge.winner is not None
@@ -50,6 +50,6 @@ def test_the_best_never_gets_worse_and_a_bad_start_gets_better() -> None:
 
 def test_nothing_to_polish() -> None:
     judge = Judge(ASKED)
-    polish(judge, most_plays=5)
+    polish(judge, most_plays=5, ordered=lambda each: each)
     assert judge.winner is None
     assert judge.plays == 0

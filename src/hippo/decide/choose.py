@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, process_time
 
 from hippo.decide.alternatives import Dropped, Note
+from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
@@ -94,7 +95,8 @@ def compare(
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
-    return with_reasons(_best(problem, proposals, against), panel, stop, seed=seed)
+    found = with_best_order(_best(problem, proposals, against), limit_s=stop.time_limit_s, seed=seed)
+    return with_reasons(found, panel, stop, seed=seed)
 
 
 def choose(
@@ -116,7 +118,7 @@ def choose(
         proposals.append(asking.ask(planner, asking.left_s()))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.left_s())))
-    return _best(problem, proposals, against)
+    return with_best_order(_best(problem, proposals, against), limit_s=asking.left_s(), seed=seed)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:

@@ -17,7 +17,6 @@ import numpy as np
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners import exact_mixed, exact_order, exact_replicas
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
@@ -117,8 +116,7 @@ def _least_rent_usd(field: Field) -> float:
 
 def _fields(problem: Problem, judge: Judge) -> list[Field]:
     """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
-    rules = runtime_rules(problem.runtime)
-    field = Field.of(problem, judge, split=rules.schedules is None and rules.live_limit)
+    field = Field.of(problem, judge)
     if problem.allow_local_sgd and field.rules.local_sgd:
         return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
     return [field]

@@ -52,9 +52,11 @@ class Field:
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Problem, judge: Judge, *, split: bool = False) -> Field:
-        """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too."""
-        return cls(problem, Tables.of(problem, split=split), judge)
+    def of(cls, problem: Problem, judge: Judge, *, split: bool = True) -> Field:
+        """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too, where the runtime
+        plays any order."""
+        rules = runtime_rules(problem.runtime)
+        return cls(problem, Tables.of(problem, split=split and rules.schedules is None and rules.live_limit), judge)
 
     @cached_property
     def rules(self) -> RuntimeRules:

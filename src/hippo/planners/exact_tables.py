@@ -85,7 +85,7 @@ class Tables:
 
     @classmethod
     def of(cls, problem: Problem, *, split: bool = False) -> Tables:
-        """Tables with a cost model of their own."""
+        """Tables with a cost model of their own; ``split``: see the field."""
         return cls(problem, CostModel(problem), split)
 
     @property

@@ -70,7 +70,7 @@ def front_candidates(
     found = Found()
     for plan, score in known:
         found.add(plan, score)
-    searched = Field.of(problem, Judge(problem, ends_s))
+    searched = Field.of(problem, Judge(problem, ends_s), split=False)
     closed = True
     kinds = range(len(searched.tables.examples))
     for kind in kinds:
