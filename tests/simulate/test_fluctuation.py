@@ -102,6 +102,17 @@ def test_a_hint_runs_what_is_there_and_a_fixed_order_waits() -> None:
     assert play(problem, schedule, factors, by_hint=True).tolist() == [17.0]
 
 
+def test_patience_waits_for_what_is_announced() -> None:
+    """Without fluctuation a patient hint keeps to an order that an impatient one leaves, and takes as long."""
+    problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=0.1, live_limit=8)
+    schedule = generate("zb-h1", problem)
+    impatient, patient = (
+        spread(problem, schedule, STILL, samples=1, by_hint=True, patience=patience).mean for patience in (0.0, 1.0)
+    )
+    assert patient == pytest.approx(makespan(problem, schedule))
+    assert impatient > patient + 3
+
+
 # -------------------------------------------------------------------------------------------------------------- draws
 def test_equal_seeds_mean_equal_draws_and_others_others() -> None:
     problem = ScheduleProblem.uniform(3, 4, comm=0.5)

@@ -9,7 +9,7 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.check import violations
 from hippo.pipeline.problem import Memory, ScheduleProblem
 from hippo.simulate.fluctuation import Fluctuation
-from hippo.simulate.robust_order import robust_order
+from hippo.simulate.robust_order import HINT, robust_order
 
 MID = [0.05, 0.05, 0.05, 5.0, 0.05, 0.05, 0.05]
 
@@ -20,18 +20,20 @@ def mid(live: int = 16) -> ScheduleProblem:
 
 def test_across_a_slow_link_under_fluctuation_dispatch_wins() -> None:
     found = robust_order(mid(), Fluctuation(0.2), time_limit_s=0.6)
-    assert found.winner is found.hint
-    assert "dispatch saves" in found.why
+    assert found.winner in (found.hint, found.patient)
+    assert found.why.startswith(found.winner.name)
     assert found.hint.spread.mean < found.fixed.spread.mean
-    h2 = next(each for each in found.tried if each.schedule.name == "zb-h2" and each.by_hint)
+    h2 = next(each for each in found.tried if each.schedule.name == "zb-h2" and each.way == HINT)
     assert found.winner.spread.mean < h2.spread.mean - 1  # 109.9 is not the best that can be done
 
 
-def test_in_a_data_centre_with_little_memory_the_fixed_order_wins() -> None:
+def test_in_a_data_centre_with_little_memory_a_hint_needs_patience() -> None:
     problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=0.1, live_limit=8)
     found = robust_order(problem, Fluctuation(0.2, "uniform", 0.1), time_limit_s=0.3)
-    assert found.winner is found.fixed
-    assert "dispatch would cost" in found.why
+    assert found.hint.spread.mean > found.fixed.spread.mean + 0.5  # it starts a W just before a B arrives
+    assert found.patient.spread.mean < found.fixed.spread.mean
+    assert found.winner is found.patient
+    assert "the best in fixed order takes +" in found.why
 
 
 def test_without_fluctuation_it_is_as_good_as_the_best_schedule_and_fixed() -> None:
@@ -50,7 +52,7 @@ def test_every_schedule_of_every_placement_is_legal_and_within_memory(placement:
         8, problem.forward, problem.backward, problem.weight, problem.down, problem.up, (20.0,) * 4, memory
     ).placed(placement)
     found = robust_order(problem, Fluctuation(0.2), time_limit_s=0.3)
-    for each in (found.winner, found.fixed, found.hint, *found.tried):
+    for each in (found.winner, found.fixed, found.hint, found.patient, *found.tried):
         assert not violations(problem, each.schedule)
         assert np.isfinite(each.spread.makespans).all()
 

@@ -2,7 +2,8 @@
 
 Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
 whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
-next operation of its list) or *by hint* (``pipeline.dispatch``: an idle rank runs what is ready and comes first).
+next operation of its list) or *by hint* (``pipeline.dispatch``: an idle rank runs what is ready and comes first; with
+patience it waits a little for what comes first and is announced).
 
 Draws belong to operations, not to places in an order: the factor of F of micro-batch 3 on rank 2 is the same for every
 schedule of the problem and for both ways to run it, given generators in the same state. So two schedules are compared
@@ -117,14 +118,17 @@ def makespans(
     samples: int,
     rng: np.random.Generator,
     by_hint: bool = False,
+    patience: float = 0.0,
 ) -> Floats:
     """Makespan of each of n = ``samples`` plays, (n,).
 
-    The schedule is legal (has passed the checker). ``rng`` is asked for one number, so that generators in the same
-    state give the same draws to every schedule of the problem.
+    The schedule is legal (has passed the checker). ``patience`` is that of ``pipeline.dispatch``, with ``by_hint``.
+    ``rng`` is asked for one number, so that generators in the same state give the same draws to every schedule of the
+    problem.
     """
     played = [
-        play(problem, schedule, each, by_hint=by_hint) for each in drawn(problem, fluctuation, samples=samples, rng=rng)
+        play(problem, schedule, each, by_hint=by_hint, patience=patience)
+        for each in drawn(problem, fluctuation, samples=samples, rng=rng)
     ]
     return np.concatenate(played)
 
@@ -137,10 +141,12 @@ def spread(
     samples: int = 1000,
     seed: int = 0,
     by_hint: bool = False,
+    patience: float = 0.0,
 ) -> MakespanSpread:
     """Expected makespan and percentiles of a schedule; equal seeds mean equal draws."""
     rng = np.random.default_rng(seed)
-    return MakespanSpread(makespans(problem, schedule, fluctuation, samples=samples, rng=rng, by_hint=by_hint))
+    played = makespans(problem, schedule, fluctuation, samples=samples, rng=rng, by_hint=by_hint, patience=patience)
+    return MakespanSpread(played)
 
 
 def drawn(
@@ -186,12 +192,19 @@ def _factors(rng: np.random.Generator, kind: str, level: float, shape: tuple[int
     return np.maximum(found, np.float32(LEAST_FACTOR), out=found)
 
 
-def play(problem: ScheduleProblem, schedule: Schedule, factors: Factors, *, by_hint: bool = False) -> Floats:
+def play(
+    problem: ScheduleProblem,
+    schedule: Schedule,
+    factors: Factors,
+    *,
+    by_hint: bool = False,
+    patience: float = 0.0,
+) -> Floats:
     """Makespans (n,) under draws that are there already; inf where a hint above the memory limit gets stuck."""
     tables, found = problem.tables, np.empty(len(factors.ranks))
     if by_hint:
         whole = split(schedule)
-        play_by_hint(tables, queues(problem, whole), places(problem, whole), *factors, found)
+        play_by_hint(tables, queues(problem, whole), places(problem, whole), patience, *factors, found)
     else:
         rows = sequence(tables, schedule.order, schedule.order_start)
         fused = tables.duration[WEIGHT] if schedule.fused else np.zeros(0)

@@ -50,7 +50,7 @@ def play_fixed(tables, rows, drawn, duration, fused, operations, messages, ranks
 
 
 @njit(cache=True)
-def play_by_hint(tables, queues, drawn, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
+def play_by_hint(tables, queues, drawn, patience, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,) of ``dispatch.run``; ``drawn`` (N,) as in ``split(hint)``."""
     count, sends = len(drawn), messages.shape[1]
     factor, message_factor, nothing = np.empty(count), np.ones(count), np.empty(0)
@@ -59,4 +59,4 @@ def play_by_hint(tables, queues, drawn, operations, messages, ranks, found):  # 
             factor[op] = operations[play, drawn[op]]
             if drawn[op] < sends:
                 message_factor[op] = messages[play, drawn[op]]
-        found[play] = run(tables, queues, factor, message_factor, ranks[play].astype(np.float64), 0.0, nothing)
+        found[play] = run(tables, queues, factor, message_factor, ranks[play].astype(np.float64), patience, nothing)

@@ -1,17 +1,19 @@
-"""The order with the least expected makespan when times move, and whether to run it as it is or as a hint.
+"""The order with the least expected makespan when times move, and how to run it: as it is, or as a hint.
 
 A schedule that is best for exact times is not best for moving ones: it has no slack where a late message hurts. Here
 the expected makespan itself is lowered (sample-average approximation, Kleywegt, Shapiro and Homem-de-Mello 2002):
 
-1. Candidates: the named methods and ``best``, each played both ways on the same ``_BATCH`` draws.
-2. Local search from the best of them, both ways. An order is what comes of sorting the operations of each rank by
+1. Candidates: the named methods and ``best``, each played every way on the same ``_BATCH`` draws. The ways: in fixed
+   order, as a hint, as a patient hint (``WAYS``; a patient rank waits for what comes first and is announced, see
+   ``pipeline.dispatch``: that takes a runtime that sends announcements).
+2. Local search from the best of them, each way. An order is what comes of sorting the operations of each rank by
    *when*: their start in the candidate without fluctuation, plus shifts. A move adds one shift to the F, the B or the W
    of some neighbouring ranks, of all or of a window of micro-batches: "these ranks run further ahead", "these weight
    gradients later". It stays when the order is legal and the mean over the batch falls; most losers are known after a
    quarter of the batch.
 3. The batch flatters whoever was chosen on it, so the finalists play on fresh draws, and the winner again on others:
-   only those are reported. A hint must be quicker than the best fixed order beyond the sampling error; else the fixed
-   order wins, which needs nothing of the runtime.
+   only those are reported. A way that asks more of the runtime must be quicker beyond the sampling error: a fixed order
+   asks nothing, a hint dispatch by readiness, a patient hint announcements too.
 
 Letters: S slots, m micro-batches, p ranks (``problem.Tables``).
 """
@@ -46,28 +48,61 @@ _MOVE_S = (
 _SEARCHED = 0.9  # of the limit, by that count; the clock ends the search only where a machine is slower
 
 
+@dataclass(frozen=True)
+class Way:
+    """How ranks run an order."""
+
+    name: str
+    by_hint: bool  # an idle rank runs what is ready and comes first; else each rank keeps to its list
+    patience: float = 0.0  # of ``pipeline.dispatch``
+
+    @property
+    def announces(self) -> bool:
+        """Whether the runtime has to announce messages."""
+        return self.patience > 0
+
+    def played(
+        self, problem: ScheduleProblem, schedule: Schedule, fluctuation: Fluctuation, *, samples: int, seed: int
+    ) -> MakespanSpread:
+        """``fluctuation.spread`` of a schedule run this way."""
+        return spread(
+            problem,
+            schedule,
+            fluctuation,
+            samples=samples,
+            seed=seed,
+            by_hint=self.by_hint,
+            patience=self.patience,
+        )
+
+
+FIXED, HINT = Way("in fixed order", False), Way("as a hint", True)
+WAYS = (FIXED, HINT, *(Way(f"as a hint with patience {each:g}", True, each) for each in (0.25, 0.5, 0.75, 1.0)))
+
+
 @dataclass(frozen=True, eq=False)
 class Judged:
     """One way to run one order, on fresh draws."""
 
     schedule: Schedule
-    by_hint: bool  # an idle rank runs what is ready and comes first; else each rank keeps to its list
+    way: Way
     spread: MakespanSpread
 
     @property
     def name(self) -> str:
         """The schedule and how it is run."""
-        return f"{self.schedule.name} {'as a hint' if self.by_hint else 'in fixed order'}"
+        return f"{self.schedule.name} {self.way.name}"
 
 
 @dataclass(frozen=True, eq=False)
 class RobustOrder:
-    """The winner, the best of either way, and all that were played; every schedule has passed the checker."""
+    """The winner, the best of each way, and all that were played; every schedule has passed the checker."""
 
-    winner: Judged  # on draws that nobody was chosen by
+    winner: Judged  # one of the next three, which were played on draws that nobody was chosen by
     fixed: Judged  # the best fixed order
-    hint: Judged  # the best hint
-    tried: tuple[Judged, ...]  # all candidates and the finalists, on the same fresh draws
+    hint: Judged  # the best hint without patience
+    patient: Judged  # the best patient hint
+    tried: tuple[Judged, ...]  # all candidates and what search made of them, on other fresh draws
     why: str
 
 
@@ -99,14 +134,16 @@ def robust_order(
     names = _candidates(problem, min(1.0, 0.2 * time_limit_s), seed)
     batch = next(drawn(problem, fluctuation, samples=_BATCH, rng=streams[0]))
     search = _Search(problem, batch, streams[1], clock)
-    found = [(each, False) for each in names] + [(each, True) for each in names]
-    for by_hint in (False, True):
-        start = min(names, key=lambda each: search.mean(each, by_hint))
-        moved = search.run(start, by_hint, share=_SEARCHED / 2)
-        if moved is not start:
-            # What is good one way may be good the other way too.
-            found += [(moved, False), (moved, True)]
+    found = [(each, way) for way in WAYS for each in names]
+    for ways in _KINDS_OF_WAYS:
+        start, way = min(((each, way) for way in ways for each in names), key=lambda each: search.mean(*each))
+        moved = search.run(start, way, share=_SEARCHED / len(_KINDS_OF_WAYS))
+        if moved is not start:  # what is good one way may be good another way too
+            found += [(moved, FIXED), (moved, HINT), (moved, way if way.announces else WAYS[3])]
     return _judge(problem, fluctuation, found, seed)
+
+
+_KINDS_OF_WAYS = ((FIXED,), (HINT,), tuple(way for way in WAYS if way.announces))
 
 
 def _candidates(problem: ScheduleProblem, time_limit_s: float, seed: int) -> list[Schedule]:
@@ -132,15 +169,15 @@ class _Search:
     rng: np.random.Generator
     clock: Clock
 
-    def mean(self, schedule: Schedule, by_hint: bool) -> float:
+    def mean(self, schedule: Schedule, way: Way) -> float:
         """Over the batch."""
-        return float(self._plays(schedule, by_hint, slice(None)).mean())
+        return float(self._plays(schedule, way, slice(None)).mean())
 
-    def run(self, start: Schedule, by_hint: bool, *, share: float) -> Schedule:
+    def run(self, start: Schedule, way: Way, *, share: float) -> Schedule:
         """Moves from a schedule for that share of the time limit; ``start`` itself when none is better."""
         base = current = split(start)
-        when, best_plays = _when(self.problem, base), self._plays(start, by_hint, slice(None))
-        play_s = len(base.order) * (_HINT_S if by_hint else _FIXED_S)
+        when, best_plays = _when(self.problem, base), self._plays(start, way, slice(None))
+        play_s = len(base.order) * (_HINT_S if way.by_hint else _FIXED_S)
         left_s = self.clock.limit_s * share
         while left_s > 0 and not self.clock.over("search under fluctuation"):
             tried = when + self._shift()
@@ -148,23 +185,23 @@ class _Search:
             left_s -= _MOVE_S
             if np.array_equal(moved.order, current.order) or not _sound(self.problem, moved):
                 continue
-            plays = self._look(moved, by_hint, best_plays)
+            plays = self._look(moved, way, best_plays)
             left_s -= play_s * len(plays)
             if len(plays) == len(best_plays) and plays.mean() < best_plays.mean():
                 when, best_plays, current = tried, plays, moved
         assert not violations(self.problem, current), "an illegal order"
         return start if current is base else current
 
-    def _look(self, schedule: Schedule, by_hint: bool, best_plays: Floats) -> Floats:
+    def _look(self, schedule: Schedule, way: Way, best_plays: Floats) -> Floats:
         """Its plays: all of the batch, or a quarter that is no better."""
-        first = self._plays(schedule, by_hint, slice(0, _QUARTER))
+        first = self._plays(schedule, way, slice(0, _QUARTER))
         if first.mean() >= best_plays[:_QUARTER].mean():
             return first
-        return np.concatenate([first, self._plays(schedule, by_hint, slice(_QUARTER, None))])
+        return np.concatenate([first, self._plays(schedule, way, slice(_QUARTER, None))])
 
-    def _plays(self, schedule: Schedule, by_hint: bool, part: slice) -> Floats:
+    def _plays(self, schedule: Schedule, way: Way, part: slice) -> Floats:
         factors = Factors(*(each[part] for each in self.batch))
-        return play(self.problem, schedule, factors, by_hint=by_hint)
+        return play(self.problem, schedule, factors, by_hint=way.by_hint, patience=way.patience)
 
     def _shift(self) -> Floats:
         """One move, (3, S, m): by up to some operations, of one kind, on neighbouring ranks, often of a window only."""
@@ -207,30 +244,32 @@ def _sound(problem: ScheduleProblem, schedule: Schedule) -> bool:
 
 
 def _judge(
-    problem: ScheduleProblem, fluctuation: Fluctuation, found: list[tuple[Schedule, bool]], seed: int
+    problem: ScheduleProblem, fluctuation: Fluctuation, found: list[tuple[Schedule, Way]], seed: int
 ) -> RobustOrder:
-    """Everybody on the same fresh draws; the winner on others still."""
+    """Everybody on the same fresh draws; the best of each way on others still."""
     choosing, reporting = np.random.SeedSequence([seed, 1]).generate_state(2).tolist()
 
-    def judged(schedule: Schedule, by_hint: bool, with_seed: int) -> Judged:
-        played = spread(problem, schedule, fluctuation, samples=JUDGED, seed=with_seed, by_hint=by_hint)
-        return Judged(schedule, by_hint, played)
+    def judged(schedule: Schedule, way: Way, with_seed: int) -> Judged:
+        return Judged(schedule, way, way.played(problem, schedule, fluctuation, samples=JUDGED, seed=with_seed))
 
-    tried = tuple(judged(schedule, by_hint, choosing) for schedule, by_hint in found)
-    fixed, hint = (
-        min((each for each in tried if each.by_hint is way), key=lambda each: each.spread.mean) for way in (False, True)
-    )
-    fixed, hint = (judged(each.schedule, each.by_hint, reporting) for each in (fixed, hint))
-    gain = fixed.spread.minus(hint.spread)
-    winner = hint if gain.interval[0] > 0 else fixed
-    return RobustOrder(winner, fixed, hint, tried, _why(winner, gain, fixed.spread.mean))
+    tried = tuple(judged(schedule, way, choosing) for schedule, way in found)
+    chosen = [
+        min((each for each in tried if each.way in ways), key=lambda each: each.spread.mean) for ways in _KINDS_OF_WAYS
+    ]
+    fixed, hint, patient = (judged(each.schedule, each.way, reporting) for each in chosen)
+    winner = fixed
+    for each in (hint, patient):
+        if winner.spread.minus(each.spread).interval[0] > 0:
+            winner = each
+    return RobustOrder(winner, fixed, hint, patient, tried, _why(winner, (fixed, hint, patient)))
 
 
-def _why(winner: Judged, gain: MakespanSpread, fixed: float) -> str:
-    """Which way to run it, and what the other way costs."""
-    shown = f"{100 * abs(gain.mean) / fixed:.2f} +- {100 * gain.error / fixed:.2f} % of the expected makespan"
-    if winner.by_hint:
-        return f"{winner.name}: dispatch saves {shown} against the best fixed order."
-    if gain.interval[1] < 0:
-        return f"{winner.name}: dispatch would cost {shown}."
-    return f"{winner.name}: dispatch changes {shown}, no more than the sampling error."
+def _why(winner: Judged, judged: tuple[Judged, ...]) -> str:
+    """How to run it, and what the other ways would cost."""
+    others = []
+    for other in judged:
+        if other is not winner:
+            more = other.spread.minus(winner.spread)
+            mean, error = 100 * more.mean / winner.spread.mean, 100 * more.error / winner.spread.mean
+            others.append(f"the best {other.way.name} takes {mean:+.2f} % (95 %: within {error:.2f})")
+    return f"{winner.name}: {winner.spread.mean:.4g} expected; {', '.join(others)}."
