@@ -13,6 +13,7 @@ import numpy as np
 
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.pipeline.check import violations
+from hippo.pipeline.dispatch import dispatch, split
 from hippo.pipeline.lower_bound import lower_bound, must_fit
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import ScheduleProblem
@@ -137,11 +138,9 @@ def _found(
         return _Found(generate(method, problem))
     from hippo.pipeline.best import best
 
-    from hippo.pipeline.dispatch import split  # B and then W is never longer than both at once
-
     share = 1.0 if method == "best" else 0.25  # of the time limit: the solver starts from a good schedule
     found = best(problem, time_limit_s=share * time_limit_s, seed=seed, watch=progress)
-    if method == "best":
+    if method == "best":  # B and then W is never longer than both at once
         return _Found(split(found.schedule), found.why, found.tried, found.lower_bound)
     from hippo.pipeline.optimal import optimal
 
@@ -157,8 +156,6 @@ def _found(
 
 def _dispatched(problem: ScheduleProblem, method: str, **stop: Any) -> _Found:
     """What readiness-driven dispatch makes of a method's order; the order itself may need more than the limit."""
-    from hippo.pipeline.dispatch import dispatch
-
     try:
         found = _found(problem, method, **stop)
     except InfeasibleError:
