@@ -7,9 +7,9 @@ prints a table and writes ``out/schedules_under_fluctuation.html``: one file, op
 A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, 0.75, memory for p or 2 p micro-batches per rank. Its
 links have the same delay each (``uniform``), or one link in the middle has it and the others .05 at most
 (``mid-link``). Operations and messages vary normally. ``robust_order`` looks for the order with the least expected
-makespan and says whether to run it as a fixed order or as a hint; it is held against 1F1B, ZB-H1, ZB-H2 and ZB-auto,
-each as its paper means it (a fixed order) and as a hint, on the same 1000 plays: a gain over fixed orders alone would
-flatter it.
+makespan and says how to run it: in fixed order, as a hint, or as a hint with patience, where messages are announced.
+It is held against 1F1B, ZB-H1, ZB-H2 and ZB-auto on the same 1000 plays, each run as its paper means it (a fixed
+order) and as a hint with the patience that suits it best: a gain over fixed orders alone would flatter.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rich.table import Table
 from hippo.errors import InfeasibleError
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import ScheduleProblem
-from hippo.simulate.fluctuation import Fluctuation, MakespanSpread, spread
+from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
 from hippo.simulate.hindsight import floors
-from hippo.simulate.robust_order import RobustOrder, robust_order
+from hippo.simulate.robust_order import FIXED, WAYS, Judged, RobustOrder, robust_order
 
 TIMES = (1.0, 1.05, 0.75)  # F, B, W
 DELAYS, LEVELS = (0.0, 0.1, 1.0, 5.0), (0.0, 0.1, 0.2, 0.3)
@@ -39,7 +39,9 @@ PANELS = (("uniform", 1), ("uniform", 2), ("mid-link", 1), ("mid-link", 2))  # l
 BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
 SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}
 COLOURS = {"1f1b": "#5c626d", "zb-h1": "#e8890c", "zb-h2": "#33b079", "zb-auto": "#2360c0"}
-WAYS = {"fixed": "fixed order", "hint": "as a hint"}
+RUN = ("fixed", "hint")  # how a baseline is run
+BEST = {"fixed": "fixed order", "hint": "hint", "patient": "patient hint"}
+BEST_COLOURS = {"fixed": "#b3261e", "hint": "#0b5cad", "patient": "#0a7a58"}
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,23 @@ class Outcome:
 
     case: Case
     found: RobustOrder
-    best: dict[str, MakespanSpread]  # by way: the best fixed order and the best hint that ``robust_order`` found
-    baselines: dict[tuple[str, str], MakespanSpread]  # by name and way; those that fit into memory
+    best: dict[str, MakespanSpread]  # the best fixed order, hint and patient hint that ``robust_order`` found
+    baselines: dict[tuple[str, str], MakespanSpread]  # by name and how it is run; those that fit into memory
     floor: float  # mean of what no order could be below, even if it knew the draws
 
     @property
     def winner(self) -> MakespanSpread:
         """Of the order that ``robust_order`` recommends, run as it says."""
-        return self.best["hint" if self.found.winner.by_hint else "fixed"]
+        return self.best[self.recommended]
 
-    def gain(self, name: str, way: str) -> float | None:
+    @property
+    def recommended(self) -> str:
+        """How to run it."""
+        return next(name for name in BEST if getattr(self.found, name) is self.found.winner)
+
+    def gain(self, name: str, run: str) -> float | None:
         """Share of a baseline's expected time that the recommended order saves; None where it does not fit."""
-        other = self.baselines.get((name, way))
+        other = self.baselines.get((name, run))
         return None if other is None else 1 - self.winner.mean / other.mean
 
 
@@ -101,21 +108,22 @@ def measure(case: Case, size: Size) -> Outcome:
     problem, moves = problem_of(case, size), Fluctuation(case.level)
     found = robust_order(problem, moves, time_limit_s=size.search_s, seed=size.seed)
     fresh = size.seed + 1_000_003
-    best = {
-        way: spread(problem, each.schedule, moves, samples=size.samples, seed=fresh, by_hint=each.by_hint)
-        for way, each in (("fixed", found.fixed), ("hint", found.hint))
-    }
+    best = {name: _played(problem, getattr(found, name), moves, size.samples, fresh) for name in BEST}
     baselines = {}
     for name in BASELINES:
         try:
             schedule = generate(name, problem)
         except InfeasibleError:
             continue
-        for way in WAYS:
-            by_hint = way == "hint"
-            baselines[name, way] = spread(problem, schedule, moves, samples=size.samples, seed=fresh, by_hint=by_hint)
+        played = {way: way.played(problem, schedule, moves, samples=size.samples, seed=fresh) for way in WAYS}
+        baselines[name, "fixed"] = played.pop(FIXED)
+        baselines[name, "hint"] = min(played.values(), key=lambda each: each.mean)
     floor = floors(problem, moves, samples=size.samples, rng=np.random.default_rng(fresh)).mean()
     return Outcome(case, found, best, baselines, float(floor))
+
+
+def _played(problem: ScheduleProblem, order: Judged, moves: Fluctuation, samples: int, seed: int) -> MakespanSpread:
+    return order.way.played(problem, order.schedule, moves, samples=samples, seed=seed)
 
 
 def cases() -> tuple[Case, ...]:
@@ -131,51 +139,47 @@ def cases() -> tuple[Case, ...]:
 
 # ----------------------------------------------------------------------------------------------------------- sentences
 def where_fixed_is_as_good(outcomes: Sequence[Outcome]) -> str:
-    """The cases that need no dispatch, in a sentence."""
+    """How often which way of running is recommended, and what plain dispatch costs where it is worse."""
     moving = [each for each in outcomes if each.case.level > 0]
-    fixed = [each for each in moving if not each.found.winner.by_hint]
-    if not fixed:
-        return f"Under fluctuation a hint wins all {len(moving)} cases."
-    worst = max(each.best["hint"].mean / each.best["fixed"].mean - 1 for each in fixed)
-    lowest = [sum(each.case.memory == memory for each in fixed) for memory in (1, 2)]
+    count = {name: sum(each.recommended == name for each in moving) for name in BEST}
+    lost = [each.best["hint"].mean / each.best["fixed"].mean - 1 for each in moving]
+    worse = [each for each, more in zip(moving, lost, strict=True) if more > 0]
+    small = sum(each.case.memory == 1 for each in worse)
     return (
-        f"Under fluctuation a fixed order is as good as the best hint or better in {len(fixed)} of {len(moving)} cases "
-        f"({lowest[0]} of them with memory for p micro-batches, {lowest[1]} for 2 p): there dispatch would cost up to "
-        f"{100 * worst:.1f} %."
+        f"Of {len(moving)} cases with fluctuation {count['fixed']} are best run in fixed order, {count['hint']} as a "
+        f"hint and {count['patient']} as a patient hint. Without patience a hint is worse than a fixed order in {len(worse)} of "
+        f"them, {small} with memory for p micro-batches only, by up to {_percent(max(lost))} %."
     )
 
 
 def where_it_gains(outcomes: Sequence[Outcome]) -> str:
-    """Least and most gain over the best baseline of either way, in a sentence."""
-    shares = {
-        way: [1 - each.winner.mean / least for each in outcomes if (least := _least(each, way)) is not None]
-        for way in WAYS
-    }
-    told = [
-        f"{_percent(min(each))} to {_percent(max(each))} % (median {_percent(float(np.median(each)))} %) {shown}"
-        for each, shown in ((shares["fixed"], "when it runs in fixed order"), (shares["hint"], "when it is a hint"))
-    ]
+    """Least and most gain over the best baseline, run either way, in a sentence."""
+    told = []
+    for run, shown in (("fixed", "in fixed order"), ("hint", "as a hint as patient as suits it")):
+        shares = [1 - each.winner.mean / least for each in outcomes if (least := _least(each, run)) is not None]
+        low, middle, high = (_percent(float(each)) for each in np.percentile(shares, (0, 50, 100)))
+        told.append(f"{low} to {high} % (median {middle} %) when that is run {shown}")
     return f"Against whichever baseline is best in a case, the recommended order saves {' and '.join(told)}."
 
 
-def _least(outcome: Outcome, way: str) -> float | None:
-    means = [each.mean for (_, its_way), each in outcome.baselines.items() if its_way == way]
+def _least(outcome: Outcome, run: str) -> float | None:
+    means = [each.mean for (_, its_run), each in outcome.baselines.items() if its_run == run]
     return min(means, default=None)
 
 
 # --------------------------------------------------------------------------------------------------------------- table
-HEAD = ("links", "memory", "delay", "fluctuation", "floor", "best fixed", "best hint", "recommended")
+HEAD = ("links", "memory", "delay", "fluctuation", "floor", *(f"best {name}" for name in BEST.values()), "recommended")
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
     """Cells of the table, one row a case."""
     for each in outcomes:
-        case, winner = each.case, each.found.winner
+        case = each.case
         cells = [case.layout, f"{case.memory} p", f"{case.delay:g}", f"{case.level:.0%}", f"{each.floor:.1f}"]
-        cells += [f"{each.best[way].mean:.1f} ±{each.best[way].error:.1f}" for way in WAYS]
-        cells += ["hint" if winner.by_hint else "fixed"]
+        cells += [f"{each.best[way].mean:.1f} ±{each.best[way].error:.1f}" for way in BEST]
+        cells += [BEST[each.recommended]]
         for name in BASELINES:
-            cells.append(" / ".join(_percent(each.gain(name, way)) for way in WAYS))
+            cells.append(" / ".join(_percent(each.gain(name, run)) for run in RUN))
         yield cells
 
 
@@ -204,11 +208,10 @@ def gains_figure(outcomes: Sequence[Outcome]) -> go.Figure:
     figure, panels = _panels(outcomes)
     for row, column, here in panels:
         for name in BASELINES:
-            for way, dash in (("fixed", "solid"), ("hint", "dot")):
-                gains = [(100 * each.case.level, each.gain(name, way)) for each in here]
+            for run, dash, shown in (("fixed", "solid", "fixed order"), ("hint", "dot", "as a hint")):
+                gains = [(100 * each.case.level, each.gain(name, run)) for each in here]
                 points = [(level, 100 * gain) for level, gain in gains if gain is not None]
-                label = f"{SHOWN[name]}, {WAYS[way]}"
-                _line(figure, row, column, points, label, COLOURS[name], dash)
+                _line(figure, row, column, points, f"{SHOWN[name]}, {shown}", COLOURS[name], dash)
     figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
     return figure
 
@@ -222,21 +225,14 @@ def floor_figure(outcomes: Sequence[Outcome]) -> go.Figure:
         def above(means: Sequence[float], here: Sequence[Outcome] = here) -> list[float]:
             return [100 * (mean / each.floor - 1) for mean, each in zip(means, here, strict=True)]
 
-        for way, colour in (("fixed", "#b3261e"), ("hint", "#0b5cad")):
-            points = list(zip(levels, above([each.best[way].mean for each in here]), strict=True))
-            _line(figure, row, column, points, f"best, {WAYS[way]}", colour, "solid")
-        for way, colour in (("fixed", "#b3261e"), ("hint", "#0b5cad")):
-            least = [_least(each, way) or np.nan for each in here]
-            _line(
-                figure,
-                row,
-                column,
-                list(zip(levels, above(least), strict=True)),
-                f"best baseline, {WAYS[way]}",
-                colour,
-                "dot",
-            )
-    figure.update_yaxes(rangemode="tozero", ticksuffix=" %", matches=None)
+        for name, shown in BEST.items():
+            points = list(zip(levels, above([each.best[name].mean for each in here]), strict=True))
+            _line(figure, row, column, points, f"best {shown}", BEST_COLOURS[name], "solid")
+        for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
+            points = list(zip(levels, above([_least(each, run) or np.nan for each in here]), strict=True))
+            colour = BEST_COLOURS["fixed" if run == "fixed" else "patient"]
+            _line(figure, row, column, points, f"best baseline, {shown}", colour, "dot")
+    figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
     return figure
 
 
@@ -313,12 +309,13 @@ tr.new td {{ border-top: 1px solid #dfe0e3; }}
 <h1>Micro-batch schedules under fluctuation</h1>
 <p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
 <h2>Time saved by the recommended order</h2>
-<p class="dim">Share of each baseline's expected makespan; solid: the baseline as a fixed order, dotted: the baseline
-as a hint to dispatch. ZB-H2 needs memory for 2 p micro-batches. Scales differ between panels.</p>{first}
+<p class="dim">Share of each baseline's expected makespan; solid: the baseline in fixed order, dotted: as a hint to
+dispatch, as patient as suits it. ZB-H2 needs memory for 2 p micro-batches. Scales differ between panels.</p>{first}
 <h2>Fixed order or hint</h2>
 <p class="dim">Expected makespan above the mean of a floor that no order can pass, even if it knew all draws beforehand.
-Solid: the best orders found for this fluctuation; dotted: the best of the four baselines. Where the red line lies below
-the blue one, a fixed order is the better choice. Scales differ between panels.</p>{second}
+Solid: the best orders found for this fluctuation, run in fixed order, as a hint (an idle rank runs what is ready and
+comes first), and as a patient hint (it waits a little for what comes first and is announced); dotted: the best of the
+four baselines. Where red lies below blue, a fixed order is better than plain dispatch. Scales differ.</p>{second}
 <h2>Every figure</h2>
 <p class="dim">Expected makespans with the half width of their 95 % interval, in units of F. Under each baseline: the
 share of its time saved, in %, against its fixed order / against it as a hint.</p><div class="scroll">{table}</div>
@@ -330,7 +327,7 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
     """The whole page; the first figure carries the drawing library with it."""
     times = ", ".join(map(str, TIMES))
     question = (
-        f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {times}, memory for p or 2 p micro-batches "
+        f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {times}, memory for p or 2 p of them "
         "per rank. Delays in units of F, on every link (uniform) or on one in the middle, the others .05 at most "
         "(mid-link). Operations and messages vary normally; the fluctuation is their standard deviation. "
         f"{size.samples} plays of each schedule, all on the same draws."
