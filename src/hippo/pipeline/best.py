@@ -29,6 +29,7 @@ from hippo.pipeline.search_policy import search
 MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
 
+ROUNDS_PER_S = 20  # of improvement, for each second: ends it before the clock does where the machine is idle
 KEPT = 4  # schedules that are started from
 SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
 SOLVER_S = 0.8  # time limit from which it gets its chance
@@ -135,9 +136,9 @@ class _Run:
     def improved(self, seed: int, *, share: float) -> None:
         """The shortest few, improved."""
         goal, before = self.bound * MET, self.kept[0]
-        found = improve(
-            self.problem, [each for _, each in self.kept], clock=self.clock, share=share, seed=seed, goal=goal
-        )
+        rounds = max(1, int(ROUNDS_PER_S * self.clock.limit_s * share))
+        start, limits = [each for _, each in self.kept], {"share": share, "goal": goal, "rounds": rounds}
+        found = improve(self.problem, start, clock=self.clock, seed=seed, **limits)
         if makespan(self.problem, found) < before[0] * (1 - 1e-12):
             self.take(f"{found.name} + improvement", found)
 
@@ -168,9 +169,9 @@ def _why(run: _Run) -> str:
     if others:
         span, name = others[0]
         share = 100 * (span / run.span - 1)
-        first = f"{winner}: none is shorter, {name} is as short."
+        first = f"{winner} won; {name} is as short."
         if share >= 5e-3:
-            first = f"{winner} is {share:.2f} % shorter than the next, {name}."
+            first = f"{winner} won; the next, {name}, takes {share:.2f} % longer."
     if run.proved >= run.span / MET:
         return f"{first} CP-SAT proved that nothing is shorter; the {binds} bound is {run.bounds[binds]:g}."
     if run.done:

@@ -6,7 +6,8 @@ that due times that nobody has shifted give the incumbent again, or a shorter on
 of one kind on some neighbouring ranks for some micro-batches in a row: parts of all periods move together, which single
 moves in an order cannot do (``search_tabu``), and parts of the schedule differ, which one policy for all of it cannot
 do (``search_policy``). Every play is made forwards or backwards in time, whichever is drawn: the forward-backward
-improvement of project scheduling (Li and Willis 1992; Valls et al. 2005).
+improvement of project scheduling (Li and Willis 1992; Valls et al. 2005). Backwards, memory that B gives back counts as
+taken from W on, so there the incumbent may come out longer, and such a play is not kept.
 """
 
 from __future__ import annotations
