@@ -92,13 +92,13 @@ def test_the_example_prints_what_stands_there() -> None:
 
 
 def test_the_table_is_what_the_methods_do() -> None:
-    """To 1 %: a method may get better."""
+    """To 5 %: a method may get better, and the page still say the same."""
     wanted, said = (cells_of(text) for text in (PAGE.read_text(), rows()))
     assert wanted.keys() == said.keys()
     for name, cells in said.items():
         assert [cell == "too much" for cell in cells] == [cell == "too much" for cell in wanted[name]], name
         numbers = [float(cell) for cell in cells if cell != "too much"]
-        assert numbers == pytest.approx([float(cell) for cell in wanted[name] if cell != "too much"], rel=0.01), name
+        assert numbers == pytest.approx([float(cell) for cell in wanted[name] if cell != "too much"], rel=0.05), name
 
 
 def cells_of(text: str) -> dict[str, list[str]]:
