@@ -161,6 +161,8 @@ def _lay(tables, cap, pattern):  # type: ignore[no-untyped-def]
         period = max(period, row[DUE : DUE + 6].sum(), (low + high) / room)
         row[AHEAD] = min(max(1.0, np.round(low / (low + high) * room + pattern[SHARE])), max(1.0, room - 1))
         row[AHEAD + 1] = max(1.0, room - row[AHEAD] + pattern[SPARE])
+        if room >= 2 * tables.micro_batches:  # memory for all
+            row[AHEAD], row[AHEAD + 1] = room, room
         for each in range(4):
             row[DUE_TURN + each] += unit * shifts[4 * rank + each]
     period *= pattern[PERIOD]
