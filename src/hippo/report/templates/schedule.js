@@ -32,7 +32,7 @@ function hippoTimeline(root, data) {
     width = Math.max(260, canvas.parentElement.clientWidth); pen.font = font(12);
     gutter = Math.round(Math.max(...ranks.map(rank => pen.measureText(rank.name).width), pen.measureText("delay 5").width) + 16);
     rowH = Math.max(8, Math.min(28, Math.floor(520 / ranks.length)));
-    memH = rowH >= 14 ? Math.round(rowH * 0.55) : rowH >= 9 ? 4 : 0;
+    memH = rowH >= 14 ? Math.round(rowH * 0.55) : 4;
     gapH = Math.max(14, Math.min(44, Math.floor(220 / Math.max(1, slow.size))));
     let y = AXIS;
     tops = ranks.map((rank, i) => { const top = y; y += rowH + memH + 4 + (slow.has(i) ? gapH : 0); return top; });
@@ -124,7 +124,6 @@ function hippoTimeline(root, data) {
     }
   }
   function memory(rank, top, c) { // filled steps; a line where the limit is
-    if (!memH) return;
     pen.save(); pen.beginPath(); pen.rect(gutter, top, width - gutter, memH + 1); pen.clip();
     pen.fillStyle = c.sunken; pen.fillRect(gutter, top, x(total) - gutter, memH);
     const y = held => top + memH - held / rank.top * (memH - 1);
