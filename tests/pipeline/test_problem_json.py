@@ -125,6 +125,8 @@ def test_changes_take_the_place_of_keys():
         ({"f": {"a": 1}}, "f.a", "1"),
         ({"comm": [1]}, "comm", "[1]"),
         ({"comm": [1, -2]}, "comm[1]", "-2"),
+        ({"comm": [1, 1e10]}, "comm", "10000000000.0"),
+        ({"f": 1e-9}, "b", "1.05"),
         ({"comm": "none"}, "comm", "'none'"),
         ({"comm_up": [1, 2, 3]}, "comm_up", "[1, 2, 3]"),
         ({"transfer": -0.5}, "transfer", "-0.5"),

@@ -45,6 +45,9 @@ _OTHER_NAMES = {
     **dict.fromkeys(("limit", "memory_limit", "live_limit", "k"), "write it as 'K'"),
 }
 
+WIDEST = 1e9
+"""Times and delays may differ by this factor."""
+
 TIMES: dict[str, Any] = {"least": 1e-9, "most": 1e12}
 DELAYS: dict[str, Any] = {"least": 0.0, "most": 1e12}
 
@@ -119,6 +122,7 @@ def problem_of(table: Table) -> Sized:
         key = table.key(error.key or "")
         raise InputError(error.problem, source=table.source, key=key, value=error.value, remedy=error.remedy) from None
     _check_layers(table, problem)
+    _check_range(table, problem)
     return Sized(problem, size, fixed if any(map(any, fixed)) else (), _ident(table))
 
 
@@ -233,6 +237,20 @@ def _check_layers(table: Table, problem: ScheduleProblem) -> None:
     if layers is not None and stages > layers:
         remedy = f"give at least {stages} layers, or fewer stages or chunks"
         table.refuse("layers", f"are fewer than the {stages} virtual stages", remedy)
+
+
+def _check_range(table: Table, problem: ScheduleProblem) -> None:
+    """Sums of times must still tell the shortest operation."""
+    times = {"f": problem.forward, "b": problem.backward, "w": problem.weight}
+    shortest = min(min(each) for each in times.values())
+    for name, links in (("", problem.down), ("_up", problem.up)):
+        times |= {f"comm{name}": tuple(each.latency for each in links)}
+        times |= {f"transfer{name}": tuple(each.transfer for each in links)}
+    for key, values in times.items():
+        longest = max(values, default=0.0)
+        if longest > WIDEST * shortest:
+            what = f"is more than {WIDEST:g} times the shortest time ({shortest:g})"
+            table.refuse(key, what, "give times and delays in one unit", value=longest)
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
