@@ -83,7 +83,9 @@ _COMMON = 120  # a multiple of the lengths of all levels, so that each value is 
 
 def _shortened(tables: Tables, micro_batches: int) -> Tables:
     """The same with fewer micro-batches."""
-    return tables._replace(micro_batches=micro_batches, passes=np.full_like(tables.passes, micro_batches))
+    passes = np.full_like(tables.passes, micro_batches)
+    passes.setflags(write=False)  # as all of the tables: one type, compiled once
+    return tables._replace(micro_batches=micro_batches, passes=passes)
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels
