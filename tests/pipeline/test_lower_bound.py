@@ -99,6 +99,20 @@ def test_heads_and_tails_by_hand() -> None:
     assert tail[:6].tolist() == [[17, 8], [14, 5], [10, 1], [13, 4], [9, 0], [6, 0]]  # W of rank 1, then F B, 2, B W
 
 
+def test_operations_are_not_interrupted(shared_data: Path) -> None:
+    """O035 of the open problems: no schedule takes less than 109 (CP-SAT); Jackson's bound interrupts, and says 108."""
+    problems = json.loads((shared_data / "schedules_open.json").read_text())["problems"]
+    found = bounds(published(next(each for each in problems if each["id"] == "O035")))
+    assert found["jackson"] == pytest.approx(108)
+    assert 109 <= found["windows"] <= 109.8
+
+
+def test_quick_leaves_out_the_slow_one() -> None:
+    problem = ScheduleProblem.uniform(4, 16, REAL, comm=[0.05, 1, 0.05], live_limit=4)
+    assert set(bounds(problem)) - set(bounds(problem, quick=True)) == {"windows"}
+    assert lower_bound(problem, quick=True) < lower_bound(problem)
+
+
 def test_more_never_takes_less() -> None:
     small = ScheduleProblem.uniform(4, 8, REAL, comm=[0.05, 1, 0.05], live_limit=4)
     for larger in (

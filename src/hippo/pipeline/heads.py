@@ -19,12 +19,20 @@ def heads_and_tails(rules: Rules) -> tuple[Floats, Floats]:
 
     What ``heads`` finds for the rules, and for the rules with time reversed.
     """
-    most = int(rules.passes.max())
-    behind = heads(reverse(rules), most)
-    tail = np.zeros_like(behind)
+    shape = len(rules.passes), int(rules.passes.max())
+    head, behind, never = np.zeros(shape), np.zeros(shape), np.full(shape, np.inf)
+    raise_heads(rules, shifts(rules), head, never)
+    backwards = reverse(rules)
+    raise_heads(backwards, shifts(backwards), behind, never)
+    return head, turned(rules, behind)
+
+
+def turned(rules: Rules, found: Floats) -> Floats:
+    """Each group from its last operation to its first, (G, m)."""
+    back = np.zeros_like(found)
     for group, count in enumerate(rules.passes):
-        tail[group, :count] = behind[group, :count][::-1]
-    return heads(rules, most), tail
+        back[group, :count] = found[group, :count][::-1]
+    return back
 
 
 @njit(cache=True)
@@ -47,53 +55,73 @@ def shifts(rules):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def heads(rules, most):  # type: ignore[no-untyped-def]
-    """Earliest starts (G, ``most``): by the rules, and by the load of what must run before on the same machine.
+def raise_heads(rules, least, found, latest):  # type: ignore[no-untyped-def]
+    """Raises earliest starts (G, m) in place: by the rules, and by the load of what must run before on the machine.
 
     Of the operations that come before one on its machine, those that start at t or later take all their time after t:
-    it starts no earlier than t plus that time, for every t.
+    it starts no earlier than t plus that time, for every t. Before it come those that a path of rules puts there
+    (``least``, of ``shifts``), and those that would start after their ``latest`` start (G, m) if it went first
+    (Carlier and Pinson 1990; Vilim 2004 calls these precedences detectable). True when some start is past its latest.
     """
     groups = len(rules.passes)
-    least, found = shifts(rules), np.zeros((groups, most))
-    same, left = np.empty(groups, np.int64), np.empty(groups, np.int64)
-    for index in range(most):
+    same, left, ahead = np.empty(groups, np.int64), np.empty(groups, np.int64), np.empty(groups, np.int64)
+    for index in range(found.shape[1]):
         for group in rules.turn:
             if index >= rules.passes[group]:
                 continue
-            start = 0.0
+            start = found[group, index]
             for rule in range(rules.first[group], rules.first[group + 1]):
                 source, before = rules.out_of[rule], index - rules.shift[rule]
                 if before >= 0:
                     start = max(start, found[source, before] + rules.duration[source] + rules.lag[rule])
-            count, load = 0, 0.0
+            count = 0
             for other in range(groups):
-                if rules.machine[other] == rules.machine[group] and other != group:
-                    before = min(rules.passes[other], index + 1 - least[other, group])
-                    if before > 0:
-                        same[count], left[count] = other, before
-                        load += before * rules.duration[other]
-                        count += 1
-            same[count], left[count] = group, index
-            found[group, index] = _after_load(
-                rules, found, same[: count + 1], left, load + index * rules.duration[group], start
-            )
-    return found
+                if rules.machine[other] == rules.machine[group] and rules.passes[other] > 0:
+                    same[count] = other
+                    ahead[count] = max(0, min(rules.passes[other], index + 1 - least[other, group]))
+                    if other == group:
+                        ahead[count] = index
+                    count += 1
+            while True:
+                load = 0.0
+                for place in range(count):
+                    other = same[place]
+                    if other != group:
+                        ends = (start + rules.duration[group]) * (1 - 1e-12) - 1e-9
+                        while ahead[place] < rules.passes[other] and latest[other, ahead[place]] < ends:
+                            ahead[place] += 1
+                    left[place] = ahead[place]
+                    load += ahead[place] * rules.duration[other]
+                raised = _after_load(rules, found, same[:count], left, load, start)
+                if raised <= start:
+                    break
+                start = raised
+                if start > latest[group, index] + 1e-6:
+                    return True
+            found[group, index] = start
+            if start > latest[group, index] + 1e-6:
+                return True
+    return False
 
 
 @njit(cache=True)
 def _after_load(rules, found, same, left, load, start):  # type: ignore[no-untyped-def]
-    """The largest of ``start`` and t plus the load that starts at t or later; takes the operations latest first."""
-    busy = 0.0
+    """The largest of ``start`` and t plus the load that starts at t or later; takes the operations latest first.
+
+    Later operations of a group may not have been raised yet: t is the least of all starts taken so far.
+    """
+    busy, since = 0.0, np.inf
     while True:
         latest, at = -1.0, -1
         for place in range(len(same)):
             if left[place] > 0 and found[same[place], left[place] - 1] > latest:
                 latest, at = found[same[place], left[place] - 1], place
-        if at < 0 or latest + load <= start:
+        since = min(since, latest)
+        if at < 0 or since + load <= start:
             return start
         left[at] -= 1
         busy += rules.duration[same[at]]
-        start = max(start, latest + busy)
+        start = max(start, since + busy)
 
 
 @njit(cache=True)

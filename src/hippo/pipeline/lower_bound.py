@@ -16,14 +16,15 @@ from hippo.pipeline.heads import heads_and_tails, one_machine
 from hippo.pipeline.precedence import Rules, rules, smallest_limit
 from hippo.pipeline.problem import Floats, ScheduleProblem, chains
 from hippo.pipeline.schedule import FORWARD, WEIGHT
+from hippo.pipeline.shaving import shaved
 
 
-def lower_bound(problem: ScheduleProblem) -> float:
+def lower_bound(problem: ScheduleProblem, *, quick: bool = False) -> float:
     """The largest of ``bounds``: no schedule within memory has a smaller makespan."""
-    return max(bounds(problem).values())
+    return max(bounds(problem, quick=quick).values())
 
 
-def bounds(problem: ScheduleProblem) -> Mapping[str, float]:
+def bounds(problem: ScheduleProblem, *, quick: bool = False) -> Mapping[str, float]:
     """Each bound by its name, in the unit of the problem.
 
     ``chain``
@@ -37,6 +38,9 @@ def bounds(problem: ScheduleProblem) -> Mapping[str, float]:
     ``jackson``
         One-machine preemptive bound (Jackson 1955; Carlier 1982) of each rank and link, with heads and tails from
         ``heads``, and the longest way through any one operation.
+    ``windows``
+        The largest makespan that is refuted because some operation has no time left (``shaving``). It takes most of
+        the time (p 16, m 128: 10 ms for the others, 35 ms in all); left out when ``quick``.
 
     Raises
     ------
@@ -46,7 +50,8 @@ def bounds(problem: ScheduleProblem) -> Mapping[str, float]:
     must_fit(problem)
     found = rules(problem)
     head, tail = heads_and_tails(found)
-    return {**_simple(problem, found), "jackson": _jackson(found, head, tail)}
+    known = {**_simple(problem, found), "jackson": _jackson(found, head, tail)}
+    return known if quick else {**known, "windows": shaved(found, head, tail, max(known.values()))}
 
 
 def must_fit(problem: ScheduleProblem) -> None:
