@@ -12,6 +12,7 @@ from typing import Any
 from hippo import first_use
 from hippo.cost.stage import StageMemory
 from hippo.decide import choose, explain_plan
+from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Decision
 from hippo.decide.front import Front, pareto_front
 from hippo.errors import InputError
@@ -78,6 +79,7 @@ def plan(
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
         replanner=_anew(planner),
+        order=with_best_order,
         search=front_candidates if planner == "auto" else None,
         everyone=everyone,
         seed=seed,
@@ -102,6 +104,7 @@ def compare(
         baseline=planners(USUAL),
         local_sgd=planner_named(LOCAL_SGD),
         replanner=_anew(planner),
+        order=with_best_order,
         seed=seed,
         progress=progress,
     )

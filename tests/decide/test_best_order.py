@@ -31,7 +31,7 @@ def plain() -> Decision:
 
 
 def test_a_better_order_is_taken_and_told(plain: Decision) -> None:
-    found = with_best_order(plain, limit_s=0.2)
+    found = with_best_order(plain, 0.2)
     assert found.plan is not None
     assert found.score is not None
     assert plain.score is not None
@@ -46,23 +46,23 @@ def test_a_better_order_is_taken_and_told(plain: Decision) -> None:
 def test_a_bound_that_does_not_hold_is_dropped(plain: Decision) -> None:
     assert plain.score is not None
     tight = replace(plain, gap=0.0, lower_bound_s=plain.score.step_time_s)
-    found = with_best_order(tight, limit_s=0.2)
+    found = with_best_order(tight, 0.2)
     assert found.gap is None
     assert found.lower_bound_s is None
 
 
 def test_no_time_no_change(plain: Decision) -> None:
-    assert with_best_order(plain, limit_s=0.0) is plain
+    assert with_best_order(plain, 0.0) is plain
 
 
 def test_runtimes_with_their_own_schedules_keep_theirs(plain: Decision) -> None:
     asked = replace(plain, problem=replace(plain.problem, runtime="megatron"))
-    assert with_best_order(asked, limit_s=0.2) is asked
+    assert with_best_order(asked, 0.2) is asked
 
 
 def test_an_order_at_its_bound_stays(plain: Decision) -> None:
-    once = with_best_order(plain, limit_s=0.3)
-    again = with_best_order(once, limit_s=0.3)
+    once = with_best_order(plain, 0.3)
+    again = with_best_order(once, 0.3)
     assert again.score is not None
     assert once.score is not None
     assert again.score.step_time_s <= once.score.step_time_s

@@ -24,7 +24,7 @@ CLOSE = 1e-6  # gaps below this are none
 GAIN = 1e-4  # share of the objective below which nothing changes
 
 
-def with_best_order(decision: Decision, *, limit_s: float, seed: int = 0) -> Decision:
+def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decision:
     """The decision with a better order of its plan, where ``best`` finds one; else as it is.
 
     Only for plans of one pipeline and for objectives of time or cost: the bounds that stand hold for such orders.

@@ -7,12 +7,11 @@ is the order in which they run, and breaks ties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, process_time
 
 from hippo.decide.alternatives import Dropped, Note
-from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
@@ -37,6 +36,10 @@ CLOSE = 1e-6  # gaps below this are none
 DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
 
 
+Order = Callable[[Decision, float, int], Decision]
+"""A decision, seconds and a seed in; the decision with a better order of its plan out (``best_order``)."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """Who is asked.
@@ -44,7 +47,8 @@ class Panel:
     ``baseline``: whose plan rewards are measured against, the first that finds one; they compete only where they also
     stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it. ``replanner``
     plans the domains of winner and runners-up anew for other links; without it their plans stay as they are. ``search``
-    looks for plans that none beats where the objective weighs time, utilisation and egress.
+    looks for plans that none beats where the objective weighs time, utilisation and egress. ``order`` orders the
+    operations of the chosen plan once more.
     """
 
     planners: tuple[Planner, ...]
@@ -52,6 +56,7 @@ class Panel:
     local_sgd: Planner | None = None
     replanner: type[Replanner] | None = None
     search: Search | None = None
+    order: Order | None = None
 
 
 def decide(
@@ -63,6 +68,7 @@ def decide(
     local_sgd: Planner | None = None,
     replanner: type[Replanner] | None = None,
     search: Search | None = None,
+    order: Order | None = None,
     everyone: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
@@ -72,9 +78,9 @@ def decide(
     Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
     after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
     explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
-    ``local_sgd``, ``replanner`` and ``search``: see ``Panel``.
+    ``local_sgd``, ``replanner``, ``search`` and ``order``: see ``Panel``.
     """
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search, order)
     found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
     return with_reasons(found, panel, stop, seed=seed)
 
@@ -87,15 +93,18 @@ def compare(
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
     replanner: type[Replanner] | None = None,
+    order: Order | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, order=order)
     asking = _Asking(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
-    found = with_best_order(_best(problem, proposals, against), limit_s=stop.time_limit_s, seed=seed)
+    found = _best(problem, proposals, against)
+    if order is not None:
+        found = order(found, stop.time_limit_s, seed)
     return with_reasons(found, panel, stop, seed=seed)
 
 
@@ -118,7 +127,8 @@ def choose(
         proposals.append(asking.ask(planner, asking.left_s()))
     if problem.objective.name == "weighted" and panel.search is not None:
         proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.left_s())))
-    return with_best_order(_best(problem, proposals, against), limit_s=asking.left_s(), seed=seed)
+    found = _best(problem, proposals, against)
+    return found if panel.order is None else panel.order(found, asking.left_s(), seed)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
