@@ -58,7 +58,8 @@ class Solved:
     name: str
     problem: ScheduleProblem
     found: Best
-    seconds: float  # by the clock
+    seconds: float  # by the clock, which a shared machine makes longer
+    cpu_s: float  # of this process, the solver's threads too
     named: Mapping[str, float]  # makespans of the named methods that have a schedule for it
     reference: float = inf  # best makespan known; inf: none
 
@@ -75,10 +76,10 @@ class Solved:
 
 def solved(name: str, problem: ScheduleProblem, reference: float = inf) -> Solved:
     """`best` with its time limit, and every named method of the placement."""
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     found = best(problem, time_limit_s=LIMIT_S)
-    seconds = time.perf_counter() - began
-    return Solved(name, problem, found, seconds, named(problem), reference)
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    return Solved(name, problem, found, seconds, cpu_s, named(problem), reference)
 
 
 def named(problem: ScheduleProblem) -> dict[str, float]:
@@ -206,7 +207,7 @@ def gaps() -> Iterator[Row]:
     yield Row("  within 1 % of the best known (best_of_all)", f"{len(answers)}", f"{within}")
     yield Row("  worst against the best known", "<= 1 %", f"{worst.ratio:+.2%} ({worst.name})")
     yield Row("  shorter than the best known", "", f"{shorter}")
-    yield Row("  longest time by the clock", "", f"{max(each.seconds for each in answers):.2f} s")
+    yield Row("  longest time by the clock (CPU)", "", longest(answers))
     own = own_answers()
     yield Row(f"the same, {len(own)} own problems (seed {SEED}): mean", "", mean_gap(own))
     yield Row("  max", "", f"{max(each.gap for each in own):.2%}")
@@ -223,6 +224,12 @@ def mean_simple(answers: Iterable[Solved]) -> str:
     """Gap of the shortest named method, where one keeps within memory."""
     gaps_ = [min(each.named.values()) / each.found.lower_bound - 1 for each in answers if each.named]
     return f"{statistics.fmean(gaps_):.2%}, max {max(gaps_):.0%}"
+
+
+def longest(answers: Iterable[Solved]) -> str:
+    """Of the slowest problem."""
+    slowest = max(answers, key=lambda each: each.seconds)
+    return f"{slowest.seconds:.2f} s ({slowest.cpu_s:.2f} s)"
 
 
 def never_worse() -> Iterator[Row]:
@@ -243,7 +250,7 @@ def proved() -> Iterator[Row]:
         worst = max(answers, key=lambda each: each.ratio)
         title = f"{len(answers)} {title} problems with a proved optimum: worst above it"
         yield Row(title, "<= 1 %", f"{worst.ratio:+.2%} ({worst.name})")
-        yield Row("  longest time by the clock", "<= 2 s", f"{max(each.seconds for each in answers):.2f} s")
+        yield Row("  longest time by the clock (CPU)", "<= 2 s", longest(answers))
 
 
 def longer() -> Iterator[Row]:
@@ -360,6 +367,7 @@ def each_problem() -> Iterator[dict[str, object]]:
             "above_best_known": None if answer.reference == inf else answer.ratio,
             "found_by": schedule.name,
             "seconds": answer.seconds,
+            "cpu_s": answer.cpu_s,
             "best_named": min(answer.named.values(), default=None),
         }
 
