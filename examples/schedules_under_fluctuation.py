@@ -9,7 +9,7 @@ links have the same delay each (``uniform``), or one link in the middle has it a
 (``mid-link``). Operations and messages vary normally. ``robust_order`` looks for the order with the least expected
 makespan and says how to run it: in fixed order, as a hint, or as a hint with patience, where messages are announced.
 It is held against 1F1B, ZB-H1, ZB-H2 and ZB-auto on the same 1000 plays, each run as its paper means it (a fixed
-order) and as a hint with the patience that suits it best: a gain over fixed orders alone would flatter.
+order) and as a hint, with patience where that is better: a gain over fixed orders alone would flatter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
 from hippo.simulate.hindsight import floors
-from hippo.simulate.robust_order import FIXED, WAYS, Judged, RobustOrder, robust_order
+from hippo.simulate.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
 
 TIMES = (1.0, 1.05, 0.75)  # F, B, W
 DELAYS, LEVELS = (0.0, 0.1, 1.0, 5.0), (0.0, 0.1, 0.2, 0.3)
@@ -40,6 +40,7 @@ BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
 SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}
 COLOURS = {"1f1b": "#5c626d", "zb-h1": "#e8890c", "zb-h2": "#33b079", "zb-auto": "#2360c0"}
 RUN = ("fixed", "hint")  # how a baseline is run
+RUNS = (FIXED, HINT, Way("as a patient hint", True, 0.5))  # of the two hints the better one counts
 BEST = {"fixed": "fixed order", "hint": "hint", "patient": "patient hint"}
 BEST_COLOURS = {"fixed": "#b3261e", "hint": "#0b5cad", "patient": "#0a7a58"}
 
@@ -115,9 +116,8 @@ def measure(case: Case, size: Size) -> Outcome:
             schedule = generate(name, problem)
         except InfeasibleError:
             continue
-        played = {way: way.played(problem, schedule, moves, samples=size.samples, seed=fresh) for way in WAYS}
-        baselines[name, "fixed"] = played.pop(FIXED)
-        baselines[name, "hint"] = min(played.values(), key=lambda each: each.mean)
+        fixed, *hints = (way.played(problem, schedule, moves, samples=size.samples, seed=fresh) for way in RUNS)
+        baselines[name, "fixed"], baselines[name, "hint"] = fixed, min(hints, key=lambda each: each.mean)
     floor = floors(problem, moves, samples=size.samples, rng=np.random.default_rng(fresh)).mean()
     return Outcome(case, found, best, baselines, float(floor))
 
@@ -147,15 +147,15 @@ def where_fixed_is_as_good(outcomes: Sequence[Outcome]) -> str:
     small = sum(each.case.memory == 1 for each in worse)
     return (
         f"Of {len(moving)} cases with fluctuation {count['fixed']} are best run in fixed order, {count['hint']} as a "
-        f"hint and {count['patient']} as a patient hint. Without patience a hint is worse than a fixed order in {len(worse)} of "
-        f"them, {small} with memory for p micro-batches only, by up to {_percent(max(lost))} %."
+        f"hint and {count['patient']} as a patient hint. Without patience a hint is worse than a fixed order in "
+        f"{len(worse)} of them, {small} with memory for p micro-batches only, by up to {_percent(max(lost))} %."
     )
 
 
 def where_it_gains(outcomes: Sequence[Outcome]) -> str:
     """Least and most gain over the best baseline, run either way, in a sentence."""
     told = []
-    for run, shown in (("fixed", "in fixed order"), ("hint", "as a hint as patient as suits it")):
+    for run, shown in (("fixed", "in fixed order"), ("hint", "as a hint, with patience where that is better")):
         shares = [1 - each.winner.mean / least for each in outcomes if (least := _least(each, run)) is not None]
         low, middle, high = (_percent(float(each)) for each in np.percentile(shares, (0, 50, 100)))
         told.append(f"{low} to {high} % (median {middle} %) when that is run {shown}")
@@ -310,7 +310,7 @@ tr.new td {{ border-top: 1px solid #dfe0e3; }}
 <p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
 <h2>Time saved by the recommended order</h2>
 <p class="dim">Share of each baseline's expected makespan; solid: the baseline in fixed order, dotted: as a hint to
-dispatch, as patient as suits it. ZB-H2 needs memory for 2 p micro-batches. Scales differ between panels.</p>{first}
+dispatch, with patience where that is better. ZB-H2 needs memory for 2 p micro-batches. Scales differ.</p>{first}
 <h2>Fixed order or hint</h2>
 <p class="dim">Expected makespan above the mean of a floor that no order can pass, even if it knew all draws beforehand.
 Solid: the best orders found for this fluctuation, run in fixed order, as a hint (an idle rank runs what is ready and
