@@ -1,15 +1,18 @@
-"""Shortens schedules: tabu search on the orders, in turn with shifted due times where the pipeline is plain.
+"""Shortens schedules: an iterated local search, tabu search on the orders after a kick to the due times.
 
-The two get stuck at different places: one moves single operations of a longest path (``search_tabu``), the other parts
-of the schedule together (``search_hint``). Measured on 30 schedules that a short policy search left 3.6 % above the
-bound, .4 CPU s each: shifts alone 3.2 %, tabu alone 2.85 %, in turn 2.7 %.
+Tabu search (``search_tabu``) moves single operations of a longest path and ends where only many moves together help. A
+kick (``search_hint``, plain pipelines) shifts parts of the schedule together, some dozen times, each at most 1 % longer
+than where it started; tabu search goes on from there, and what is not longer than before is kept. Measured from what a
+short policy search leaves on 7 hard problems (2 to 4 % above the bound), .3 CPU s each, mean gap: shifts and tabu in
+turn without kicks 2.03 %; kicks up to 2 % 1.94 %, up to 1 % 1.91 %, up to .3 % 1.97 %.
 
-Several schedules to start from: all get a round, the shorter half another, and so on until one is left.
+Several schedules to start from: all get some rounds, the shorter half as many again, and so on until one is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 from hippo.pipeline.clock import Clock
@@ -20,8 +23,10 @@ from hippo.pipeline.schedule import Schedule
 from hippo.pipeline.search_hint import Shifts
 from hippo.pipeline.search_tabu import Tabu
 
-ROUND = 4_000_000
-"""Effort of a round, in operations that tabu steps and, ten times dearer, plays of due times look at: some 35 ms."""
+STEPS = 500  # of tabu search in a round
+TRIES = 30  # plays of a kick
+WORSE = 0.01  # share by which a kick may lengthen
+LAP = 6  # rounds between two selections, where their number has no end
 
 
 def improve(
@@ -39,24 +44,45 @@ def improve(
     Stops at a makespan of ``goal``, after that many ``rounds``, or when that share of the clock's limit is spent. A
     fused backward of the result is split into B and W, unless nothing shorter was found.
     """
-    pool, nth = sorted(schedules, key=lambda each: makespan(problem, each)), 0
+    lanes = [_Lane(problem, each, makespan(problem, each), seed) for each in schedules]
+    lanes.sort(key=lambda each: each.span)
+    every, selections = list(lanes), max(1, (len(lanes) - 1).bit_length() + 1)
+    lap, made = LAP if rounds == inf else max(1, int(rounds / (selections * len(lanes)))), 0
     while True:
-        for place, each in enumerate(pool):
-            if makespan(problem, pool[0]) <= goal or nth >= rounds or clock.over("improvement", share):
-                return min(pool, key=lambda each: makespan(problem, each))
-            pool[place] = _round(problem, each, seed=[seed, nth], goal=goal)
-            nth += 1
-        pool = sorted(pool, key=lambda each: makespan(problem, each))[: (len(pool) + 1) // 2]
+        for lane in lanes:
+            for _ in range(lap * len(every) // len(lanes)):
+                if lane.span <= goal or made >= rounds or clock.over("improvement", share):
+                    return min(every, key=lambda each: each.span).schedule
+                lane.round(goal)
+                made += 1
+        lanes = sorted(lanes, key=lambda each: each.span)[: (len(lanes) + 1) // 2]
 
 
-def _round(problem: ScheduleProblem, schedule: Schedule, *, seed: list[int], goal: float) -> Schedule:
-    """One search after the other."""
-    operations = 3 * problem.ranks * problem.chunks * problem.micro_batches
-    tabu = Tabu(problem, schedule, seed)
-    tabu.go(max(1, ROUND // (300 + operations)), goal)
-    found = checked(schedule.name, problem, tabu.rows) if tabu.span < makespan(problem, schedule) else schedule
-    if problem.placement != "plain" or tabu.span <= goal:
-        return found
-    shifts = Shifts(problem, found, seed)
-    shifts.go(max(1, ROUND // (10 * operations)), goal)
-    return checked(schedule.name, problem, shifts.rows) if shifts.span <= tabu.span * (1 + 1e-12) else found
+@dataclass
+class _Lane:
+    """One schedule on its way."""
+
+    problem: ScheduleProblem
+    schedule: Schedule
+    span: float
+    seed: int
+    rounds: int = 0
+
+    def round(self, goal: float) -> None:
+        """A kick, then tabu search; the first round has no kick, and lets shifts end what tabu search began."""
+        seed, plain = [self.seed, self.rounds], self.problem.placement == "plain"
+        start = self.schedule
+        if plain and self.rounds:
+            shifts = Shifts(self.problem, self.schedule, seed)
+            shifts.kick(TRIES, WORSE, goal)
+            start = checked(start.name, self.problem, shifts.rows)
+        tabu = Tabu(self.problem, start, seed)
+        tabu.go(STEPS if plain else 4 * STEPS, goal)
+        if tabu.span < self.span or (self.rounds and tabu.span <= self.span * (1 + 1e-12)):
+            self.schedule, self.span = checked(start.name, self.problem, tabu.rows), tabu.span
+        if plain and not self.rounds and self.span > goal:
+            shifts = Shifts(self.problem, self.schedule, seed)
+            shifts.go(10 * TRIES, goal)
+            if shifts.span < self.span:
+                self.schedule, self.span = checked(start.name, self.problem, shifts.rows), shifts.span
+        self.rounds += 1

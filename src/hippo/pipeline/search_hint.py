@@ -34,8 +34,12 @@ class Shifts:
         turned(self.pipes[0], forwards, self.span, self.due[1])
 
     def go(self, tries: int, goal: float) -> None:
-        """Makes some tries; stops at the goal."""
-        self.span = shift(self.pipes, self.board, self.due, (self.span, goal), tries, self.rng)
+        """Makes some tries, keeps what is not longer; stops at the goal."""
+        self.span = shift(self.pipes, self.board, self.due, (self.span, goal, 0.0), tries, self.rng)
+
+    def kick(self, tries: int, worse: float, goal: float) -> None:
+        """Makes some tries, keeps all that are at most that share longer than the start: another place to search."""
+        self.span = shift(self.pipes, self.board, self.due, (self.span, goal, worse), tries, self.rng)
 
     @property
     def rows(self) -> Rows:
@@ -142,26 +146,30 @@ def turned(pipe, starts, span, found):  # type: ignore[no-untyped-def]
 # -------------------------------------------------------------------------------------------------------------- search
 @njit(cache=True)
 def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def]
-    """Makes ``tries`` moves from the ``due`` times, forwards and mirrored, and leaves the best there; its makespan.
+    """Makes ``tries`` moves from the ``due`` times, forwards and mirrored, and leaves the last that was kept there.
 
-    ``limits`` = (makespan so far, the one to stop at).
+    Returns its makespan. ``limits`` = (makespan so far, the one to stop at, share that a kept one may be longer than
+    the first; 0: none longer than the one before).
     """
-    best, goal = limits
+    span, goal, worse = limits
+    most = span * (1 + worse)
     unit, p, m = pipes[0].duration.mean(), pipes[0].ranks, pipes[0].micro_batches
     trial, starts, kinds = np.empty((3, p, m)), np.empty((3, p, m)), np.empty((p, 3 * m), np.int8)
     for _ in range(tries):
-        if best <= goal:
+        if span <= goal:
             break
         way = int(2 * rng.random())
         trial[:] = due[way]
         for _move in range(1 + int(2 * rng.random())):
             postpone(trial, unit, rng)
-        found = play_due(pipes[way], board, trial, kinds, starts, best)
-        if found <= best:
-            best = found
+        found = play_due(pipes[way], board, trial, kinds, starts, most)
+        if found <= most:
+            span = found
+            if worse == 0.0:
+                most = found
             due[way][:] = starts
             turned(pipes[way], starts, found, due[1 - way])
-    return best
+    return span
 
 
 @njit(cache=True)
