@@ -69,14 +69,14 @@ def test_the_open_problems(shared_data: Path) -> None:
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_never_above_what_looking_at_everything_finds(placement: str) -> None:
     met = 0
-    for seed in range(40):
+    for seed in range(30):
         problem = random_problem(seed, placement)
         best, found = shortest(problem), bounds(problem)
         assert best < inf
         for name, value in found.items():
             assert value <= best * (1 + 1e-9), (seed, name)
         met += lower_bound(problem) > best * (1 - 1e-9)
-    assert met >= 20  # most are met: a bound of 0 would be valid too
+    assert met >= 15  # most are met: a bound of 0 would be valid too
 
 
 @pytest.mark.parametrize(("memory", "limit", "gap"), [(Memory(2, 0), 5.0, 2), (Memory(2, 1.5), 5.0, 2)])
