@@ -18,6 +18,7 @@ import pytest
 
 from hippo.errors import InfeasibleError
 from hippo.pipeline.check import violations
+from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.problem_json import KEYS, problems_of_text
@@ -107,10 +108,11 @@ def cells_of(text: str) -> dict[str, list[str]]:
     return {name: cells.split(" | ") for name, cells in found}
 
 
-def test_every_key_and_placement_stands_on_the_page() -> None:
+def test_every_key_placement_method_and_bound_stands_on_the_page() -> None:
     page = PAGE.read_text()
     assert [key for key in KEYS if f"`{key}`" not in page] == []
     assert [name for name in (*PLACEMENTS, *METHODS, "optimal", "best") if f"`{name}`" not in page] == []
+    assert [name for name in bounds(ScheduleProblem.uniform(2, 3)) if f"| `{name}` |" not in page] == []
 
 
 def test_the_problem_file_and_the_text_form_are_read() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.report.test_browser import CHROMIUM, opened
 from tests.report.test_html import EVIL, Page
 
+from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.problem import Memory, ScheduleProblem
 from hippo.pipeline.solve import Answer, solve
 from hippo.report import schedule_html as pages
@@ -69,6 +70,10 @@ def test_memory_of_another_unit() -> None:
     text = text_of(schedule_html(solve(problem, "zb-h1")))
     assert "the limit counts memory" in text
     assert "1 1 1 10 4 60 delay 5" in text
+
+
+def test_every_bound_has_words() -> None:
+    assert set(bounds(SMALL)) == set(pages.BOUNDS)
 
 
 def test_every_section_has_its_anchor(small: Answer) -> None:

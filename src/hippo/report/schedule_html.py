@@ -43,6 +43,7 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
         "drain": "after the forwards and backwards of a rank the last backward still travels home",
         "window": "a micro-batch keeps its memory until its gradient is back: so many per round trip",
         "jackson": "each rank alone, every operation with the least that comes before and after it",
+        "windows": "a shorter makespan would leave some operation no time to run",
     }
 )
 """What each bound says (``lower_bound.bounds``); others stand there by their name."""
