@@ -29,8 +29,9 @@ from hippo.pipeline.search_policy import search
 MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
 
-ROUNDS_PER_S = 200_000  # of improvement, times operations + 500, for each second: some 70 % of what one core does
-KEPT = 4  # schedules that are started from
+POLICIES = 0.3  # share of the time limit
+ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each second: some 70 % of what one core does
+KEPT = 8  # schedules that are started from
 SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
 SOLVER_S = 0.8  # time limit from which it gets its chance
 IMPORT_S = 0.3  # of OR-tools, the first time, and of building the model
@@ -71,9 +72,9 @@ def best(problem: ScheduleProblem, *, time_limit_s: float = 1.0, seed: int = 0, 
     run.named()
     small = problem.placement == "plain" and problem.ranks * problem.micro_batches <= SMALL and time_limit_s >= SOLVER_S
     if not run.done and problem.placement == "plain":
-        run.policies(seed, share=0.25 if small else 0.5)
+        run.policies(seed, share=POLICIES)
     if not run.done:
-        run.improved(seed, share=0.45 if small else 0.9)
+        run.improved(seed, share=0.55 if small else 0.9)
     if not run.done and small:
         run.solved()
     return run.answer()
@@ -137,7 +138,7 @@ class _Run:
         """The shortest few, improved."""
         goal, before = self.bound * MET, self.kept[0]
         operations = 3 * self.problem.ranks * self.problem.chunks * self.problem.micro_batches
-        rounds = max(1, int(ROUNDS_PER_S * self.clock.limit_s * share / (500 + operations)))
+        rounds = max(1, int(ROUNDS_PER_S * self.clock.limit_s * (share - POLICIES) / (200 + operations)))
         start, limits = [each for _, each in self.kept], {"share": share, "goal": goal, "rounds": rounds}
         found = improve(self.problem, start, clock=self.clock, seed=seed, **limits)
         if makespan(self.problem, found) < before[0] * (1 - 1e-12):
