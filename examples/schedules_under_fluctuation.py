@@ -2,7 +2,7 @@
 
     python examples/schedules_under_fluctuation.py
 
-prints a table and writes ``out/schedules_under_fluctuation.html``: one file, opens offline. A minute on one core.
+prints a table and writes ``out/schedules_under_fluctuation.html``: one file, opens offline. Some 80 s on one core.
 
 A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, 0.75, memory for p or 2 p micro-batches per rank. Its
 links have the same delay each (``uniform``), or one link in the middle has it and the others .05 at most
