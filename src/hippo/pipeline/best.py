@@ -11,6 +11,7 @@ the clock, ends the search.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -34,7 +35,8 @@ ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each secon
 KEPT = 8  # schedules that are started from
 SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
 SOLVER_S = 0.8  # time limit from which it gets its chance
-IMPORT_S = 0.3  # of OR-tools, the first time, and of building the model
+IMPORT_S = 0.3  # of OR-tools, the first time
+LEAST_S = 0.1  # below that it is not asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ def best(problem: ScheduleProblem, *, time_limit_s: float = 1.0, seed: int = 0, 
     if not run.done and problem.placement == "plain":
         run.policies(seed, share=POLICIES)
     if not run.done:
-        run.improved(seed, share=0.55 if small else 0.9)
+        run.improved(seed, share=0.5 if small else 0.86)
     if not run.done and small:
         run.solved()
     return run.answer()
@@ -146,9 +148,11 @@ class _Run:
 
     def solved(self) -> None:
         """CP-SAT, in the time that is left."""
-        left = 0.9 * self.clock.limit_s - self.clock.spent_s
+        left = 0.9 * self.clock.limit_s - self.clock.spent_s - (0.0 if "ortools" in sys.modules else IMPORT_S)
+        if left < LEAST_S:
+            return
         try:
-            found = optimal(self.problem, time_limit_s=max(0.05, left - IMPORT_S), hint=self.kept[0][1])
+            found = optimal(self.problem, time_limit_s=left, hint=self.kept[0][1])
         except InputError as refused:  # not installed
             self.tried.append(("optimal", str(refused)))
             return
