@@ -83,3 +83,14 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "True []\n"
+
+
+def test_schedules_once(monkeypatch, tmp_path):
+    made: list[bool] = []
+    monkeypatch.setattr(first_use, "_schedule_something", lambda: made.append(True))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    said: list[str] = []
+    for _ in range(2):
+        first_use.prepare_schedules(progress=lambda phase, share: said.append(phase))
+    assert made == [True]
+    assert said == ["schedules: compiling, once"]

@@ -137,9 +137,12 @@ def _placement(method: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- answers
 def _outcomes(choice: Choice, asked: ProblemFile) -> list[Outcome]:
     """One per problem, in their order."""
+    from hippo.first_use import prepare_schedules
+
     outcomes = []
     count = len(asked.problems)
     with Watch("scheduling") as watch:
+        prepare_schedules(progress=watch)
         for index, sized in enumerate(asked.problems):
             outcomes.append(_outcome(choice, sized, _part_of(watch, index, count)))
     return outcomes
