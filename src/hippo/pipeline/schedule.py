@@ -110,33 +110,28 @@ def given(texts: tuple[str, ...]) -> Schedule:
         for first, last in zip(start[:-1], start[1:], strict=True):
             at = first + np.flatnonzero(kinds[first:last] == kind)
             rows[at, 2] = np.arange(len(at))
-    _check_given(texts)
     for array in (rows, start):
         array.setflags(write=False)
-    return Schedule(WITH_ORDER, Shape(len(texts), texts[0].count("F")), "W" not in texts[0], rows, start)
+    schedule = Schedule(WITH_ORDER, Shape(len(texts), texts[0].count("F")), "W" not in texts[0], rows, start)
+    _check_given(schedule)
+    return schedule
 
 
-def _check_given(texts: tuple[str, ...]) -> None:
-    """No rank waits for one that waits for it: the k-th F follows that of the rank before, the k-th B that behind."""
-    done = [[0, 0] for _ in texts]  # forwards and backwards of each rank
-    at, left, last = [0] * len(texts), list(range(len(texts))), len(texts) - 1
-    while left:
-        rank = left.pop()
-        begun = at[rank]
-        for letter in texts[rank][begun:]:
-            if letter == "F" and rank > 0 and done[rank - 1][0] <= done[rank][0]:
-                break
-            if letter == "B" and (done[rank + 1][1] if rank < last else done[rank][0]) <= done[rank][1]:
-                break
-            if letter != "W":
-                done[rank]["FB".index(letter)] += 1
-            at[rank] += 1
-        if at[rank] > begun:
-            left += [each for each in (rank - 1, rank + 1) if 0 <= each <= last]
-    if any(position < len(text) for position, text in zip(at, texts, strict=True)):
-        stuck = next(rank for rank, text in enumerate(texts) if at[rank] < len(text))
+def _check_given(schedule: Schedule) -> None:
+    """No rank waits for one that waits for it."""
+    from hippo.pipeline.problem import ScheduleProblem
+    from hippo.pipeline.replay import RANK, sequence
+
+    p = schedule.shape.stages
+    done = sequence(
+        ScheduleProblem.uniform(p, schedule.shape.micro_batches).tables, schedule.order, schedule.order_start
+    )
+    if len(done) < len(schedule.order):
+        short = np.bincount(done[:, RANK], minlength=p) < np.diff(schedule.order_start)
+        stuck = int(np.argmax(short))
         remedy = "order the stages so that each can go on, or plan again"
-        raise InputError("the stages wait for each other", key=f"order[{stuck}]", value=at[stuck], remedy=remedy)
+        at = int((done[:, RANK] == stuck).sum())
+        raise InputError("the stages wait for each other", key=f"order[{stuck}]", value=at, remedy=remedy)
 
 
 def letters_of(schedule: Schedule) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from hippo.planners.cuts import even_cuts
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
-from hippo.planners.exact_order import REACH, ordered_candidate
+from hippo.planners.exact_order import LONG, REACH, ordered_candidate
 from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import Chain
@@ -30,7 +30,6 @@ from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-LONG = 12_000  # operations of a pipeline that get an order only once the search is over
 CLOSED = 1e-6  # a play this close to its bound settles it
 NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
