@@ -37,7 +37,7 @@ from hippo.pipeline.search_policy import Pipe, board, pipe, play_policy, rows_of
 # How many forwards a rank may run ahead of its backwards; ``TRIP + n`` are n more than a round trip.
 MOST, FALLING, DOUBLE, SLANTED, LONG, TRIP = range(6)
 MANY = 10**6  # no backlog of W is too long
-LONG, SHORT, LIKELY = 10, 6, 8  # beyond LONG p micro-batches only the LIKELY best of SHORT p are played
+MANY_WAVES, FEW_WAVES, LIKELY = 10, 6, 8  # beyond MANY_WAVES p micro-batches only the LIKELY best of FEW_WAVES p are played
 
 
 class Side(NamedTuple):
@@ -114,7 +114,7 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
     """
     player, shape = Player(problem), Shape(problem.ranks, problem.micro_batches)
     best, span = None, np.inf
-    for rule in RULES if problem.micro_batches <= LONG * problem.ranks else _likely(problem):
+    for rule in RULES if problem.micro_batches <= MANY_WAVES * problem.ranks else _likely(problem):
         if player.play(rule, give_up=span * (1 - 1e-9)) < np.inf:
             order, start = player.rows()
             found = makespan(problem, Schedule("", shape, False, order, start))
@@ -126,7 +126,7 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
 
 def _likely(problem: ScheduleProblem) -> list[Rule]:
     """The rules that do best with fewer micro-batches: what fills and drains is the same, the rest repeats itself."""
-    player = Player(replace(problem, micro_batches=SHORT * problem.ranks))
+    player = Player(replace(problem, micro_batches=FEW_WAVES * problem.ranks))
     return sorted(RULES, key=player.play)[:LIKELY]  # equals in the order of ``RULES``
 
 
