@@ -159,7 +159,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem)
+    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem, plan)
     against = None if decision.baseline is None else decision.baseline.score
     runners_up = improved(problem, plan, decision.runners_up, replanner, baseline=against)
     decision = replace(decision, runners_up=runners_up)

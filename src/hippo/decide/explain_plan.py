@@ -51,7 +51,7 @@ def explain_plan(
     gap = _gap(problem, score, best)
     bound = best.lower_bound_s if gap is not None else None
     name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
-    anew = None if replanner is None or not rivals else replanner.of(problem)
+    anew = None if replanner is None or not rivals else replanner.of(problem, plan)
     rivals = improved(problem, plan, rivals, anew, baseline=against)
     context = Context(name, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
     too_much = _memory(problem, plan)

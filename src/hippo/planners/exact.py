@@ -21,7 +21,7 @@ from hippo.planners import exact_mixed, exact_order, exact_replicas
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.diloco import PERIOD
-from hippo.planners.exact_field import MOST_DOMAINS, Field, remember
+from hippo.planners.exact_field import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact_judge import Judge, joining
 from hippo.planners.exact_polish import polish
 from hippo.planners.exact_uniform import best_first, candidate, first_guess, least_bound, play, shapes
@@ -69,7 +69,7 @@ class Exact:
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
         if judge.winner is not None and len(judge.winner.pipelines) > 1 and judge.winner.pipelines[0].order:
-            fields = [replace(field, ordered_replicas=True) for field in fields]
+            fields = [replace(field, ordered=EVERY) for field in fields]
         lower, cause = _lower(problem, judge, fields)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
             _polish(problem, judge, fields)

@@ -22,6 +22,9 @@ Ints = NDArray[np.int64]
 MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
+NOBODY, SINGLE, EVERY = "nobody", "single pipelines", "replicas, too"
+
+
 @dataclass(frozen=True, eq=False)
 class LayoutRows:
     """Numbers of all layouts of a kind, (L,) each."""
@@ -48,7 +51,7 @@ class Field:
     tables: Tables
     judge: Judge
     sync: Sync = Sync()
-    ordered_replicas: bool = False  # bounds hold for replicas whose backwards are split, too
+    ordered: str = SINGLE  # which plans may have orders of their own, where the runtime plays any: bounds hold for them
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -74,7 +77,7 @@ class Field:
 
     def splits(self, way: Way) -> bool:
         """Whether bounds of this way to join hold for backwards that are split."""
-        return self.tables.split and (way.groups == 1 or self.ordered_replicas)
+        return self.tables.split and (self.ordered == EVERY or (self.ordered == SINGLE and way.groups == 1))
 
     def layout_rows(self, kind: int) -> LayoutRows:
         """Numbers of all layouts of a kind."""

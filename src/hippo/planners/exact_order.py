@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
-from hippo.planners.exact_field import Field
+from hippo.planners.exact_field import NOBODY, Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.orders import Letters, orders
 from hippo.planners.placement import PipelineSketch
@@ -22,13 +21,10 @@ REACH = 1.06  # of those that are worth at most this much more than the best
 WORTH = 0.01  # replicas get orders where they gain so much: the bound that holds for them is much looser
 
 
-def order(field: Field, *, most: int = MOST, longest: float = inf) -> None:
-    """Plays the best candidates, each cut once, with orders of their own; nothing where the runtime has no such.
-
-    ``longest``: operations of a pipeline beyond which it stays as it is.
-    """
+def order(field: Field, *, most: int = MOST) -> None:
+    """Plays the best candidates, each cut once, with orders of their own; nothing where the runtime has no such."""
     judge, played = field.judge, 0
-    if not field.tables.split:
+    if not field.tables.split or field.ordered == NOBODY:
         return
     ranked = sorted((value, at, each) for at, (each, value) in enumerate(judge.known.items()) if value < float("inf"))
     seen: set[Candidate] = set()
@@ -38,8 +34,7 @@ def order(field: Field, *, most: int = MOST, longest: float = inf) -> None:
         bare = with_orders(candidate, [()] * len(candidate.pipelines))
         known = bare in seen or candidate.pipelines[0].order or all(len(line.stages) == 1 for line in bare.pipelines)
         seen.add(bare)
-        long = max(3 * len(line.stages) * line.num_micro_batches for line in bare.pipelines) > longest
-        ordered = None if known or long else ordered_candidate(field.problem, candidate)
+        ordered = None if known else ordered_candidate(field.problem, candidate)
         if ordered is not None:
             judge.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
             played += 1

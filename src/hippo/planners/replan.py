@@ -14,7 +14,7 @@ import numpy as np
 
 from hippo.plan.plan import Plan
 from hippo.planners import exact_order
-from hippo.planners.exact_field import Field, remembered
+from hippo.planners.exact_field import NOBODY, Field, remembered
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_uniform import best_first, play
 from hippo.planners.exact_ways import Groups, Way, real_way
@@ -43,9 +43,13 @@ class Replanner:
     _alone_played: dict[Groups, float] = dataclass_field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: Problem) -> Replanner:
-        """For this problem's model, domains and workload."""
-        return cls(remembered(problem) or Field.of(problem, Judge(problem)))
+    def of(cls, problem: Problem, plan: Plan | None = None) -> Replanner:
+        """For this problem's model, domains and workload; without orders where ``plan`` (to start from) has long
+        pipelines: there they hardly matter, and would be made again and again."""
+        field = remembered(problem) or Field.of(problem, Judge(problem))
+        lines = () if plan is None else plan.pipelines
+        long = any(3 * len(line.stages) * line.num_micro_batches > exact_order.LONG for line in lines)
+        return cls(replace(field, ordered=NOBODY) if long else field)
 
     def bound_s(self, problem: Problem, joining: Groups) -> float:
         """Least step time of any plan with this joining, before it is played; inf: there is none."""
@@ -77,7 +81,7 @@ class Replanner:
             play(field, shape, cuts, bound)
             if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
                 break
-        exact_order.order(field, most=1, longest=exact_order.LONG)
+        exact_order.order(field, most=1)
         return field.judge
 
     def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[Way]]:
@@ -88,7 +92,7 @@ class Replanner:
             return own, 0, []
         (kind,) = kinds
         rows: dict[object, object] = {("rows", kind): own.layout_rows(kind)}
-        field = Field(problem, own.tables, Judge(problem), own.sync, _cache=rows)
+        field = Field(problem, own.tables, Judge(problem), own.sync, own.ordered, _cache=rows)
         field.__dict__["layouts"] = own.layouts  # they do not depend on links
         tied, senders = bool(field.tied_bytes), {way.senders for way in field.ideal_ways(kind)}
         ways: list[Way] = []
