@@ -85,7 +85,7 @@ def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
     polish(judge, most_plays=most, ordered=lambda each: exact_order.ordered_candidate(problem, each))
     if judge.winner is not None and not judge.winner.pipelines[0].order:
         for field in fields:
-            exact_order.order(field, most=1)
+            exact_order.order(field, operations=1)
 
 
 def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
@@ -143,7 +143,7 @@ def _search(field: Field) -> None:
         if guess is not None:
             play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
-    exact_order.order(field, most=1)  # early: what cannot beat it need not be played
+    exact_order.order(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
     for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:

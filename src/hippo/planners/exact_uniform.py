@@ -22,7 +22,7 @@ from hippo.planners.cuts import even_cuts
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
-from hippo.planners.exact_order import LONG, REACH, ordered_candidate
+from hippo.planners.exact_order import ordered_candidate
 from hippo.planners.exact_ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import Chain
@@ -30,6 +30,7 @@ from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+WORTH_AN_ORDER = 1.02  # an order made for a shape plays about so much longer than its bound, seldom less
 CLOSED = 1e-6  # a play this close to its bound settles it
 NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
@@ -120,14 +121,12 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         fewest = lots[at] // way.groups
         links = way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
         stages = way.span * q
-        if field.splits(way):
-            early, round_trip = rows.early[at], rows.trip[at]
-            work = bubbled(early * total, early / m, stages) - rows.spared[at]
-            work = np.maximum(work, bubbled(round_trip, 1.0 / m, stages))
-        else:
-            round_trip, work = total, bubbled(total, 1.0 / m, stages)
-        bound = np.maximum(round_trip + links, work)
-        bound += rows.once[at] + field.tail_s(way)
+        split, once = field.splits(way), rows.once[at]
+        trip = rows.trip[at] if split else total
+        bound = np.maximum(trip + links, bubbled(trip, 1.0 / m, stages)) + once + field.tail_s(way)
+        if split:  # stages between the ends do not wait for tied embeddings
+            early = rows.early[at]
+            bound = np.maximum(bound, bubbled(early * total, early / m, stages) - rows.spared[at] + once)
         sync = float(field.sync_s(way).min())
         if sync > 0:
             work, agreed = m * rows.blocks[at], sync * field.tables.blocks_share
@@ -259,9 +258,7 @@ def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
         best, likely = (value, tried) if value < best else (best, likely)
         if best <= bound * (1 + CLOSED):
             return best
-    if likely is None or not field.splits(shape.way) or best > REACH * field.judge.value:
-        return best
-    if 3 * len(likely.pipelines[0].stages) * shape.waves[0] > LONG:
+    if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.judge.value:
         return best
     own = ordered_candidate(field.problem, likely)
     return best if own is None else min(best, field.judge.play(own))

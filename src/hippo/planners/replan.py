@@ -81,7 +81,7 @@ class Replanner:
             play(field, shape, cuts, bound)
             if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
                 break
-        exact_order.order(field, most=1)
+        exact_order.order(field, operations=1)
         return field.judge
 
     def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[Way]]:

@@ -37,7 +37,7 @@ from hippo.pipeline.search_policy import Pipe, board, pipe, play_policy, rows_of
 # How many forwards a rank may run ahead of its backwards; ``TRIP + n`` are n more than a round trip.
 MOST, FALLING, DOUBLE, SLANTED, LONG, TRIP = range(6)
 MANY = 10**6  # no backlog of W is too long
-MANY_WAVES, FEW_WAVES, LIKELY = 10, 6, 8  # beyond MANY_WAVES p micro-batches: the LIKELY best rules of FEW_WAVES p
+MANY_WAVES, FEW_WAVES, LIKELY = 40, 6, 8  # beyond MANY_WAVES p micro-batches: the LIKELY best rules of FEW_WAVES p
 
 
 class Side(NamedTuple):
