@@ -127,6 +127,8 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
         while True:
             b = low if not fits else (low + high + 1) // 2
             rest, agree = trip - table[8, b] + after[i], sync[i] * (table[7, b] - table[7, border])
+            if i == p - 1 and tail > 0.0:  # both ends exchange what they share once they have agreed in their domains
+                agree = max(agree, table[5, b] - table[5, a] + tail)
             good = low <= high and stage_fits(
                 table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
             )

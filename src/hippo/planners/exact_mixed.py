@@ -44,17 +44,32 @@ class Family:
     rest: Floats  # (N + 1,) least round trip of the layers behind a cut
     drained: float  # least seconds per step of a first stage
 
-    def fluid(self, most: int) -> Floats:
-        """(most + 1,) bound for n domains where stages take any share of a layer (docs/exact.md, bound 4)."""
-        left = (1.0 - self.early / self.waves) ** self.stages
-        total, reach = self.early * self.tables[:, 1, -1], np.zeros(most + 1)
-        for n in range(1, most + 1):
-            reach[n] = np.max((1.0 - left) / total + left * reach[n - 1])
-        first = (1.0 + self.early) * self.tables[:, 1, 1] - self.tables[:, 8, 1] + self.tables[:, 5, 1]
-        spared = float((first * (self.early < 1.0)).max())  # a later stage need not wait for the first one's end
-        with np.errstate(divide="ignore"):
-            bounds: Floats = 1.0 / reach - spared + self.drained
+    def fluid(self, most: int, tail_s: float = 0.0) -> Floats:
+        """(most + 1,) bound for n domains where stages take any share of a layer (docs/exact.md, bound 4).
+
+        ``tail_s``: seconds after the first stage is done.
+        """
+        bounds = self._work_s(8, np.ones(len(self.early)), most) + self.drained + tail_s
+        if (self.early < 1.0).any():  # backwards are split: a stage need not wait for the first one's end, nor the tail
+            first, fixed = (self.early * self.tables[:, 1, 1]).max(), self.tables[:, 6, 0].min()
+            bounds = np.maximum(bounds, self._work_s(1, self.early, most) - first + fixed)
         return bounds
+
+    def _work_s(self, row: int, early: Floats, most: int) -> Floats:
+        """(most + 1,) least seconds in which n domains do all waves, each stage after the early part of those before.
+
+        Options are quick at unlike layers. So layers count by weights, tried as the seconds of each option, and an
+        option is as quick as at the layer it does best.
+        """
+        seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
+        weights = seconds / seconds.sum(axis=1, keepdims=True)
+        done = np.zeros((most + 1, len(weights)))  # share of all layers per second
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
+            total, left = early * each.min(axis=2), (1.0 - early / self.waves) ** self.stages
+            for n in range(1, most + 1):
+                done[n] = np.max((1.0 - left) / total + left * done[n - 1][:, None], axis=1)
+            return np.asarray(1.0 / done.min(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +124,10 @@ def search(field: Field, floor: float) -> float:
         if way.groups == 1
     ]
     work: list[tuple[float, Way, Family]] = []
+    tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
     for family in families(field):
-        bounds = family.fluid(domains)
-        work += [(float(bounds[way.span]) + field.tail_s(way), way, family) for way in ideal if way.span > 1]
+        bounds = family.fluid(domains, tail_s)
+        work += [(float(bounds[way.span]), way, family) for way in ideal if way.span > 1]
     least, tried = floor, 0
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
     for bound, way, family in sorted(work, key=lambda item: item[0]):
@@ -144,6 +160,7 @@ def families(field: Field) -> list[Family]:
 def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
     found = [field.table(layout) for layout in options]
     tables = np.stack([table.packed for table in found])
+    quickest = np.diff(tables[:, 8], axis=1).min(axis=0)  # of each layer: another option may be quick at the next one
     return Family(
         wave=wave,
         waves=field.problem.workload.global_batch // wave,
@@ -153,7 +170,7 @@ def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
         kinds=np.array([layout.kind for layout in options]),
         stages=np.array([layout.stages for layout in options]),
         hops=np.array([table.hop_s for table in found]),
-        rest=(tables[:, 8, -1:] - tables[:, 8, :]).min(axis=0),
+        rest=np.append(np.cumsum(quickest[::-1])[::-1], 0.0),
         drained=float((tables[:, 1, 1] - tables[:, 8, 1] + tables[:, 5, 1] + tables[:, 6, 0]).min()),
     )
 
