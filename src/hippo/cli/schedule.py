@@ -52,7 +52,10 @@ class Choice(Described):
         typer.Option(metavar="SHARE", help="Play it with operations and messages that vary by this share."),
     ] = None
     samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
-    time_limit: Annotated[float, typer.Option(metavar="S", help="Seconds per problem, for best and optimal.")] = 1.0
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Seconds per problem, for best and optimal; usually 1 to 2."),
+    ] = None
     seed: Seed = 0
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the order as CSV of torch.distributed.pipelining.")
@@ -97,7 +100,7 @@ def _check(choice: Choice) -> None:
 
     if choice.method not in NAMES:
         raise UnknownNameError("schedule method", choice.method, NAMES, source="--method")
-    if not 0 < choice.time_limit <= LONGEST_S:
+    if choice.time_limit is not None and not 0 < choice.time_limit <= LONGEST_S:
         problem, remedy = f"must be above 0 and at most {LONGEST_S} seconds", "give a number of seconds, for instance 1"
         raise InputError(problem, source="--time-limit", value=choice.time_limit, remedy=remedy)
     if choice.fluctuation is not None and not 0 <= choice.fluctuation < 1:

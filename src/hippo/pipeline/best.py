@@ -31,6 +31,8 @@ MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
 
 POLICIES = 0.3  # share of the time limit
+SMALL_OPERATIONS = 2500
+SMALL_S, USUAL_S = 1.7, 0.95  # usual time limits: of problems with so few operations, and of all others
 ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each second: some 70 % of what one core does
 KEPT = 8  # schedules that are started from
 SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
@@ -56,8 +58,18 @@ class Best:
         return self.replay.makespan
 
 
-def best(problem: ScheduleProblem, *, time_limit_s: float = 1.0, seed: int = 0, watch: Watch | None = None) -> Best:
+def usual_limit_s(problem: ScheduleProblem) -> float:
+    """The time limit where none is asked for: a second, more where the search of a small problem still gains by it."""
+    operations = 3 * int(problem.tables.passes.sum())
+    return SMALL_S if operations <= SMALL_OPERATIONS else USUAL_S
+
+
+def best(
+    problem: ScheduleProblem, *, time_limit_s: float | None = None, seed: int = 0, watch: Watch | None = None
+) -> Best:
     """The shortest schedule found within the time limit (compiling kernels on first use apart).
+
+    None: ``usual_limit_s``.
 
     Raises
     ------
@@ -66,6 +78,7 @@ def best(problem: ScheduleProblem, *, time_limit_s: float = 1.0, seed: int = 0, 
     InfeasibleError
         One micro-batch does not fit into the memory of a rank; names the smallest limit that works.
     """
+    time_limit_s = usual_limit_s(problem) if time_limit_s is None else time_limit_s
     if not time_limit_s > 0:
         remedy = "give a time limit above 0 seconds"
         raise InputError("must be above 0", key="time_limit_s", value=time_limit_s, remedy=remedy)

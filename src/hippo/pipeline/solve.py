@@ -66,7 +66,7 @@ def solve(
     problem: ScheduleProblem,
     method: str = "best",
     *,
-    time_limit_s: float = 1.0,
+    time_limit_s: float | None = None,
     seed: int = 0,
     hint: bool = False,
     progress: Progress | None = None,
@@ -132,12 +132,13 @@ class _Found:
 
 
 def _found(
-    problem: ScheduleProblem, method: str, *, time_limit_s: float, seed: int, progress: Progress | None
+    problem: ScheduleProblem, method: str, *, time_limit_s: float | None, seed: int, progress: Progress | None
 ) -> _Found:
     if method not in ("best", "optimal"):
         return _Found(generate(method, problem))
-    from hippo.pipeline.best import best
+    from hippo.pipeline.best import best, usual_limit_s
 
+    time_limit_s = usual_limit_s(problem) if time_limit_s is None else time_limit_s
     share = 1.0 if method == "best" else 0.25  # of the time limit: the solver starts from a good schedule
     found = best(problem, time_limit_s=share * time_limit_s, seed=seed, watch=progress)
     if method == "best":  # B and then W is never longer than both at once
@@ -182,7 +183,7 @@ def compare(
     problem: ScheduleProblem,
     names: Sequence[str] = NAMES,
     *,
-    time_limit_s: float = 1.0,
+    time_limit_s: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Row, ...]:
@@ -203,7 +204,7 @@ def compare_sizes(
     method: str,
     *,
     hint: bool = False,
-    time_limit_s: float = 1.0,
+    time_limit_s: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[tuple[int, Answer | InfeasibleError], ...]:
