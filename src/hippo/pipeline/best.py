@@ -33,6 +33,7 @@ MET = 1 + 1e-9
 POLICIES = 0.3  # share of the time limit
 SMALL_OPERATIONS = 2500
 SMALL_S, USUAL_S = 1.7, 0.95  # usual time limits: of problems with so few operations, and of all others
+LAP_S = 0.75  # of a search from the beginning: longer ones seldom leave where they are
 ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each second: some 70 % of what one core does
 KEPT = 8  # schedules that are started from
 SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
@@ -83,13 +84,14 @@ def best(
         remedy = "give a time limit above 0 seconds"
         raise InputError("must be above 0", key="time_limit_s", value=time_limit_s, remedy=remedy)
     _warm_up()
-    run = _Run(problem, Clock(time_limit_s, watch), bounds(problem))
+    plain = problem.placement == "plain"
+    small = plain and problem.ranks * problem.micro_batches <= SMALL and time_limit_s >= SOLVER_S
+    laps = max(1, round(time_limit_s / LAP_S)) if plain and not small else 1
+    run = _Run(problem, Clock(time_limit_s / laps, watch), bounds(problem))
     run.named()
-    small = problem.placement == "plain" and problem.ranks * problem.micro_batches <= SMALL and time_limit_s >= SOLVER_S
-    if not run.done and problem.placement == "plain":
-        run.policies(seed, share=POLICIES)
-    if not run.done:
-        run.improved(seed, share=0.5 if small else 0.86)
+    for lap in range(laps):
+        if not run.done:
+            run.lap(seed + lap, fresh=lap > 0, share=0.5 if small else 0.86)
     if not run.done and small:
         run.solved()
     return run.answer()
@@ -140,6 +142,18 @@ class _Run:
                     self.tried.append((name, str(refused)))
         if not self.kept:
             self.take("one by one", checked("one by one", self.problem, one_by_one(self.problem)))
+
+    def lap(self, seed: int, *, fresh: bool, share: float) -> None:
+        """A search within this share of the clock; a ``fresh`` one starts from nothing that was found before."""
+        earlier = self.kept
+        if fresh:
+            self.clock, self.kept = Clock(self.clock.limit_s, self.clock.watch), []
+        if self.problem.placement == "plain":
+            self.policies(seed, share=POLICIES)
+        if not self.done:
+            self.improved(seed, share=share)
+        if fresh:
+            self.kept = sorted([*earlier, *self.kept], key=lambda each: each[0])[:KEPT]
 
     def policies(self, seed: int, *, share: float) -> None:
         """The policy search; its runners-up are started from later, and not told."""

@@ -13,7 +13,7 @@ class Clock:
     """A time limit that starts to run when it is made, and whoever watches it."""
 
     def __init__(self, limit_s: float, watch: Callable[[str, float], None] | None = None) -> None:
-        self.limit_s, self._watch, self._began = limit_s, watch, time.perf_counter()
+        self.limit_s, self.watch, self._began = limit_s, watch, time.perf_counter()
 
     @property
     def spent_s(self) -> float:
@@ -23,6 +23,6 @@ class Clock:
     def over(self, what: str, share: float = 1.0) -> bool:
         """Whether that share of the limit is spent; tells the watcher what goes on."""
         spent = self.spent_s / self.limit_s
-        if self._watch is not None:
-            self._watch(what, min(1.0, spent))
+        if self.watch is not None:
+            self.watch(what, min(1.0, spent))
         return spent >= share
