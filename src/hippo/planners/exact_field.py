@@ -19,6 +19,7 @@ from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+NEXT_TO_NOTHING = 1e-12  # stands for 0 where shares are divided by
 MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
 
 
@@ -36,6 +37,7 @@ class LayoutRows:
     blocks: Floats  # seconds of one wave through the blocks
     kept: Floats  # bytes of the whole model's state on one rank
     once: Floats  # least seconds per step of the first stage
+    ends: Floats  # least seconds in which two stages of a domain sum what they share
     wave: Ints  # sequences
     stages: Ints  # room in a domain
     lone: NDArray[np.bool_]  # only for pipelines of one stage
@@ -100,12 +102,13 @@ class Field:
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
             gpus = layout.tp * layout.dp
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
-            rows.append((*seconds_of, kept, once[1] + fixed, layout.wave, layout.stages, lone, nodes, gpus))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 12).T
-        total, trips, earlies, spare, inner, state, least = columns[:7]
-        wave, stages, nodes, gpus = columns[[7, 8, 10, 11]].astype(np.int64)
-        lone_rows = columns[9].astype(bool)
-        return LayoutRows(total, trips, earlies, spare, inner, state, least, wave, stages, lone_rows, nodes, gpus)
+            sums = kept, once[1] + fixed, self.ends_s(layout)
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 13).T
+        total, trips, earlies, spare, inner, state, least, ends = columns[:8]
+        wave, stages, nodes, gpus = columns[[8, 9, 11, 12]].astype(np.int64)
+        lone_rows = columns[10].astype(bool)
+        return LayoutRows(total, trips, earlies, spare, inner, state, least, ends, wave, stages, lone_rows, nodes, gpus)
 
     @property
     def wave_bytes(self) -> float:
@@ -123,8 +126,17 @@ class Field:
         return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
 
     def tail_s(self, way: Way) -> float:
-        """Seconds after the first stage is done: tied embeddings."""
+        """Seconds after the first stage is done: tied embeddings in two domains."""
         return self.tied_bytes * way.tail_pace + way.tail_s
+
+    def ends_s(self, layout: Layout) -> float:
+        """Least seconds in which the first and the last of several stages in one domain sum tied embeddings."""
+        if not self.tied_bytes:
+            return 0.0
+        domain, gpus = self.tables.examples[layout.kind], layout.tp * layout.dp
+        node, p2p_s = domain.gpus_per_node, self.tables.model.p2p_seconds
+        apart = p2p_s(domain.name, self.tied_bytes / layout.nodes(node), same_node=False)
+        return apart if 2 * gpus > node else min(apart, p2p_s(domain.name, self.tied_bytes / gpus, same_node=True))
 
     def least_egress_usd(self, way: Way) -> float:
         """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
@@ -187,7 +199,8 @@ class Field:
 def early_share(forward: Floats, total: Floats) -> float:
     """Least share of the forward in the seconds of any layer but the first; both are prefix sums, (N + 1,)."""
     seconds = np.diff(total)[1:]
-    return float(min(1.0, (np.diff(forward)[1:] / np.maximum(seconds, 1e-300)).min(initial=1.0, where=seconds > 0)))
+    least = float((np.diff(forward)[1:] / np.maximum(seconds, 1e-300)).min(initial=1.0, where=seconds > 0))
+    return min(1.0, max(least, NEXT_TO_NOTHING))
 
 
 _LAST: list[Field] = []

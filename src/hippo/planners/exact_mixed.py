@@ -66,9 +66,9 @@ class Family:
         done = np.zeros((most + 1, len(weights)))  # share of all layers per second
         with np.errstate(divide="ignore", invalid="ignore"):
             each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
-            total, left = early * each.min(axis=2), (1.0 - early / self.waves) ** self.stages
+            total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
             for n in range(1, most + 1):
-                done[n] = np.max((1.0 - left) / total + left * done[n - 1][:, None], axis=1)
+                done[n] = np.max(taken / total + (1.0 - taken) * done[n - 1][:, None], axis=1)
             return np.asarray(1.0 / done.min(axis=1))
 
 

@@ -82,6 +82,11 @@ class Shape:
         before, _, _ = self.delays(field)
         return np.diff(before, prepend=0.0)
 
+    def tail_s(self, field: Field) -> float:
+        """Seconds after the first stage is done: tied embeddings."""
+        inside = self.way.span == 1 and self.stages > 1
+        return field.ends_s(self.layout) if inside else field.tail_s(self.way)
+
     def price(self, field: Field) -> Price:
         """Worth by the objective; of the money, no more than its least egress."""
         if field.problem.objective.name != "cost":
@@ -123,7 +128,8 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         stages = way.span * q
         split, once = field.splits(way), rows.once[at]
         trip = rows.trip[at] if split else total
-        bound = np.maximum(trip + links, bubbled(trip, 1.0 / m, stages)) + once + field.tail_s(way)
+        tail = np.where(q > 1, rows.ends[at], 0.0) if way.span == 1 else field.tail_s(way)
+        bound = np.maximum(trip + links, bubbled(trip, 1.0 / m, stages)) + once + tail
         if split:  # stages between the ends do not wait for tied embeddings
             early = rows.early[at]
             bound = np.maximum(bound, bubbled(early * total, early / m, stages) - rows.spared[at] + once)
@@ -236,7 +242,7 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
         max(shape.waves),
         field.rules.live_limit,
         way.slowest * layout.wave * field.wave_bytes * fewer,
-        field.tail_s(way),
+        shape.tail_s(field),
         np.repeat(field.sync_s(way), shape.stages),
         field.tables.usable_bytes,
     )
