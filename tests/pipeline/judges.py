@@ -8,7 +8,7 @@ micro-batches beyond the first slot, no rule of memory, no bound but the work th
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
@@ -48,10 +48,11 @@ def _first(problem: ScheduleProblem) -> State:
 
 
 def _search(problem: ScheduleProblem, state: State, best: float) -> float:
-    if max(map(sum, zip(state.free, state.work, strict=True))) >= best - 1e-9:
+    rests = problem.reduction or (0.0,) * problem.ranks  # a rank agrees its gradients after its last operation
+    if max(map(sum, zip(state.free, state.work, rests, strict=True))) >= best - 1e-9:
         return best
     if not state.left:
-        return max(state.free)
+        return max(map(sum, zip(state.free, rests, strict=True)))
     tables, ready = problem.tables, []
     for operation in state.left:
         kind, slot, micro_batch = operation
@@ -96,6 +97,13 @@ def _run(problem: ScheduleProblem, old: State, operation: Operation, start: floa
         elif kind == 0:
             new.there[1, slot, micro_batch] = end
     return new
+
+
+def with_reduction(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
+    """The same with a time after the last operation of each rank: none, short, or as long as several operations."""
+    rng = random.Random(seed)
+    most = rng.choice((5, 30, 80))
+    return replace(problem, reduction=tuple(rng.choice((0, 1, 1)) * rng.randint(0, most) / 10 for _ in problem.forward))
 
 
 def random_problem(seed: int, placement: str = "plain", *, most: int = 3) -> ScheduleProblem:

@@ -19,14 +19,17 @@ CHUNKS = {"plain": (1, 1), "looped": (2, 3), "v": (2, 2), "bidirectional": (2, 2
 
 @st.composite
 def problems(draw: st.DrawFn, placements: tuple[str, ...] = tuple(CHUNKS)) -> ScheduleProblem:
-    """Up to four ranks and five micro-batches; no memory limit, memory given back in two parts at times."""
+    """Up to four ranks and five micro-batches, no limit; at times memory given back in parts, gradients reduced."""
     p, m = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     placement = draw(st.sampled_from(placements))
     forward, backward, weight = (tuple(draw(st.lists(TIMES, min_size=p, max_size=p))) for _ in range(3))
     down, up = (tuple(draw(st.lists(LINKS, min_size=p - 1, max_size=p - 1))) for _ in range(2))
     memory = (Memory(2.0, draw(st.sampled_from([0.0, 0.5, 2.0]))),) * p if draw(st.booleans()) else ()
     chunks = draw(st.integers(*CHUNKS[placement]))
-    return ScheduleProblem(m, forward, backward, weight, down, up, (inf,) * p, memory, placement, chunks)
+    reduction = tuple(draw(st.lists(DELAYS, min_size=p, max_size=p))) if draw(st.booleans()) else ()
+    return ScheduleProblem(
+        m, forward, backward, weight, down, up, (inf,) * p, memory, placement, chunks, reduction=reduction
+    )
 
 
 def legal_order(problem: ScheduleProblem, seed: int, *, fused: bool = False) -> Schedule:

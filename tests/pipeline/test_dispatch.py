@@ -139,7 +139,8 @@ def problems(draw: st.DrawFn) -> ScheduleProblem:
     down, up = (tuple(draw(st.lists(link, min_size=p - 1, max_size=p - 1))) for _ in range(2))
     memory = (Memory(1.0, draw(st.sampled_from([0.0, 0.5]))),) * p
     problem = ScheduleProblem(m, forward, backward, weight, down, up, (inf,) * p, memory)
-    return problem.placed(draw(st.sampled_from(PLACEMENTS)))
+    reduction = tuple(draw(st.lists(EIGHTHS, min_size=p, max_size=p))) if draw(st.booleans()) else ()
+    return replace(problem, reduction=reduction).placed(draw(st.sampled_from(PLACEMENTS)))
 
 
 def some_hint(problem: ScheduleProblem, rng: np.random.Generator) -> Schedule:
@@ -181,7 +182,8 @@ def test_every_legal_hint_runs_to_its_end_within_its_memory(
     assert violations(tight, found) == ()
     if patience == 0:  # nobody waited for nothing, so the order alone says when everything runs
         start = np.empty(len(hint.order))
-        run(tight.tables, queues(tight, hint, rule), NO_FACTORS, NO_FACTORS, NO_FACTORS, 0.0, start)
+        span = run(tight.tables, queues(tight, hint, rule), NO_FACTORS, NO_FACTORS, NO_FACTORS, 0.0, start)
+        assert span == makespan(tight, found) == replay(tight, found).makespan
         ranks = np.repeat(np.arange(problem.ranks), np.diff(hint.order_start))
         assert replay(tight, found).start.tolist() == start[np.lexsort((start, ranks))].tolist()
 

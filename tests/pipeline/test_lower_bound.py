@@ -15,7 +15,7 @@ from hippo.pipeline.lower_bound import bounds, lower_bound
 from hippo.pipeline.precedence import rules
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 
-from .judges import random_problem, shortest
+from .judges import random_problem, shortest, with_reduction
 
 REAL = (1.0, 1.05, 0.75)
 
@@ -66,11 +66,26 @@ def test_the_open_problems(shared_data: Path) -> None:
         assert each["jps_bound"] - 0.002 <= found <= each["best_of_all"] + 0.002, each["id"]
 
 
+def test_each_bound_by_hand_with_reductions() -> None:
+    """As above; rank 0 agrees its gradients in 5, rank 1 in 7."""
+    problem = replace(ScheduleProblem.uniform(2, 3, (1, 2, 1), comm=3, live_limit=2), reduction=(5.0, 7.0))
+    found = bounds(problem)
+    assert found["chain"] == 13 + 5
+    assert found["work"] == 16 + 7
+    assert found["drain"] == 19 + 5
+    assert found["window"] == 26 + 5
+    assert found["jackson"] == lower_bound(problem) == 26 + 5
+    late = replace(problem, reduction=(0.0, 20.0))
+    assert lower_bound(late) == 13 + 1 + 3 + 1 + 2 + 1 + 20  # F2 after W0 of rank 0, there F2 B2 W2, then agreed
+
+
+@pytest.mark.parametrize("reduces", [False, True])
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_never_above_what_looking_at_everything_finds(placement: str) -> None:
+def test_never_above_what_looking_at_everything_finds(placement: str, reduces: bool) -> None:
     met = 0
     for seed in range(30):
         problem = random_problem(seed, placement)
+        problem = with_reduction(problem, seed) if reduces else problem
         best, found = shortest(problem), bounds(problem)
         assert best < inf
         for name, value in found.items():

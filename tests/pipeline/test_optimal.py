@@ -19,7 +19,7 @@ from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.replay import makespan
 from hippo.pipeline.schedule import Schedule
 
-from .judges import random_problem, shortest
+from .judges import random_problem, shortest, with_reduction
 from .test_lower_bound import REAL, published
 
 LONG = 60.0
@@ -31,10 +31,12 @@ def serial(problem: ScheduleProblem) -> Schedule:
     return checked("serial", problem, one_by_one(problem))
 
 
+@pytest.mark.parametrize("reduces", [False, True])
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_as_short_as_what_looking_at_everything_finds(placement: str) -> None:
+def test_as_short_as_what_looking_at_everything_finds(placement: str, reduces: bool) -> None:
     for seed in range(100, 112):
         problem = random_problem(seed, placement)
+        problem = with_reduction(problem, seed) if reduces else problem
         found = optimal(problem, time_limit_s=LONG, hint=serial(problem))
         best = shortest(problem)
         assert found.proved, seed

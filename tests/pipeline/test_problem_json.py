@@ -50,6 +50,7 @@ def test_extras():
         ONE
         | {"transfer": 0.5, "comm_up": [0.2, 4], "transfer_up": [0, 1], "K": [2, None, 3.5], "id": 7}
         | {"memory": {"at_forward": 2, "at_backward": 0.5}, "placement": "looped", "chunks": 3, "layers": 9}
+        | {"reduction": [0, 1.5, 2]}
     )
     problem = sized.problem
     assert sized.ident == 7
@@ -58,6 +59,8 @@ def test_extras():
     assert problem.limit == (2.0, inf, 3.5)
     assert problem.memory == (Memory(2.0, 0.5),) * 3
     assert (problem.placement, problem.chunks) == ("looped", 3)
+    assert problem.reduction == (0.0, 1.5, 2.0)
+    assert read(ONE | {"reduction": 4}).problem.reduction == (4.0,) * 3
 
 
 def test_times_that_depend_on_the_size():
@@ -138,6 +141,10 @@ def test_changes_take_the_place_of_keys():
         ({"memory": {"at_forward": 1, "at_backward": 2}}, "memory.at_backward", "2"),
         ({"memory": [{"at_forward": 1}]}, "memory", "at_forward"),
         ({"memory": 3}, "memory", "3"),
+        ({"reduction": [1, 2]}, "reduction", "[1, 2]"),
+        ({"reduction": [1, 2, -3]}, "reduction[2]", "-3"),
+        ({"reduction": 1e10}, "reduction", "10000000000.0"),
+        ({"sync": 1}, "sync", "'reduction'"),
         ({"placement": "w"}, "placement", "w"),
         ({"placement": "v", "chunks": 3}, "chunks", "3"),
         ({"chunks": 2}, "chunks", "2"),

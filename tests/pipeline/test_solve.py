@@ -104,7 +104,7 @@ def played(problem: ScheduleProblem, order: list[list[list[object]]], *, fused: 
                     if port >= 0:
                         done = free_port[port] = max(done, free_port.get(port, 0.0)) + tables.transfer[kind, slot]
                     arrival[kind, int(tables.onward[kind, slot]), micro_batch] = done + tables.delay[kind, slot]
-    return max(free)
+    return max(end + rest for end, rest in zip(free, problem.reduction or (0.0,) * problem.ranks, strict=True))
 
 
 @settings(deadline=None)

@@ -23,6 +23,7 @@ OPTION_OF_KEY: Mapping[str, str] = {
     **dict.fromkeys(("comm", "comm_up"), "--links"),
     **dict.fromkeys(("transfer", "transfer_up"), "--transfers"),
     "K": "--memory",
+    "reduction": "--reduction",
     "placement": "--placement",
     "chunks": "--chunks",
     "layers": "--layers",
@@ -54,6 +55,12 @@ class Described:
     ] = None
     memory: Annotated[
         str | None, typer.Option(metavar="K", help="Most live micro-batches on a rank, or one number per rank.")
+    ] = None
+    reduction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R", help="Time after a rank's last operation to agree its gradients, or one number per rank."
+        ),
     ] = None
     placement: Annotated[
         str | None, typer.Option(metavar="plain|looped|v|bidirectional", help="Which stages lie on which rank.")
@@ -114,9 +121,9 @@ class Described:
     def _extras(self) -> dict[str, object]:
         """Keys that options give, with or without a file."""
         extras: dict[str, object] = {"placement": self.placement, "chunks": self.chunks, "layers": self.layers}
-        if self.memory is not None:
-            groups = _groups("--memory", self.memory)
-            extras["K"] = _one_or_all([number for group in groups for number in group])
+        for key, option, text in (("K", "--memory", self.memory), ("reduction", "--reduction", self.reduction)):
+            if text is not None:
+                extras[key] = _one_or_all([number for group in _groups(option, text) for number in group])
         return {key: value for key, value in extras.items() if value is not None}
 
 

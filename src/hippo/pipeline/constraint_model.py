@@ -77,7 +77,7 @@ class Frame:
     def grid(self) -> Grid:
         """Grid of all times of the problem."""
         real = self.rules.passes > 0
-        return grid_of(np.concatenate([self.rules.duration[real], self.rules.lag]), self.most)
+        return grid_of(np.concatenate([self.rules.duration[real], self.rules.lag, self.rules.rest]), self.most)
 
 
 class Answer(Enum):

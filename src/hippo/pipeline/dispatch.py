@@ -211,7 +211,7 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
                 wake[receiver] = min(wake[receiver], arrived[write])
             if patient:
                 heard[write], expected[write] = begin + delay[place], begin + promised[place]
-        makespan = max(makespan, now)
+        makespan = max(makespan, now + tables.reduction[rank])
     return makespan
 
 

@@ -17,11 +17,13 @@ UNRELATED = 1 << 40  # shift between groups that no path joins
 def heads_and_tails(rules: Rules) -> tuple[Floats, Floats]:
     """Least time before the start and after the end of each operation in every schedule, both (G, m).
 
-    What ``heads`` finds for the rules, and for the rules with time reversed.
+    What ``raise_heads`` finds for the rules, and for the rules with time reversed: there a rank starts when the time
+    is over that it takes in the end to reduce its gradients.
     """
     shape = len(rules.passes), int(rules.passes.max())
     head, behind, never = np.zeros(shape), np.zeros(shape), np.full(shape, np.inf)
     raise_heads(rules, shifts(rules), head, never)
+    behind += rules.rest[:, None]
     backwards = reverse(rules)
     raise_heads(backwards, shifts(backwards), behind, never)
     return head, turned(rules, behind)

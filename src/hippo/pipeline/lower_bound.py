@@ -28,13 +28,14 @@ def bounds(problem: ScheduleProblem, *, quick: bool = False) -> Mapping[str, flo
     """Each bound by its name, in the unit of the problem.
 
     ``chain``
-        One micro-batch down and up again, then the W of the first slot.
+        One micro-batch down and up again, then the W of the first slot and the reduction of its rank.
     ``work``
-        A rank cannot start before the first micro-batch arrives, and has all its work to do.
+        A rank cannot start before the first micro-batch arrives, and has all its work to do, then its reduction.
     ``drain``
-        After all F and B of a rank the last B still travels home, then one W.
+        After all F and B of a rank the last B still travels home, then one W and the reduction there.
     ``window``
-        A micro-batch stays on a slot for ``f + away + b (+ w)``; with K places, F k + K starts that much after F k.
+        A micro-batch stays on a slot for ``f + away + b (+ w)``; with K places, F k + K starts that much after F k;
+        the reduction follows the last.
     ``jackson``
         One-machine preemptive bound (Jackson 1955; Carlier 1982) of each rank and link, with heads and tails from
         ``heads``, and the longest way through any one operation.
@@ -77,7 +78,7 @@ def _jackson(found: Rules, head: Floats, tail: Floats) -> float:
 def _simple(problem: ScheduleProblem, found: Rules) -> dict[str, float]:
     """The bounds that a person can work out by hand."""
     tables = problem.tables
-    f, b, w = tables.duration
+    (f, b, w), rest = tables.duration, np.repeat(tables.reduction, tables.chunks)
     sent_down, sent_up = tables.delay + tables.transfer
     head, home = np.full(len(f), np.inf), np.full(len(f), np.inf)
     through = window = 0.0
@@ -86,15 +87,16 @@ def _simple(problem: ScheduleProblem, found: Rules) -> dict[str, float]:
             continue
         ahead, back = f[along] + sent_down[along], b[along] + sent_up[along]
         head[along] = np.cumsum(ahead) - ahead
-        home[along] = np.cumsum(back) - b[along] + w[along[0]]
+        home[along] = np.cumsum(back) - b[along] + w[along[0]] + rest[along[0]]
         away = ahead.sum() - head[along] - f[along] + back[::-1].cumsum()[::-1] - back
-        through = max(through, float(ahead.sum() + back.sum() + w[along[0]]))
-        for slot, rest in zip(along, away, strict=True):
-            window = max(window, _window(found, int(slot), head[slot], float(rest)))
+        through = max(through, float(ahead.sum() + back.sum() + w[along[0]] + rest[along[0]]))
+        for slot, gone in zip(along, away, strict=True):
+            window = max(window, _window(found, int(slot), head[slot], float(gone)))
     on_rank = (problem.ranks, problem.chunks)
     turns, last = ((tables.passes * each).reshape(on_rank).sum(axis=1) for each in (f + b, w))
     soonest, home_again = (each.reshape(on_rank).min(axis=1) for each in (head, home))
-    work, drain = float((soonest + turns + last).max()), float((soonest + turns + home_again).max())
+    work = float((soonest + turns + last + tables.reduction).max())
+    drain = float((soonest + turns + home_again).max())
     return {"chain": through, "work": work, "drain": drain, "window": window}
 
 
@@ -108,5 +110,5 @@ def _window(found: Rules, slot: int, head: float, away: float) -> float:
         if kind != FORWARD and found.out_of[rule] % slots == slot:
             whole, rest = divmod(m - 1, int(found.shift[rule]))
             stays = through if kind == WEIGHT else through - w
-            bound = max(bound, head + whole * stays + rest * f + through)
+            bound = max(bound, head + whole * stays + rest * f + through + found.rest[slot])
     return float(bound)

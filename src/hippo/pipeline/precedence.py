@@ -49,6 +49,7 @@ class Rules(NamedTuple):
     out_of: Ints  # (R,)
     shift: Ints  # (R,) >= 0
     lag: Floats  # (R,) >= 0
+    rest: Floats  # (G,) least time from the end of an operation to the very end: the reduction of its rank
 
 
 def rules(problem: ScheduleProblem) -> Rules:
@@ -67,11 +68,12 @@ def rules(problem: ScheduleProblem) -> Rules:
     out_of, into, shift = (np.array([each[column] for each in found], np.int64) for column in range(3))
     lag = np.array([each[3] for each in found])
     first = np.searchsorted(into, np.arange(5 * slots + 1))
-    return Rules(passes, duration, machine, _turn(problem), first, out_of, shift, lag)
+    rest = np.concatenate([np.tile(np.repeat(problem.tables.reduction, problem.chunks), 3), np.zeros(2 * slots)])
+    return Rules(passes, duration, machine, _turn(problem), first, out_of, shift, lag, rest)
 
 
 def reverse(given: Rules) -> Rules:
-    """The same with time running backwards: operation k is then the k-th from the end."""
+    """The same with time running backwards: operation k is then the k-th from the end, ``rest`` before its start."""
     into = np.repeat(np.arange(len(given.passes)), np.diff(given.first))
     order = np.argsort(given.out_of, kind="stable")
     first = np.searchsorted(given.out_of[order], np.arange(len(given.passes) + 1))
@@ -84,6 +86,7 @@ def reverse(given: Rules) -> Rules:
         into[order],
         given.shift[order],
         given.lag[order],
+        given.rest,
     )
 
 

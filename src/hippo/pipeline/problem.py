@@ -61,6 +61,7 @@ class Tables(NamedTuple):
     taken: Floats  # (S,) memory at the start of F
     freed: Floats  # (S,) of it at the end of B
     limit: Floats  # (p,) most memory; inf: no limit
+    reduction: Floats  # (p,) time after the last operation until the gradients of the rank are agreed
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class ScheduleProblem:
 
     A rank's times are those of all its layers together; with ``looped`` and ``v`` each of its chunks takes the v-th
     part of them and of the memory, with ``bidirectional`` each chunk takes them whole.
+
+    ``reduction`` is the time from the end of a rank's last operation until its gradients are agreed with its replicas,
+    on the network while other ranks still compute; the step ends when all ranks have agreed.
     """
 
     micro_batches: int
@@ -82,6 +86,7 @@ class ScheduleProblem:
     placement: str = "plain"
     chunks: int = 1
     name: str = ""
+    reduction: tuple[float, ...] = ()  # (p,) >= 0 after the last operation of each rank; empty: none
 
     def __post_init__(self) -> None:
         _check(self)
@@ -148,8 +153,8 @@ def _tables(problem: ScheduleProblem) -> Tables:
     memory = problem.memory or (Memory(),) * p
     taken = share * np.repeat([each.at_forward for each in memory], v)
     freed = share * np.repeat([each.at_backward for each in memory], v)
-    limit = np.array(problem.limit)
-    return Tables(p, v, m, duration, onward, delay, transfer, port, first, count, taken, freed, limit)
+    limit, reduction = np.array(problem.limit), np.array(problem.reduction or (0.0,) * p)
+    return Tables(p, v, m, duration, onward, delay, transfer, port, first, count, taken, freed, limit, reduction)
 
 
 def chains(problem: ScheduleProblem) -> tuple[tuple[int, ...], ...]:
@@ -188,6 +193,7 @@ def _check(problem: ScheduleProblem) -> None:
             if not (0 <= link.latency < inf and 0 <= link.transfer < inf):
                 value = link.latency if not 0 <= link.latency < inf else link.transfer
                 raise InputError("must be 0 or more", key="comm", value=value, remedy="give a delay, 0 for none")
+    _check_reduction(problem)
     _check_memory(problem)
     _check_placement(problem)
 
@@ -196,6 +202,14 @@ def _check_length(key: str, given: Sequence[object], wanted: int) -> None:
     if len(given) != wanted:
         what = f"{wanted} number{'s' if wanted != 1 else ''}"
         raise InputError(f"must have {what}", key=key, value=len(given), remedy=f"give {what}, one per rank or link")
+
+
+def _check_reduction(problem: ScheduleProblem) -> None:
+    if problem.reduction:
+        _check_length("reduction", problem.reduction, problem.ranks)
+    for each in problem.reduction:
+        if not 0 <= each < inf:
+            raise InputError("must be 0 or more", key="reduction", value=each, remedy="give a time, 0 for none")
 
 
 def _check_memory(problem: ScheduleProblem) -> None:

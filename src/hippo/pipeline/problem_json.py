@@ -4,8 +4,9 @@
 
 What is needed: p, m, f, b, w (a number, or one per rank; w also ``{"fixed": a, "per_sample": b}``). All else has a
 default: no delay (``comm``), no limit (``K`` null), messages that occupy no link (``transfer``), the same links up as
-down (``comm_up``, ``transfer_up``), one unit of memory from F to W (``memory``), one chunk per rank (``placement``,
-``chunks``), any number of layers (``layers``), one sample per micro-batch (``micro_batch_size``).
+down (``comm_up``, ``transfer_up``), one unit of memory from F to W (``memory``), no time to agree gradients after a
+rank's last operation (``reduction``), one chunk per rank (``placement``, ``chunks``), any number of layers
+(``layers``), one sample per micro-batch (``micro_batch_size``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hippo.problem.table import Table, open_table
 
 KEYS = (
     *("id", "p", "m", "f", "b", "w", "comm", "comm_up", "transfer", "transfer_up", "K", "memory"),
-    *("placement", "chunks", "layers", "micro_batch_size", "samples"),
+    *("reduction", "placement", "chunks", "layers", "micro_batch_size", "samples"),
 )
 
 PUBLISHED = frozenset(
@@ -42,6 +43,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("backward", "B"), "write it as 'b': the gradient of the input alone"),
     **dict.fromkeys(("weight", "W"), "write it as 'w': the gradient of the weights"),
     **dict.fromkeys(("links", "delay", "latency"), "write it as 'comm'"),
+    **dict.fromkeys(("reduce", "reductions", "sync", "grad_sync"), "write it as 'reduction'"),
     **dict.fromkeys(("limit", "memory_limit", "live_limit", "k"), "write it as 'K'"),
 }
 
@@ -114,9 +116,11 @@ def problem_of(table: Table) -> Sized:
     chunks = table.integer("chunks", default=1 if placement == "plain" else 2, most=10_000)
     m = _micro_batches(table, p * chunks, size)
     limit, memory = _limit(table, p), _memory(table, p)
+    reduction = _numbers(table, "reduction", p, DELAYS, "rank") if table.has("reduction") else ()
+    name = str(table.values.get("id", ""))
     try:
         problem = ScheduleProblem(
-            m, forward, backward, weight, down, up, limit, memory, placement, chunks, str(table.values.get("id", ""))
+            m, forward, backward, weight, down, up, limit, memory, placement, chunks, name, reduction
         )
     except InputError as error:  # what only the whole problem shows
         key = table.key(error.key or "")
@@ -246,6 +250,7 @@ def _check_range(table: Table, problem: ScheduleProblem) -> None:
     for name, links in (("", problem.down), ("_up", problem.up)):
         times |= {f"comm{name}": tuple(each.latency for each in links)}
         times |= {f"transfer{name}": tuple(each.transfer for each in links)}
+    times["reduction"] = problem.reduction
     for key, values in times.items():
         longest = max(values, default=0.0)
         if longest > WIDEST * shortest:
@@ -277,6 +282,8 @@ def problem_document(sized: Sized) -> dict[str, object]:
         document["memory"] = [
             {"at_forward": each.at_forward, "at_backward": each.at_backward} for each in problem.memory
         ]
+    if problem.reduction:
+        document["reduction"] = list(problem.reduction)
     if problem.placement != "plain":
         document |= {"placement": problem.placement, "chunks": problem.chunks}
     if size != 1:

@@ -32,8 +32,8 @@ class Replay:
 
     @cached_property
     def makespan(self) -> float:
-        """From time 0, when the first F starts, to the end of the last operation on any rank."""
-        return float(self.end.max())
+        """From time 0, when the first F starts, until every rank has done its work and agreed its gradients."""
+        return float((self.end[self.schedule.order_start[1:] - 1] + self.problem.tables.reduction).max())
 
     @cached_property
     def longest_stage(self) -> float:
@@ -147,7 +147,10 @@ def play(tables, rows, duration, start, end):  # type: ignore[no-untyped-def]
                 now = max(now, port_free[port[place]]) + transfer[place]
                 port_free[port[place]] = now
             arrived[write] = now + delay[place]
-    return free.max()
+    last = 0.0
+    for rank in range(p):
+        last = max(last, free[rank] + tables.reduction[rank])
+    return last
 
 
 def live(problem: ScheduleProblem, schedule: Schedule) -> NDArray[np.float64]:

@@ -22,16 +22,16 @@ from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
 # directed link of its message (-1: none).
 RANK, SLOT, GROUP, NTH, INPUT, OUTPUT, BEFORE, AFTER, PLACE, LOCAL, PORT = range(11)
 # Times: duration, latency and transfer of its message, earliest start, longest way from its end to the very end, when
-# its input is there, longest way through its message; memory taken at the start, given back at the end, and on the
-# rank before it starts; start that a move would give it.
-TIME, LATENCY, TRANSFER, HEAD, TAIL, THERE, AWAY, TAKES, GIVES, LIVE, MOVED = range(11)
+# its input is there, longest way through its message or its reduction; memory taken at the start, given back at the
+# end, and on the rank before it starts; start that a move would give it; reduction of its rank, which follows the last.
+TIME, LATENCY, TRANSFER, HEAD, TAIL, THERE, AWAY, TAKES, GIVES, LIVE, MOVED, REST = range(12)
 
 
 class Graph(NamedTuple):
     """A schedule as a graph; kernels change it in place."""
 
     facts: NDArray[np.int64]  # (N, 11)
-    times: Floats  # (N, 11)
+    times: Floats  # (N, 12)
     order: NDArray[np.int64]  # (N,) topological
     limit: Floats  # (p,)
 
@@ -44,7 +44,7 @@ def graph(problem: ScheduleProblem, schedule: Schedule) -> Graph:
     rank, number = np.repeat(np.arange(problem.ranks), per_rank), np.full((3 * slots, problem.micro_batches), -1)
     kind, slot, batch = rows[:, 0], rank * problem.chunks + rows[:, 1], rows[:, 2]
     number[kind * slots + slot, batch] = np.arange(n)
-    facts, times = np.full((n, 11), -1), np.zeros((n, 11))
+    facts, times = np.full((n, 11), -1), np.zeros((n, 12))
     facts[:, RANK], facts[:, SLOT], facts[:, GROUP] = rank, slot, kind * slots + slot
     facts[:, NTH], facts[:, LOCAL] = batch, np.arange(n) - start[rank]
     message = kind != WEIGHT
@@ -56,7 +56,7 @@ def graph(problem: ScheduleProblem, schedule: Schedule) -> Graph:
     facts[message, OUTPUT] = output
     facts[output[output >= 0], INPUT] = np.flatnonzero(message)[output >= 0]
     facts[message, PORT] = tables.port[way, whence]
-    times[:, TIME] = tables.duration[kind, slot]
+    times[:, TIME], times[:, REST] = tables.duration[kind, slot], tables.reduction[rank]
     times[message, LATENCY], times[message, TRANSFER] = tables.delay[way, whence], tables.transfer[way, whence]
     times[:, TAKES] = np.where(kind == FORWARD, tables.taken[slot], 0.0)
     gives = np.stack([np.zeros(slots), tables.freed, tables.taken - tables.freed])
@@ -101,7 +101,7 @@ def link_up(facts, times, order, ranks):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def heads(facts, times, order, begin, port_free, ends):  # type: ignore[no-untyped-def]
-    """Earliest starts from place ``begin`` on, and the end of each rank in ``ends``."""
+    """Earliest starts from place ``begin`` on, and when each rank has agreed its gradients in ``ends``."""
     port_free[:] = 0.0
     for place in range(begin, len(order)):
         op = order[place]
@@ -116,7 +116,7 @@ def heads(facts, times, order, begin, port_free, ends):  # type: ignore[no-untyp
             now = max(now, times[before, HEAD] + times[before, TIME])
         times[op, HEAD] = now
         now += times[op, TIME]
-        ends[facts[op, RANK]] = now
+        ends[facts[op, RANK]] = now + times[op, REST]
         if facts[op, PORT] >= 0:
             now = max(now, port_free[facts[op, PORT]]) + times[op, TRANSFER]
             port_free[facts[op, PORT]] = now
@@ -129,12 +129,13 @@ def tails(facts, times, order, begin, port_tail):  # type: ignore[no-untyped-def
     port_tail[:] = 0.0
     for place in range(begin, -1, -1):
         op = order[place]
-        tail, after, target = 0.0, facts[op, AFTER], facts[op, OUTPUT]
+        tail, after, target = times[op, REST], facts[op, AFTER], facts[op, OUTPUT]
         if target >= 0:
-            tail = times[op, LATENCY] + times[target, TIME] + times[target, TAIL]
+            way = times[op, LATENCY] + times[target, TIME] + times[target, TAIL]
             if facts[op, PORT] >= 0:
-                tail = times[op, TRANSFER] + max(tail, port_tail[facts[op, PORT]])
-                port_tail[facts[op, PORT]] = tail
+                way = times[op, TRANSFER] + max(way, port_tail[facts[op, PORT]])
+                port_tail[facts[op, PORT]] = way
+            tail = max(tail, way)
         times[op, AWAY] = tail
         if after >= 0:
             tail = max(tail, times[after, TIME] + times[after, TAIL])
@@ -146,8 +147,9 @@ def longest_path(facts, times, order, span, path, rng):  # type: ignore[no-untyp
     """Operations of one longest path, drawn where there are several, last first in ``path``; returns how many."""
     close, op, count = 1e-9 * span, -1, 0
     for place in range(len(order)):
-        if times[order[place], HEAD] + times[order[place], TIME] >= span - close:
-            op = order[place]
+        last = order[place]
+        if times[last, HEAD] + times[last, TIME] + times[last, REST] >= span - close:
+            op = last
             if rng.random() < 0.5:
                 break
     while op >= 0:

@@ -68,6 +68,7 @@ def play_due(pipe, board, due, kinds, starts, give_up):  # type: ignore[no-untyp
     p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
     delay, transfer, state, begun = pipe.delay, pipe.transfer, board.state, board.begun
     arrival, link_free, acquires = board.arrival, board.link_free, EXTRA if mirrored else DOWN
+    rest = pipe.rest
     wipe(pipe, board)
     end, to_do = 0.0, 3 * p * m
     while to_do > 0:
@@ -97,7 +98,7 @@ def play_due(pipe, board, due, kinds, starts, give_up):  # type: ignore[no-untyp
         state[LIVE, rank] += taken[kind, rank]
         state[LEFT, rank] -= duration[kind, rank]
         state[FREE, rank] = state[CLOCK, rank] = done
-        end = max(end, done)
+        end = max(end, done + rest[rank])
         to_do -= 1
         receiver = rank + 1 if kind == DOWN else (rank - 1 if kind == UP else -1)
         if receiver == p:

@@ -17,7 +17,8 @@ list scheduling with one rule for all ranks.
 
 The same policy also plays the problem *backwards in time* (W, then B down the ranks, then F up): as good on average and
 better on other problems, as forward and backward passes are in project scheduling (Li and Willis 1992). There a W must
-come before its B, and takes all the memory at once.
+come before its B, and takes all the memory at once; and a rank may not start before the time has passed that it takes
+in the end to reduce its gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
 
 DOWN, UP, EXTRA = 0, 1, 2
-CLOCK, FREE, LIVE, LEFT = range(4)  # when a rank decides next, when it is free, its memory, its work still to do
+CLOCK, FREE, LIVE, LEFT = range(4)  # when a rank decides next, when it is free, its memory, its time still to take
 PATIENCE_DOWN, PATIENCE_EXTRA, PATIENCE_URGENT, AHEAD, BACKLOG = range(5)
 ROOM = 1 + 1e-9  # memory may exceed its limit by rounding, as in ``check``
 
@@ -55,6 +56,8 @@ class Pipe(NamedTuple):
     taken: Floats  # (3, p) memory taken at the start, below 0: given back at the end
     limit: Floats  # (p,)
     most: Floats  # (p,) micro-batches that fit
+    release: Floats  # (p,) when the rank may start
+    rest: Floats  # (p,) time after its last operation until the end
 
 
 class Board(NamedTuple):
@@ -79,7 +82,10 @@ def pipe(problem: ScheduleProblem, *, mirrored: bool) -> Pipe:
     else:
         duration, memory = tables.duration.copy(), np.stack([taken, -freed, freed - taken])
     delay, transfer = np.stack([down[:, 0], up[:, 0]]), np.stack([down[:, 1], up[:, 1]])
-    return Pipe(p, m, mirrored, duration, delay, transfer, memory, tables.limit * ROOM, most)
+    release, rest = (tables.reduction, nothing) if mirrored else (nothing, tables.reduction)
+    return Pipe(
+        p, m, mirrored, duration, delay, transfer, memory, tables.limit * ROOM, most, release.copy(), rest.copy()
+    )
 
 
 def board(ranks: int, micro_batches: int) -> Board:
@@ -108,6 +114,7 @@ def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped
     p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
     delay, transfer, state, begun = pipe.delay, pipe.transfer, board.state, board.begun
     arrival, link_free, acquires = board.arrival, board.link_free, EXTRA if mirrored else DOWN
+    rest = pipe.rest
     wipe(pipe, board)
     end, to_do = 0.0, 3 * p * m
     while to_do > 0:
@@ -137,7 +144,7 @@ def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped
         state[LIVE, rank] += taken[kind, rank]
         state[LEFT, rank] -= duration[kind, rank]
         state[FREE, rank] = state[CLOCK, rank] = done
-        end = max(end, done)
+        end = max(end, done + rest[rank])
         to_do -= 1
         receiver = rank + 1 if kind == DOWN else (rank - 1 if kind == UP else -1)
         if receiver == p:  # at the last rank the way down ends and the way up begins
@@ -160,7 +167,9 @@ def wipe(pipe, board):  # type: ignore[no-untyped-def]
     board.arrival[:] = np.inf
     board.arrival[DOWN, 0] = 0.0
     for rank in range(pipe.ranks):
-        board.state[CLOCK, rank] = 0.0 if pipe.mirrored or rank == 0 else np.inf
+        board.state[FREE, rank] = pipe.release[rank]
+        board.state[CLOCK, rank] = pipe.release[rank] if pipe.mirrored or rank == 0 else np.inf
+        board.state[LEFT, rank] = pipe.rest[rank]
         for kind in range(3):
             board.state[LEFT, rank] += pipe.micro_batches * pipe.duration[kind, rank]
 

@@ -39,7 +39,7 @@ def unrolled(problem: ScheduleProblem, few: ScheduleProblem, small: Schedule) ->
         places = [_stretches(small.rank(rank), each, problem.chunks) for rank in range(problem.ranks)]
         if not all(places):
             continue
-        for chosen in _choices(places, starts, timeline.makespan):
+        for chosen in _choices(places, starts, float(timeline.end.max())):
             rows = _repeat(problem, small, chosen, each)
             found = Schedule("unrolled", Shape(problem.ranks, problem.micro_batches, problem.chunks), False, *rows)
             span = makespan(problem, found)

@@ -46,7 +46,7 @@ def play_fixed(tables, rows, drawn, duration, fused, operations, messages, ranks
                     now = max(now, port_free[port[place]]) + transfer[place] * messages[play, at]
                     port_free[port[place]] = now
                 arrived[write] = now + delay[place] * messages[play, at]
-        found[play] = free.max()
+        found[play] = (free + tables.reduction).max()
 
 
 @njit(cache=True)

@@ -55,11 +55,11 @@ def _floors(tables, most, operations, messages, ranks, found):  # type: ignore[n
                         way = tables.delay[kind, rank] + tables.transfer[kind, rank]
                         sent[kind, rank, index] = way * messages[play, at]
         found[play] = _heads(taken, sent, most, head)
-        home = taken[WEIGHT, 0, m - 1]
+        home = taken[WEIGHT, 0, m - 1] + tables.reduction[0]
         for rank in range(p):
             if rank > 0:
                 home += sent[BACKWARD, rank, m - 1]
-            found[play] = max(found[play], _load(taken[:, rank], head[:, rank], 3))
+            found[play] = max(found[play], _load(taken[:, rank], head[:, rank], 3) + tables.reduction[rank])
             found[play] = max(found[play], _load(taken[:, rank], head[:, rank], 2) + home)
             home += taken[BACKWARD, rank, m - 1]
     return

@@ -10,11 +10,13 @@ message on its way counts as known, and takes the one with the smallest start + 
   micro-batches over the time that the slowest rank takes for one (``TRIP``), up to what memory holds (``MOST``);
 * the three phases: forwards until the first gradient, then F and B in turn, then B before W until the end;
 * *W as filler*: W runs while a rank waits for a message, where it fits in front of it, and when memory keeps a forward
-  that is there from starting.
+  that is there from starting;
+* *the reduction of gradients beside it*: it follows the last operation of a rank, on the network, while others compute
+  (``ScheduleProblem.reduction``); rules are compared by when the last rank has agreed, and those that play backwards in
+  time let a rank start only when that is over, so the W of a rank that reduces for long are not put off.
 
-It leaves out CrossPipe's sub-blocks, its exact solver (``optimal`` is ours), several chunks per rank, and collectives
-of data parallelism: the problem has no operation for the reduction of gradients yet. Beyond CrossPipe, ranks before and
-behind the slowest link follow different rules, and one rule in six plays backwards in time.
+It leaves out CrossPipe's sub-blocks, its exact solver (``optimal`` is ours), and several chunks per rank. Beyond
+CrossPipe, ranks before and behind the slowest link follow different rules, and one rule in six plays backwards in time.
 
 The delay-aware "greedy" that the rules were measured against is the last of them: B when ready, else F if memory lets
 it, else W where it fits before the next arrival or memory is full.

@@ -212,7 +212,7 @@ def _play(tables, course, habits, rows):  # type: ignore[no-untyped-def]
         if state[to, DONE + waits] == index:
             state[to, COMES + waits] = end
             wakes[to] = min(wakes[to], max(end, state[to, FREE]))
-    return True, state[:, TRULY].max(), (state[:, TRULY] - state[:, BEGAN]).max()
+    return True, (state[:, TRULY] + tables.reduction).max(), (state[:, TRULY] - state[:, BEGAN]).max()
 
 
 @njit(cache=True, inline="always")
