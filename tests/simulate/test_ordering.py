@@ -35,8 +35,10 @@ def test_the_replay_is_what_the_simulator_plays(world: tuple[Problem, Plan]) -> 
     timeline = fast.play(program)
     assert timeline.op_end_s[timeline.op_kind <= 2] == pytest.approx(played.end)
     assert played.makespan <= timeline.step_time_s
-    after = float((program.sync_s + program.finish_s).max())
-    assert timeline.step_time_s <= played.makespan + after + 1e-9
+    agreed = float(timeline.step_time_s - program.finish_s.min())
+    assert played.makespan <= agreed + 1e-9
+    assert timeline.step_time_s <= played.makespan + float(program.finish_s.max()) + 1e-9
+    assert asked.reduction == tuple(program.sync_s.tolist())
 
 
 def test_the_limit_is_the_room_that_memory_leaves(world: tuple[Problem, Plan]) -> None:

@@ -1,7 +1,9 @@
 """The schedule problem of a pipeline of a plan: what a method of ``pipeline.methods`` is asked, in seconds.
 
 Every link is granted to the pipeline as a whole: traffic of other pipelines and of the agreement is left out, and the
-second link of a relay costs its latency and no room. What a schedule is worth is told by playing the plan.
+second link of a relay costs its latency and no room. The agreement inside a rank's domain follows its last operation,
+on the network (``Program.sync_s``); that between domains, and the optimizer, come after it and are left out. What a
+schedule is worth is told by playing the plan.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ def ordering(problem: Problem, plan: Plan, index: int = 0) -> ScheduleProblem:
         down=tuple(_link(program, "down", int(rank)) for rank in ranks[:-1]),
         up=tuple(_link(program, "up", int(rank)) for rank in ranks[1:]),
         limit=tuple(max(room, LEAST_S) for room in rooms),
+        reduction=tuple(program.sync_s[ranks].tolist()),
     )
 
 
 def ordering_key(problem: ScheduleProblem) -> Hashable:
     """Equal for pipelines that ask the same: replicas over like links are ordered once."""
-    links = (problem.down, problem.up, problem.limit)
-    return (problem.micro_batches, problem.forward, problem.backward, problem.weight, *links)
+    times, links = (problem.forward, problem.backward, problem.weight, problem.reduction), (problem.down, problem.up)
+    return (problem.micro_batches, *times, *links, problem.limit)
 
 
 def _link(program: Program, side: str, rank: int) -> Link:
