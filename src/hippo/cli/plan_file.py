@@ -32,10 +32,12 @@ def read_plan(path: Path) -> tuple[Problem, Plan]:
 def _refuse_unknown_names(plan: Plan, *, source: str) -> None:
     """Names that only the floors above ``plan`` know: schedules and kinds of compression."""
     from hippo.pipeline.schedule import SCHEDULES
+    from hippo.plan.own_order import WITH_ORDER
     from hippo.simulate.routes import COMPRESSED_BITS
 
-    if plan.schedule.name not in SCHEDULES:
-        raise UnknownNameError("schedule", plan.schedule.name[:60], SCHEDULES, source=source, key="schedule.name")
+    known = (*SCHEDULES, WITH_ORDER)
+    if plan.schedule.name not in known:
+        raise UnknownNameError("schedule", plan.schedule.name[:60], known, source=source, key="schedule.name")
     for index, pair in enumerate(plan.compression):
         if pair.kind not in COMPRESSED_BITS:
             key = f"compression[{index}].kind"
