@@ -41,6 +41,35 @@ def test_every_operation() -> None:
     assert printed(played("zb-h1", ScheduleProblem.uniform(3, 4)), 64) == SMALL
 
 
+AGREES = """\
+       0              5              10             15        live  busy
+rank 0 F0-F1-F2-......B0=W0~F3-B1=W1~B2=W2~B3=W3~............    3   67%
+rank 1 ...F0-F1-...B0=F2-B1=W0~F3-B2=W1~B3=W2~W3~//////......    3   67%
+rank 2 ......F0-B0=F1-B1=F2-B2=W0~F3-B3=W1~W2~W3~////////////    3   67%
+F0- forward  B0= backward  W0~ weight gradient  . idle  / agreeing
+"""
+
+
+AGREES_LONG = """\
+       0               50               100             150   live  busy
+rank 0 F:************************************W*..............    3   72%
+rank 1 F*************************************BW//////........    3   72%
+rank 2 :B*************************************W//////////////    3   72%
+F forward  B backward  W weight gradient  . idle  / agreeing  : less
+than half busy  * several kinds  a column: 3.07
+"""
+
+
+def test_reductions_after_the_last_operation() -> None:
+    """As above, 14 long; rank 1 agrees its gradients in 2, rank 2 in 4. Many micro-batches: in 20 and in 44."""
+    problem = replace(ScheduleProblem.uniform(3, 4), reduction=(0.0, 2.0, 4.0))
+    assert printed(played("zb-h1", problem), 72) == AGREES
+    many = replace(ScheduleProblem.uniform(3, 40), reduction=(0.0, 20.0, 44.0))
+    assert printed(played("zb-h1", many), 72) == AGREES_LONG
+    early = printed(played("zb-h1", problem), 72, window=(0.0, 14.0)).splitlines()
+    assert not any("/" in row.rpartition("    ")[0] for row in early[1:4])
+
+
 SLOW = """\
        0            10           20           30           40           50        live  busy
 rank 0 FF1FF.....................B0=FB1=F.............B2..B3..............B4=.B5=  4/4   31%

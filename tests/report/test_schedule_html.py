@@ -72,6 +72,19 @@ def test_memory_of_another_unit() -> None:
     assert "1 1 1 10 4 60 delay 5" in text
 
 
+def test_reductions() -> None:
+    """ZB-H1 of two ranks, m 2: rank 0 ends at 8, rank 1 at 7; rank 1 agrees its gradients in 5."""
+    page = schedule_html(solve(replace(ScheduleProblem.uniform(2, 2), reduction=(0.0, 5.0)), "zb-h1"))
+    text = text_of(page)
+    for said in ("reductions 0 to 5", "Agreeing gradients", "The last 5 is a reduction of gradients.", "Makespan 12"):
+        assert said in text, said
+    assert "1 1 1 1 0 none 5" in text
+    first, second = document(page)["ranks"]  # type: ignore[misc]
+    assert "agreeing" not in first
+    assert second["agreeing"] == [round(7 / 12 * 1e6), 1_000_000]
+    assert "Agreeing gradients" not in text_of(schedule_html(solve(ScheduleProblem.uniform(2, 2), "zb-h1")))
+
+
 def test_every_bound_has_words() -> None:
     assert set(bounds(SMALL)) == set(pages.BOUNDS)
 
@@ -119,6 +132,13 @@ def test_every_mark_is_drawn(small: Answer, tmp_path: Path) -> None:
     assert found.get("fault") is None
     assert found["ready"] == "yes"
     assert int(found["marks"]) == 72 + len(slow) == 72 + 12
+
+
+@needs_browser
+def test_reductions_are_drawn(tmp_path: Path) -> None:
+    found = drawn(schedule_html(solve(replace(SMALL, reduction=(0.0, 2.0, 90.0, 1.0)), "zb-h1")), tmp_path)
+    assert found.get("fault") is None
+    assert int(found["marks"]) == 72 + 12 + 3
 
 
 @needs_browser

@@ -81,6 +81,7 @@ WORLDS = {
     "v": ("zb-v", ScheduleProblem.uniform(4, 8, comm=0.5).placed("v")),
     "bidirectional": ("dualpipe", ScheduleProblem.uniform(4, 8, comm=0.5).placed("bidirectional")),
     "sending": ("1f1b", replace(ScheduleProblem.uniform(2, 6), down=(Link(1.0, 2.0),), up=(Link(0.0, 0.5),))),
+    "reducing": ("zb-h1", replace(ScheduleProblem.uniform(4, 9, comm=0.5), reduction=(0.0, 30.0, 0.5, 2.0))),
     "quick": ("zb-h1", ScheduleProblem.uniform(3, 5, (1e-7, 2e-7, 1e-7), comm=5e-8)),
 }
 
@@ -132,10 +133,18 @@ def test_memory_begins_and_ends_with_nothing(world: Replay) -> None:
 
 def test_the_longest_way_is_as_long_as_the_schedule(world: Replay) -> None:
     way = longest_way(world)
-    told = sum(way.computing) + sum(time for _, time in way.travelling)
+    told = sum(way.computing) + sum(time for _, time in way.travelling) + way.agreeing
     assert told == pytest.approx(world.makespan)
-    assert world.end[way.operations[-1]] == world.makespan
+    assert world.end[way.operations[-1]] + way.agreeing == world.makespan
     assert world.start[way.operations[0]] == 0
+
+
+def test_the_reduction_follows_the_last_operation() -> None:
+    """p 2, m 1, all times 1, delay .5: rank 1 ends at 3.5 (F from 1.5, B, W) and agrees for 2, rank 0 at once."""
+    found = events(played("zb-h1", replace(ScheduleProblem.uniform(2, 1, comm=0.5), reduction=(0.0, 2.0))))
+    assert [line(event) for event in found if event["name"] == "Reduction of gradients"] == [
+        "1/2 4500 to 6500: Reduction of gradients"
+    ]
 
 
 def test_a_longest_way_by_hand() -> None:

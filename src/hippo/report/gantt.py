@@ -27,6 +27,9 @@ LETTERS, FILLS = "FBW", "-=~"
 IDLE, THIN, MIXED = ".", ":", "*"
 """Idle; and where operations are narrower than a column, less than half busy, and busy but with no kind half of it."""
 
+AGREEING = "/"
+"""After the last operation of a rank, until its gradients are agreed: on the network, the rank itself is idle."""
+
 LEAST_COLUMNS = 20
 """Of time, however narrow the terminal is."""
 
@@ -141,7 +144,10 @@ def _row(replay: Replay, rank: int, scale: _Scale) -> Text:
     start, end = ((times[own] - scale.begin) / scale.step for times in (replay.start, replay.end))
     inside = (end > 0) & (start < scale.columns)
     draw = _one_by_one if scale.each else _by_column
-    return draw(replay.schedule.order[own][inside], start[inside], end[inside], scale.columns)
+    text = draw(replay.schedule.order[own][inside], start[inside], end[inside], scale.columns)
+    agreed = end[-1] + replay.problem.tables.reduction[rank] / scale.step
+    first, last = (min(max(0, round(float(each))), scale.columns) for each in (end[-1], agreed))
+    return text if last <= first else text[:first].append(AGREEING * (last - first), FAINT).append_text(text[last:])
 
 
 def _one_by_one(rows: Ints, start: Floats, end: Floats, columns: int) -> Text:
@@ -212,6 +218,8 @@ def _legend(replay: Replay, scale: _Scale) -> Text:
     for index, (letter, name) in enumerate(kinds):
         text.append(f"{letter}0{FILLS[index]}" if scale.each else letter, STYLES[index]).append(f" {name}  ", FAINT)
     text.append(f"{IDLE} idle", FAINT)
+    if any(problem.reduction):
+        text.append(f"  {AGREEING} agreeing", FAINT)
     remarks = [f"small letters: chunk{'s 1 to ' + str(problem.chunks - 1) if problem.chunks > 2 else ' 1'}"]
     remarks = remarks if problem.chunks > 1 else []
     if not scale.each:

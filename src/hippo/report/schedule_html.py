@@ -111,6 +111,7 @@ def _question(problem: ScheduleProblem) -> str:
     delays = [link.latency for link in (*problem.down, *problem.up)]
     parts.append(f"delays {_range(delays)}" if any(delays) else "no delays")
     parts += [count(len(slow), "slow link")] if slow else []
+    parts += [f"reductions {_range(problem.reduction)}"] if any(problem.reduction) else []
     limits = [limit for limit in problem.limit if isfinite(limit)]
     return ", ".join([*parts, f"memory {_range(limits)}" if limits else "no memory limit"])
 
@@ -140,6 +141,7 @@ def _panels(answer: Answer) -> dict[str, object]:
         "kinds": FUSED_KINDS if answer.schedule.fused else KINDS,
         "chunks": problem.chunks,
         "limited": any(isfinite(limit) for limit in problem.limit),
+        "reduces": any(problem.reduction),
         "slow": slow,
         "left_out": _left_out(drawn, len(answer.schedule.order)),
         **_way(answer, way),
@@ -176,14 +178,14 @@ def _until(answer: Answer) -> float:
 
 
 def _pack_rank(answer: Answer, own: np.ndarray, on_way: np.ndarray, until: float) -> dict[str, object]:
-    """Operations of one rank in order: gap before, length, kind, chunk, micro-batch; and its memory."""
+    """Operations of one rank in order: gap before, length, kind, chunk, micro-batch; its memory, and reduction."""
     replay, problem = answer.replay, answer.problem
     rank = int(operation_ranks(replay)[own[0]])
     own = own[replay.start[own] < until]
     rows, start, end = answer.schedule.order[own], _ticks(answer, replay.start[own]), _ticks(answer, replay.end[own])
     at, held = memory_over_time(replay, rank)
     shown, limit = at < until, problem.limit[rank]
-    return {
+    found: dict[str, object] = {
         "name": f"rank {rank}",
         "kind": "".join(map(str, rows[:, 0].tolist())),
         "chunk": "".join(str(min(9, chunk)) for chunk in rows[:, 1].tolist()) if problem.chunks > 1 else "",
@@ -196,6 +198,11 @@ def _pack_rank(answer: Answer, own: np.ndarray, on_way: np.ndarray, until: float
         "top": limit if isfinite(limit) else float(peak_memory(problem, answer.schedule).max()),
         "limit": limit if isfinite(limit) else None,
     }
+    lasts = float(problem.tables.reduction[rank])
+    if lasts > 0:  # from the end of the last operation, also of one that is left out
+        done = replay.end[answer.schedule.order_start[rank + 1] - 1]
+        found["agreeing"] = _ticks(answer, np.array([done, done + lasts])).tolist()
+    return found
 
 
 def _pack_messages(answer: Answer, until: float) -> dict[str, object]:
@@ -250,11 +257,14 @@ def _way(answer: Answer, way: LongestWay) -> dict[str, object]:
         parts.append((f"Ranks {hop[0]} to {hop[1]}", time, "var(--k3)", "var(--on-k3)"))
     rest = sum(time for _, time in way.travelling[3:])
     parts += [("Other links", rest, "var(--m5)", "var(--ink)")] if rest > 1e-9 * span else []
+    parts += [("Agreeing gradients", way.agreeing, "var(--k4)", "var(--surface)")] if way.agreeing > 0 else []
     travelled = sum(time for _, time in way.travelling)
     lead = (
-        f"The longest way through the schedule: {_time(span - travelled)} of {_time(span)} is computing, "
+        f"The longest way through the schedule: {_time(sum(way.computing))} of {_time(span)} is computing, "
         f"{_time(travelled)} waiting for {way.crossings} messages."
     )
+    if way.agreeing > 0:
+        lead += f" The last {_time(way.agreeing)} is a reduction of gradients."
     if way.travelling and way.travelling[0][1] > 0.02 * span:
         hop, time = way.travelling[0]
         lead += f" {percent(time / span)} of it is the link between ranks {hop[0]} and {hop[1]}."
@@ -349,6 +359,7 @@ def _inputs(problem: ScheduleProblem) -> list[dict[str, object]]:
         last = rank == problem.ranks - 1
         link = NOTHING if last else told_links(problem.down[rank], problem.up[rank])
         values.append(f"{limit:g}" if isfinite(limit) else "none")
+        values += [f"{problem.reduction[rank]:g}"] if any(problem.reduction) else []
         rows.append({"name": f"rank {rank}", "cells": values, "link": link})
     return rows
 

@@ -97,13 +97,16 @@ class LongestWay:
     computing: tuple[float, float, float]  # time of F, B and W in it
     travelling: tuple[tuple[tuple[int, int], float], ...]  # (lower, upper rank of a hop) and time, longest first
     crossings: int  # messages in it
+    agreeing: float = 0.0  # reduction of gradients after the last of them
 
 
 def longest_way(replay: Replay) -> LongestWay:
-    """Back from the last operation: what each one waited for, its rank or its input (of both, its rank)."""
+    """Back from the rank that ends last: what each operation waited for, its rank or its input (of both, its rank)."""
     ranks, order = operation_ranks(replay).tolist(), replay.schedule.order.tolist()
     inputs = _inputs(replay)
-    op, way, hops, crossings = int(np.argmax(replay.end)), [], dict[tuple[int, int], float](), 0
+    reduction, last = replay.problem.tables.reduction, replay.schedule.order_start[1:] - 1
+    rank = int(np.argmax(replay.end[last] + reduction))
+    op, way, hops, crossings = int(last[rank]), [], dict[tuple[int, int], float](), 0
     while True:
         way.append(op)
         began = float(replay.start[op])
@@ -122,7 +125,8 @@ def longest_way(replay: Replay) -> LongestWay:
     for each in way:
         computing[order[each][0]] += float(replay.end[each] - replay.start[each])
     longest = sorted(((hop, time) for hop, time in hops.items() if hop[0] != hop[1]), key=lambda item: -item[1])
-    return LongestWay(tuple(reversed(way)), (computing[0], computing[1], computing[2]), tuple(longest), crossings)
+    by_kind = (computing[0], computing[1], computing[2])
+    return LongestWay(tuple(reversed(way)), by_kind, tuple(longest), crossings, float(reduction[rank]))
 
 
 def _inputs(replay: Replay) -> list[int]:

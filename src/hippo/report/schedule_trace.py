@@ -1,9 +1,10 @@
 """A played schedule as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
 Form: Chrome's "Trace Event Format", as in ``perfetto.py``. One process has a track per rank and a counter of the memory
-that it holds; another the links, a track per direction and more where messages overlap while they travel. An arrow
-(flow, ``s`` to ``t`` to ``f``) goes from the operation that sends to the message to the operation that receives. A
-schedule has no unit of time: one unit is shown as a millisecond, or a thousandth or thousandfold of it (``otherData``).
+that it holds, and behind its last operation the reduction of its gradients, where the problem has one; another the
+links, a track per direction and more where messages overlap while they travel. An arrow (flow, ``s`` to ``t`` to ``f``)
+goes from the operation that sends to the message to the operation that receives. A schedule has no unit of time: one
+unit is shown as a millisecond, or a thousandth or thousandfold of it (``otherData``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RANKS, LINKS = 1, 2
 """Processes."""
 
 KINDS = ("Forward", "Backward", "Weight gradient")
-FUSED = "Backward and weight gradient"
+FUSED, REDUCTION = "Backward and weight gradient", "Reduction of gradients"
 _MESSAGES = ("Activations", "Gradients of activations")
 _LEAST_NS = 1000
 """The shortest operation is shown no shorter."""
@@ -59,7 +60,7 @@ def _ns_per_unit(replay: Replay) -> float:
 
 
 def _operations(replay: Replay, scale: float) -> Iterator[Event]:
-    """A slice per operation, on the track of its rank."""
+    """A slice per operation, and for what follows the last one, on the track of its rank."""
     several, kinds = replay.problem.chunks > 1, KINDS if not replay.schedule.fused else (KINDS[0], FUSED)
     columns = (operation_ranks(replay).tolist(), replay.schedule.order.tolist(), replay.start, replay.end)
     for rank, (kind, chunk, micro_batch), start, end in zip(*columns, strict=True):
@@ -69,6 +70,10 @@ def _operations(replay: Replay, scale: float) -> Iterator[Event]:
             **_span(start, end, scale),
             "args": args,
         }
+    for rank, lasts in enumerate(replay.problem.reduction):
+        done = float(replay.end[replay.schedule.order_start[rank + 1] - 1])
+        if lasts > 0:
+            yield {"ph": "X", "name": REDUCTION, "pid": RANKS, "tid": rank + 1, **_span(done, done + lasts, scale)}
 
 
 def _counters(replay: Replay, scale: float) -> Iterator[Event]:

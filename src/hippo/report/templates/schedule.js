@@ -14,7 +14,7 @@ function hippoTimeline(root, data) {
     const n = rank.gap.length, start = new Float64Array(n), end = new Float64Array(n);
     let time = 0;
     for (let i = 0; i < n; i++) { start[i] = time += rank.gap[i]; end[i] = time += rank.length[i]; }
-    return { name: rank.name, start, end, kind: rank.kind, chunk: rank.chunk, mb: rank.micro_batch, way: new Set(rank.way), at: sums(rank.memory_gap), held: rank.memory, top: rank.top, limit: rank.limit };
+    return { name: rank.name, start, end, kind: rank.kind, chunk: rank.chunk, mb: rank.micro_batch, way: new Set(rank.way), at: sums(rank.memory_gap), held: rank.memory, top: rank.top, limit: rank.limit, agreeing: rank.agreeing };
   }
   function sent(all) {
     const start = sums(all.start);
@@ -24,7 +24,7 @@ function hippoTimeline(root, data) {
   const timeAt = px => from + (px - gutter) / (width - gutter) * (to - from);
   const inUnits = t => t / total * data.makespan;
   const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const palette = () => Object.fromEntries(["k0", "k1", "k2", "m5", "ink", "muted", "rule", "idle", "hatch", "surface", "accent", "sunken", "bad"].map(name => [name, colour("--" + name)]));
+  const palette = () => Object.fromEntries(["k0", "k1", "k2", "k4", "m5", "ink", "muted", "rule", "idle", "hatch", "surface", "accent", "sunken", "bad"].map(name => [name, colour("--" + name)]));
   const font = size => size + "px " + getComputedStyle(document.body).fontFamily;
   const told = v => +v.toPrecision(5) + "";
 
@@ -62,6 +62,12 @@ function hippoTimeline(root, data) {
     t.strokeStyle = c.hatch; t.lineWidth = 1; t.beginPath(); t.moveTo(-1, 7); t.lineTo(7, -1); t.stroke();
     return pen.createPattern(tile, "repeat");
   }
+  function agreeing(c) { // on the network after the last operation: hatched the other way
+    const tile = document.createElement("canvas"); tile.width = tile.height = 6;
+    const t = tile.getContext("2d"); t.fillStyle = c.sunken; t.fillRect(0, 0, 6, 6);
+    t.strokeStyle = c.k4; t.lineWidth = 1.5; t.beginPath(); t.moveTo(-1, -1); t.lineTo(7, 7); t.moveTo(-1, 5); t.lineTo(1, 7); t.moveTo(5, -1); t.lineTo(7, 1); t.stroke();
+    return pen.createPattern(tile, "repeat");
+  }
   function axis(c) {
     const raw = inUnits(to - from) / Math.max(2, (width - gutter) / 90), power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map(f => f * power).find(v => v >= raw * 0.999), places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
@@ -81,6 +87,10 @@ function hippoTimeline(root, data) {
     const top = tops[index], perTick = (width - gutter) / (to - from);
     pen.save(); pen.beginPath(); pen.rect(gutter, top, width - gutter, rowH); pen.clip();
     pen.fillStyle = hatch; pen.fillRect(gutter, top, x(total) - gutter, rowH);
+    if (rank.agreeing && rank.agreeing[0] < to && rank.agreeing[1] > from) {
+      pen.fillStyle = agreeing(c); pen.fillRect(x(rank.agreeing[0]), top, (rank.agreeing[1] - rank.agreeing[0]) * perTick, rowH);
+      marks++;
+    }
     const first = firstAfter(rank.end, from);
     let last = first;
     while (last < rank.start.length && rank.start[last] < to) last++;
@@ -168,6 +178,7 @@ function hippoTimeline(root, data) {
     if (i < 0) return null;
     const rank = ranks[i], k = firstAfter(rank.end, time);
     const step = firstAfter(rank.at, time) - 1, held = "memory " + told(step >= 0 ? rank.held[step] : 0) + (rank.limit ? " of " + told(rank.limit) : "");
+    if (rank.agreeing && time >= rank.agreeing[0] && time < rank.agreeing[1]) return { mb: -1, text: rank.name + "\nagreeing gradients\n" + told(inUnits(rank.agreeing[0])) + " to " + told(inUnits(rank.agreeing[1])) + "\n" + held };
     if (k >= rank.start.length || rank.start[k] > time) return { mb: -1, text: rank.name + "\nidle at " + told(inUnits(time)) + "\n" + held };
     const chunk = rank.chunk ? ", chunk " + rank.chunk[k] : "";
     return { mb: rank.mb[k], text: rank.name + "\n" + data.kinds[+rank.kind[k]] + " of micro-batch " + rank.mb[k] + chunk + "\n" + told(inUnits(rank.start[k])) + " to " + told(inUnits(rank.end[k])) + "\n" + held };
