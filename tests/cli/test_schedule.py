@@ -55,6 +55,24 @@ def test_times_and_links_per_rank(hippo):
     assert document["makespan"] == 1 + 11 + 2 + 10 + 21 + 8
 
 
+def test_reductions_after_the_last_operation(hippo):
+    """p 2, m 4, K 2, all times 1: with ZB-H1 both ranks end at 13."""
+    ask = ("schedule", *SMALL, "--memory", 2, "--method", "zb-h1")
+    assert hippo(*ask, "--reduction", "0,5", "--json").document["makespan"] == 13 + 5
+    assert hippo(*ask, "--reduction", "3", "--json").document["makespan"] == 13 + 3
+    shown = hippo(*ask, "--reduction", "5,0").out
+    assert "18.000" in shown
+    assert "/ agreeing" in shown
+
+
+def test_reductions_go_with_a_file(hippo, file):
+    """Those of the file, or those of the option in their place."""
+    name = file(PROBLEM | {"reduction": [100, 0]})
+    long = hippo("schedule", "--problem", name, "--json").document["makespan"]
+    none = hippo("schedule", "--problem", name, "--reduction", 0, "--json").document["makespan"]
+    assert long > 100 > none == hippo("schedule", "--problem", file(PROBLEM), "--json").document["makespan"]
+
+
 def test_a_named_method_brings_its_placement(hippo):
     assert hippo("schedule", *SMALL, "--method", "interleaved", "--json").document["placement"] == "looped"
     assert hippo("schedule", *SMALL, "--method", "zb-v", "--json").document["placement"] == "v"
@@ -206,6 +224,8 @@ def test_files_for_people(hippo, tmp_path):
         (("--memory", 0), "--memory: is out of range (got 0.0)"),
         (("--memory", "1,2,3"), "--memory"),
         (("--memory", "inf"), "--memory"),
+        (("--reduction", "-1"), "--reduction: is out of range (got -1.0)"),
+        (("--reduction", "1,2,3"), "--reduction: holds 3 numbers, not 2"),
         (("--layers", 1), "--layers: are fewer than the 2 virtual stages (got 1)"),
         (("--placement", "looped", "--chunks", 3, "--layers", 5), "--layers"),
         (("--placement", "w"), "'w'"),

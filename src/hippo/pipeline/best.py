@@ -55,7 +55,7 @@ class Best:
 
     @property
     def makespan(self) -> float:
-        """From time 0, when the first F starts, to the end of the last operation on any rank."""
+        """From time 0, when the first F starts, until every rank has done its work and agreed its gradients."""
         return self.replay.makespan
 
 

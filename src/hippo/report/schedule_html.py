@@ -263,11 +263,11 @@ def _way(answer: Answer, way: LongestWay) -> dict[str, object]:
         f"The longest way through the schedule: {_time(sum(way.computing))} of {_time(span)} is computing, "
         f"{_time(travelled)} waiting for {way.crossings} messages."
     )
-    if way.agreeing > 0:
-        lead += f" The last {_time(way.agreeing)} is a reduction of gradients."
     if way.travelling and way.travelling[0][1] > 0.02 * span:
         hop, time = way.travelling[0]
         lead += f" {percent(time / span)} of it is the link between ranks {hop[0]} and {hop[1]}."
+    if way.agreeing > 0:
+        lead += f" The last {_time(way.agreeing)} is a reduction of gradients."
     keys = ("name", "time", "share", "percent", "colour", "ink")
     bar = [
         dict(zip(keys, (name, _time(time), time / span, percent(time / span), colour, ink), strict=True))
