@@ -21,10 +21,10 @@ from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.schedule import letters_of
 from hippo.plan.check import check
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.planners import exact_mixed
+from hippo.planners import exact, exact_mixed
 from hippo.planners.base import Stop
 from hippo.planners.exact import Exact
-from hippo.planners.exact_field import EVERY, Field
+from hippo.planners.exact_field import EVERY, SINGLE, Field
 from hippo.planners.exact_judge import Candidate, Judge
 from hippo.planners.exact_mixed import Family
 from hippo.planners.exact_uniform import candidate, refine, shape_of, shapes
@@ -232,3 +232,25 @@ def test_runtimes_with_1f1b_alone_get_no_order(runtime: str) -> None:
         found = Exact().propose(asked, Stop(20.0))
         assert not Field.of(asked, Judge(asked)).tables.split
         assert found.plan is None or not any(line.order for line in found.plan.pipelines)
+
+
+def test_the_proof_is_made_again_for_replicas_that_get_orders_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of fused replicas do not hold for them."""
+    asked = problem((domain("a"), domain("b")), both("a", "b", 5e10), of=model(2), batch=4)
+    line = PipelineSketch((StageSketch("a", (0, 4), 1, 1),), 2, order=("FBWFBW",))
+    late = Candidate((line, replace(line, stages=(StageSketch("b", (0, 4), 1, 1),))), 1, "none", "none")
+    granted: list[str] = []
+
+    def proven(_: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
+        granted.append(fields[0].ordered)
+        return 0.5 * judge.value, "a test"
+
+    def polished(_: Problem, judge: Judge, __: list[Field]) -> None:
+        judge.best["late"] = 0.9 * judge.value, late
+
+    monkeypatch.setattr(exact, "_lower", proven)
+    monkeypatch.setattr(exact, "_polish", polished)
+    found = Exact().propose(asked, Stop(20.0))
+    assert granted == [SINGLE, EVERY]
+    assert found.plan is not None
+    assert found.plan.schedule.name == "best"

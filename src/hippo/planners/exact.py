@@ -68,12 +68,21 @@ class Exact:
             exact_order.order(field)
         judge.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        if judge.winner is not None and len(judge.winner.pipelines) > 1 and judge.winner.pipelines[0].order:
-            fields = [replace(field, ordered=EVERY) for field in fields]
-        lower, cause = _lower(problem, judge, fields)
+        granted = _granted(judge, fields)
+        lower, cause = _lower(problem, judge, granted)
         if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            _polish(problem, judge, fields)
+            _polish(problem, judge, granted)
+            if granted is fields and _granted(judge, fields) is not fields:  # replicas got their orders only now
+                lower, cause = _lower(problem, judge, _granted(judge, fields))
         return _proposal(problem, judge, lower, cause, process_time() - started)
+
+
+def _granted(judge: Judge, fields: list[Field]) -> list[Field]:
+    """The fields with bounds that hold for the best plan: where replicas have orders of their own, for such, too."""
+    winner = judge.winner
+    if winner is None or len(winner.pipelines) == 1 or not winner.pipelines[0].order:
+        return fields
+    return [replace(field, ordered=EVERY) for field in fields]
 
 
 def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
