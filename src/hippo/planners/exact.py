@@ -31,7 +31,8 @@ from hippo.score.evaluate import evaluate
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
-PATIENCE, LONG_PATIENCE = 6, 40  # plays of one way to join without a new best plan; the latter for small batches
+PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter for small batches
+ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
 SMALL_BATCH = 64
 FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
 LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
@@ -86,8 +87,11 @@ def _granted(judge: Judge, fields: list[Field]) -> list[Field]:
 
 
 def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
-    """Small moves from the best plan; where it has no order of its own, one is made for what they lead to."""
+    """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
     winner = judge.winner
+    if winner is not None and winner.pipelines[0].order:
+        anew = exact_order.ordered_candidate(problem, winner)
+        winner = winner if anew is None or judge.play(anew) >= judge.play(winner) else anew
     lines = () if winner is None else winner.pipelines
     operations = sum(3 * len(line.stages) * line.num_micro_batches for line in lines if line.order)
     most = min(MOST_MOVES, MOST_ORDERED // max(1, operations))
@@ -178,7 +182,8 @@ def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     judge, failures = field.judge, 0
-    patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else PATIENCE
+    patience = ORDERED_PATIENCE if ways and field.splits(ways[0]) else PATIENCE
+    patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
         before = judge.value if joined is None else judge.best_of(joined)
         failures = 0 if play(field, shape, cuts, bound) < before else failures + 1

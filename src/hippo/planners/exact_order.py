@@ -66,9 +66,9 @@ def _sort(candidate: Candidate) -> Hashable:
     return lines, candidate.micro_batch, candidate.recompute, candidate.sharding
 
 
-def ordered_candidate(problem: Problem, candidate: Candidate) -> Candidate | None:
+def ordered_candidate(problem: Problem, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
     """The candidate with an order for each pipeline; None: a pipeline is too long to order, or has no room."""
-    found = orders(problem, candidate.plan(problem))
+    found = orders(problem, candidate.plan(problem), rules=rules)
     return None if found is None else with_orders(candidate, found)
 
 

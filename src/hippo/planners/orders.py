@@ -9,7 +9,8 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from hippo.errors import InfeasibleError
-from hippo.pipeline.methods import generate
+from hippo.pipeline.generators.cross_domain import RULES, generate
+from hippo.pipeline.methods import checked
 from hippo.pipeline.schedule import letters_of
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.problem import Problem
@@ -22,8 +23,11 @@ Letters = tuple[str, ...]
 """One text of F, B, W per stage, as in ``Pipeline.order``."""
 
 
-def orders(problem: Problem, plan: Plan) -> tuple[Letters, ...] | None:
-    """An order for each pipeline, replicas alike ordered once; None: one is too long, or has no room."""
+def orders(problem: Problem, plan: Plan, *, rules: int | None = None) -> tuple[Letters, ...] | None:
+    """An order for each pipeline, replicas alike ordered once; None: one is too long, or has no room.
+
+    ``rules``: how many of the generator's are tried (None: all).
+    """
     known: dict[Hashable, Letters] = {}
     found: list[Letters] = []
     for index, pipeline in enumerate(plan.pipelines):
@@ -33,7 +37,7 @@ def orders(problem: Problem, plan: Plan) -> tuple[Letters, ...] | None:
         key = ordering_key(asked)
         if key not in known:
             try:
-                known[key] = letters_of(generate(METHOD, asked))
+                known[key] = letters_of(checked(METHOD, asked, generate(asked, rules=RULES[:rules])))
             except InfeasibleError:
                 return None
         found.append(known[key])

@@ -24,6 +24,7 @@ it, else W where it fits before the next arrival or memory is full.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from hippo.pipeline.search_policy import Pipe, board, pipe, play_policy, rows_of
 # How many forwards a rank may run ahead of its backwards; ``TRIP + n`` are n more than a round trip.
 MOST, FALLING, DOUBLE, SLANTED, LONG, TRIP = range(6)
 MANY = 10**6  # no backlog of W is too long
-MANY_WAVES, FEW_WAVES, LIKELY = 40, 6, 8  # beyond MANY_WAVES p micro-batches: the LIKELY best rules of FEW_WAVES p
+MANY_WAVES, FEW_WAVES, LIKELY = 40, 6, 4  # beyond MANY_WAVES p micro-batches: the LIKELY best rules of FEW_WAVES p
 
 
 class Side(NamedTuple):
@@ -109,14 +110,15 @@ times), taken one by one out of 1400 drawn at random; none of the published prob
 benchmarks/_cross_domain_rules.py."""
 
 
-def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def generate(problem: ScheduleProblem, *, rules: Sequence[Rule] = RULES) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Operations of every rank (3 m p, 3), and where each rank starts, (p + 1,). The first of equals is kept.
 
-    Raises ``InfeasibleError`` when a rank's limit holds no micro-batch.
+    ``rules``: those to try; the first few of ``RULES`` are the best of their number. Raises ``InfeasibleError`` when a
+    rank's limit holds no micro-batch.
     """
     player, shape = Player(problem), Shape(problem.ranks, problem.micro_batches)
     best, span = None, np.inf
-    for rule in RULES if problem.micro_batches <= MANY_WAVES * problem.ranks else _likely(problem):
+    for rule in rules if problem.micro_batches <= MANY_WAVES * problem.ranks else _likely(problem, rules):
         if player.play(rule, give_up=span * (1 - 1e-9)) < np.inf:
             order, start = player.rows()
             found = makespan(problem, Schedule("", shape, False, order, start))
@@ -126,10 +128,10 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
     return best
 
 
-def _likely(problem: ScheduleProblem) -> list[Rule]:
+def _likely(problem: ScheduleProblem, rules: Sequence[Rule]) -> list[Rule]:
     """The rules that do best with fewer micro-batches: what fills and drains is the same, the rest repeats itself."""
     player = Player(replace(problem, micro_batches=FEW_WAVES * problem.ranks))
-    return sorted(RULES, key=player.play)[:LIKELY]  # equals in the order of ``RULES``
+    return sorted(rules, key=player.play)[:LIKELY]  # equals in their own order
 
 
 def policies(problem: ScheduleProblem, count: int) -> tuple[tuple[bool, Floats], ...]:
