@@ -25,7 +25,11 @@ def test_people_read_sentences(hippo, toy_plan):
 
 def test_a_plan_that_needs_too_much_memory(hippo, toy_plan, tmp_path):
     document = json.loads(toy_plan.read_text())
-    document["micro_batch"], document["pipelines"][0]["num_micro_batches"] = 64, 2
+    document["micro_batch"], document["schedule"] = 64, {"name": "1f1b"}
+    line = document["pipelines"][0]
+    line["num_micro_batches"] = 2
+    line.pop("order", None)
+    line.pop("warm_up", None)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(document))
     answer = hippo("explain", path, "--json")

@@ -18,7 +18,7 @@ from hippo.pipeline.schedule import Shape
 def orders(shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Operations of all ranks, (3 m p, 3), and where each starts, (p + 1,).
 
-        Rank i runs 2 (p - i - 1) forwards before the first that is followed by a backward.
+    Rank i runs 2 (p - i - 1) forwards before the first that is followed by a backward.
     """
     p = shape.stages
     return split(shape.micro_batches, [2 * (p - 1 - rank) for rank in range(p)], [2 * rank for rank in range(p)])
