@@ -30,8 +30,9 @@ from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FEW_RULES = 10  # by which orders are made while many shapes are played; the best of them gets one by all
-WORTH_AN_ORDER = 1.03  # an order made for a shape plays about so much longer than its bound, seldom less
+FEW_RULES = 10  # by which long orders are made while many shapes are played; the best of them gets one by all
+LONG = 3000  # operations
+WORTH_AN_ORDER = 1.02  # an order made for a shape plays about so much longer than its bound, seldom less
 CLOSED = 1e-6  # a play this close to its bound settles it
 NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
@@ -267,7 +268,8 @@ def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
             return best
     if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.judge.value:
         return best
-    own = ordered_candidate(field.problem, likely, rules=FEW_RULES)
+    operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
+    own = ordered_candidate(field.problem, likely, rules=FEW_RULES if operations > LONG else None)
     return best if own is None else min(best, field.judge.play(own))
 
 
