@@ -18,6 +18,8 @@ from math import inf
 
 from hippo.errors import HippoError, InputError
 from hippo.pipeline.clock import Clock, Watch
+from hippo.pipeline.dispatch import dispatch
+from hippo.pipeline.generators.cross_domain import policies
 from hippo.pipeline.improve import improve
 from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.methods import METHODS, checked, generate
@@ -25,7 +27,7 @@ from hippo.pipeline.optimal import one_by_one, optimal
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.replay import Replay, makespan, replay
 from hippo.pipeline.schedule import Schedule
-from hippo.pipeline.search_policy import search
+from hippo.pipeline.search_policy import Starts, search
 
 MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
@@ -33,6 +35,7 @@ MET = 1 + 1e-9
 POLICIES = 0.3  # share of the time limit
 SMALL_OPERATIONS = 2500
 SMALL_S, USUAL_S = 1.7, 0.95  # usual time limits: of problems with so few operations, and of all others
+CLIMBS = 8  # rules of the cross-domain generator that a fresh search climbs from
 LAP_S = 0.75  # of a search from the beginning: longer ones seldom leave where they are
 ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each second: some 70 % of what one core does
 KEPT = 8  # schedules that are started from
@@ -140,8 +143,17 @@ class _Run:
                     self.take(name, generate(name, self.problem))
                 except (HippoError, ImportError) as refused:
                     self.tried.append((name, str(refused)))
+                    self.hinted(name)
         if not self.kept:
             self.take("one by one", checked("one by one", self.problem, one_by_one(self.problem)))
+
+    def hinted(self, name: str) -> None:
+        """A method that needs more memory than there is, as a hint: ranks run what is ready and fits, if they can."""
+        try:
+            hint = generate(name, replace(self.problem, limit=(inf,) * self.problem.ranks))
+            self.take(f"{name} as a hint", dispatch(self.problem, hint))
+        except HippoError:
+            return
 
     def lap(self, seed: int, *, fresh: bool, share: float) -> None:
         """A search within this share of the clock; a ``fresh`` one starts from nothing that was found before."""
@@ -149,15 +161,15 @@ class _Run:
         if fresh:
             self.clock, self.kept = Clock(self.clock.limit_s, self.clock.watch), []
         if self.problem.placement == "plain":
-            self.policies(seed, share=POLICIES)
+            self.policies(seed, share=POLICIES, starts=policies(self.problem, CLIMBS) if fresh else None)
         if not self.done:
             self.improved(seed, share=share)
         if fresh:
             self.kept = sorted([*earlier, *self.kept], key=lambda each: each[0])[:KEPT]
 
-    def policies(self, seed: int, *, share: float) -> None:
+    def policies(self, seed: int, *, share: float, starts: Starts | None) -> None:
         """The policy search; its runners-up are started from later, and not told."""
-        found = search(self.problem, self.clock, seed=seed, goal=self.bound * MET, share=share)
+        found = search(self.problem, self.clock, seed=seed, goal=self.bound * MET, share=share, starts=starts)
         for rows in reversed(found[:KEPT]):
             self.take("policy search", checked("policy search", self.problem, rows))
         told = max(0, min(len(found), KEPT) - 1)

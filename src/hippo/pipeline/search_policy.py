@@ -23,6 +23,7 @@ in the end to reduce its gradients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,9 @@ DOWN, UP, EXTRA = 0, 1, 2
 CLOCK, FREE, LIVE, LEFT = range(4)  # when a rank decides next, when it is free, its memory, its time still to take
 PATIENCE_DOWN, PATIENCE_EXTRA, PATIENCE_URGENT, AHEAD, BACKLOG = range(5)
 ROOM = 1 + 1e-9  # memory may exceed its limit by rounding, as in ``check``
+
+Starts = Sequence[tuple[bool, Floats]]
+"""Policies, (5, p) each, and whether they play backwards in time."""
 
 STARTS = tuple((mirrored, which) for which in range(4) for mirrored in (False, True))
 OPERATIONS_PER_S = 22_000_000  # of all tries, for each second: some 70 % of what one core plays
@@ -212,14 +216,18 @@ def _pick(down, up, extra, patience_down, patience_extra, now):  # type: ignore[
 
 
 # -------------------------------------------------------------------------------------------------------------- search
-def search(problem: ScheduleProblem, clock: Clock, *, seed: int, goal: float, share: float = 1.0) -> list[Rows]:
+def search(
+    problem: ScheduleProblem, clock: Clock, *, seed: int, goal: float, share: float = 1.0, starts: Starts | None = None
+) -> list[Rows]:
     """Schedules of a plain problem that policies make, the shortest first.
 
     All starts get an equal share of half of the tries; then the better half of them an equal share of half of what is
     left, and so on until one is left (successive halving). The tries are a fixed number of operations for each second
-    of that share of the clock's limit, which ends the search too.
+    of that share of the clock's limit, which ends the search too. ``starts``: policies to climb from, (5, p) each, with
+    whether they play backwards in time; None: the plain ones of ``first_policy``.
     """
-    every = [_Climber(problem, start, [seed, nth]) for nth, start in enumerate(STARTS)]
+    given = [(mirrored, first_policy(pipe(problem, mirrored=mirrored), which)) for mirrored, which in STARTS]
+    every = [_Climber(problem, start, [seed, nth]) for nth, start in enumerate(given if starts is None else starts)]
     left, climbers = OPERATIONS_PER_S * share * clock.limit_s / (3 * problem.ranks * problem.micro_batches), every
     while True:
         for each in climbers:
@@ -233,10 +241,10 @@ def search(problem: ScheduleProblem, clock: Clock, *, seed: int, goal: float, sh
 class _Climber:
     """A policy on its way up, in chunks between which the clock is read."""
 
-    def __init__(self, problem: ScheduleProblem, start: tuple[bool, int], seed: list[int]) -> None:
+    def __init__(self, problem: ScheduleProblem, start: tuple[bool, Floats], seed: list[int]) -> None:
         p, m = problem.ranks, problem.micro_batches
         self.pipe, self.board = pipe(problem, mirrored=start[0]), board(p, m)
-        self.kinds, self.span, self.policy = np.zeros((p, 3 * m), np.int8), np.inf, first_policy(self.pipe, start[1])
+        self.kinds, self.span, self.policy = np.zeros((p, 3 * m), np.int8), np.inf, start[1].copy()
         self.rng = np.random.default_rng(seed)
         self.chunk = max(1, OPERATIONS_PER_CHUNK // (3 * p * m))
 
