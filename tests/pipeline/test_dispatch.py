@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.pipeline.check import violations
-from hippo.pipeline.dispatch import NO_FACTORS, dispatch, ordered, queues, run, split
+from hippo.pipeline.dispatch import NO_FACTORS, dispatch, ordered, queues, run
 from hippo.pipeline.generators import gpipe, one_f_one_b
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.pipeline.replay import makespan, peak_memory, replay
-from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape, split
 from hippo.pipeline.text import parse_schedule, rank_text
 
 FAR = ScheduleProblem.uniform(2, 2, comm=2)

@@ -39,7 +39,7 @@ CLIMBS = 8  # rules of the cross-domain generator that a fresh search climbs fro
 LAP_S = 0.75  # of a search from the beginning: longer ones seldom leave where they are
 ROUNDS_PER_S = 190_000  # of improvement, times operations + 200, for each second: some 70 % of what one core does
 KEPT = 8  # schedules that are started from
-SMALL = 160  # p m up to which CP-SAT may prove or improve the best in what is left of the time
+SMALL = 160  # forwards of all ranks up to which CP-SAT may prove or improve the best in what is left of the time
 SOLVER_S = 0.8  # time limit from which it gets its chance
 IMPORT_S = 0.3  # of OR-tools, the first time
 LEAST_S = 0.1  # below that it is not asked
@@ -88,7 +88,7 @@ def best(
         raise InputError("must be above 0", key="time_limit_s", value=time_limit_s, remedy=remedy)
     _warm_up()
     plain = problem.placement == "plain"
-    small = plain and problem.ranks * problem.micro_batches <= SMALL and time_limit_s >= SOLVER_S
+    small = int(problem.tables.passes.sum()) <= SMALL and time_limit_s >= SOLVER_S
     laps = max(1, round(time_limit_s / LAP_S)) if plain and not small else 1
     run = _Run(problem, Clock(time_limit_s / laps, watch), bounds(problem))
     run.named()

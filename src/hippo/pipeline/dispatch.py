@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.pipeline.problem import Floats, Ints, ScheduleProblem
 from hippo.pipeline.replay import peak_memory
-from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, split
 
 RULES = ("hint", "online")
 
@@ -95,20 +95,6 @@ def queues(problem: ScheduleProblem, hint: Schedule, rule: str = "hint") -> Queu
     whole = split(hint)
     entries, first = _entries(problem.tables, whole.order, whole.order_start, rule == "online")
     return Queues(entries, first, len(whole.order))
-
-
-def split(schedule: Schedule) -> Schedule:
-    """The same schedule with every fused backward as B and then W; itself when nothing is fused."""
-    if not schedule.fused:
-        return schedule
-    backward = schedule.order[:, 0] == BACKWARD
-    order = np.repeat(schedule.order, 1 + backward, axis=0)
-    before = np.concatenate([[0], np.cumsum(backward)])
-    order[np.flatnonzero(backward) + before[1:][backward], 0] = WEIGHT
-    start = schedule.order_start + before[schedule.order_start]
-    for array in (order, start):
-        array.setflags(write=False)
-    return Schedule(schedule.name, schedule.shape, False, order, start)
 
 
 def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:

@@ -140,13 +140,15 @@ def letters_of(schedule: Schedule) -> tuple[str, ...]:
 
 
 def split(schedule: Schedule) -> Schedule:
-    """The same order with each fused backward as B and at once W."""
+    """The same order with each fused backward as B and at once W; itself when nothing is fused."""
     if not schedule.fused:
         return schedule
     times = np.where(schedule.order[:, 0] == BACKWARD, 2, 1)
     rows = np.repeat(schedule.order, times, axis=0)
     rows[np.cumsum(times)[times == 2] - 1, 0] = WEIGHT
     start = np.concatenate([[0], np.cumsum(times)])[schedule.order_start]
+    for array in (rows, start):
+        array.setflags(write=False)
     return Schedule(schedule.name, schedule.shape, False, rows, start)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.pipeline.methods import Rows
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.replay import sequence
-from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, split
 
 # Whole numbers of an operation: rank, slot, group, place in its group, operation whose result it waits for and that
 # waits for its own (-1: none), neighbours in the order of its rank, place in the topological order, number on its rank,
@@ -38,7 +38,8 @@ class Graph(NamedTuple):
 
 def graph(problem: ScheduleProblem, schedule: Schedule) -> Graph:
     """The graph of a schedule that has passed the checker; a fused backward becomes B and W."""
-    tables, rows, start = problem.tables, *_split(schedule)
+    whole = split(schedule)
+    tables, rows, start = problem.tables, whole.order, whole.order_start
     slots, n = len(tables.taken), len(rows)
     per_rank = np.diff(start)
     rank, number = np.repeat(np.arange(problem.ranks), per_rank), np.full((3 * slots, problem.micro_batches), -1)
@@ -63,16 +64,6 @@ def graph(problem: ScheduleProblem, schedule: Schedule) -> Graph:
     times[:, GIVES] = gives[kind, slot]
     order = sequence(tables, rows, start)[:, 0].astype(np.int64)
     return Graph(facts, times, order, tables.limit * (1 + 1e-9))
-
-
-def _split(schedule: Schedule) -> Rows:
-    """Rows with each fused backward as B, then W."""
-    if not schedule.fused:
-        return schedule.order, schedule.order_start
-    again = schedule.order[:, 0] == BACKWARD
-    rows = np.repeat(schedule.order, 1 + again, axis=0)
-    rows[np.cumsum(1 + again)[again] - 1, 0] = WEIGHT
-    return rows, np.concatenate([[0], np.cumsum(1 + again)])[schedule.order_start]
 
 
 def rows_of(problem: ScheduleProblem, facts: NDArray[np.int64], order: NDArray[np.int64]) -> Rows:

@@ -13,12 +13,12 @@ import numpy as np
 
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.pipeline.check import violations
-from hippo.pipeline.dispatch import dispatch, split
+from hippo.pipeline.dispatch import dispatch
 from hippo.pipeline.lower_bound import lower_bound, must_fit
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import Replay, live, peak_memory, replay
-from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule
+from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule, split
 from hippo.pipeline.sizes import Sized
 from hippo.pipeline.text import LETTERS
 

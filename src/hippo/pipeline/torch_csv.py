@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.problem import Ints, ScheduleProblem, chains
-from hippo.pipeline.replay import OPERATION, PLACE, WRITE, durations, peak_memory, play, sequence
+from hippo.pipeline.replay import OPERATION, PLACE, WRITE, durations, peak_memory, play, replay, sequence
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
 from hippo.pipeline.text import schedule_of_rows
 
@@ -62,7 +62,7 @@ def torch_schedule(problem: ScheduleProblem, schedule: Schedule) -> TorchSchedul
     """
     _refuse_what_torch_cannot(problem, schedule)
     candidates = [schedule] if schedule.fused else _fused_at_first_stage(problem, schedule)
-    merged = [_merged(each) for each in candidates]
+    merged = [_worth_merging(problem, each, _merged(each)) for each in candidates]
     makespans = [torch_makespan(problem, each, at) for each, at in zip(candidates, merged, strict=True)]
     best = int(np.argmin(makespans))
     cells = tuple(tuple(row) for row in _cells(problem, candidates[best], merged[best]))
@@ -120,6 +120,36 @@ def _merged(schedule: Schedule) -> Bools:
         pair[schedule.order_start[1:-1] - 1] = False  # the last of a rank and the first of the next
         found[:-1] = pair
     return found
+
+
+def _worth_merging(problem: ScheduleProblem, schedule: Schedule, pairs: Bools) -> Bools:
+    """Of the pairs (N,) those of the first stage, and as many others as keep the schedule as short as it is.
+
+    As one operation B and W are quicker, but the gradient leaves later: those whose receiver waits longest go first.
+    """
+    if not pairs.any():
+        return pairs
+    tables, order, size = problem.tables, schedule.order, problem.ranks * problem.chunks
+    slot = np.repeat(np.arange(problem.ranks), np.diff(schedule.order_start)) * problem.chunks + order[:, 1]
+    sink = tables.onward[BACKWARD, slot]  # where the gradient goes; none: the first stage
+    first: Bools = pairs & (sink < 0)
+    shortest = torch_makespan(problem, schedule, first) * (1 + 1e-9)
+    times, at = replay(problem, schedule), np.zeros((size, problem.micro_batches), np.int64)
+    backwards = order[:, 0] == BACKWARD
+    at[slot[backwards], order[backwards, 2]] = np.flatnonzero(backwards)
+    others = np.flatnonzero(pairs & (sink >= 0))
+    received = times.start[at[sink[others], order[others, 2]]]
+    spare = received - times.end[others] - tables.delay[BACKWARD, slot[others]]
+    others = others[np.argsort(-spare, kind="stable")]
+    low, high = 0, len(others)  # more pairs never make it shorter
+    while low < high:
+        middle = (low + high + 1) // 2
+        trial = first.copy()
+        trial[others[:middle]] = True
+        low, high = (middle, high) if torch_makespan(problem, schedule, trial) <= shortest else (low, middle - 1)
+    chosen = np.array(first)
+    chosen[others[:low]] = True
+    return chosen
 
 
 def torch_makespan(problem: ScheduleProblem, schedule: Schedule, merged: Bools | None = None) -> float:

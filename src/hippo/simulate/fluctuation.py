@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.pipeline.dispatch import queues, split
+from hippo.pipeline.dispatch import queues
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import durations, sequence
-from hippo.pipeline.schedule import WEIGHT, Schedule
+from hippo.pipeline.schedule import WEIGHT, Schedule, split
 from hippo.simulate.fluctuation_kernels import play_by_hint, play_fixed
 from hippo.simulate.kernels import LEAST_FACTOR
 
