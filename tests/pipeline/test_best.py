@@ -17,6 +17,7 @@ from hippo.pipeline import best as best_module
 from hippo.pipeline import search_policy
 from hippo.pipeline.best import best
 from hippo.pipeline.check import violations
+from hippo.pipeline.dispatch import dispatch
 from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
@@ -153,3 +154,32 @@ def test_never_worse_than_any_named_method_and_always_legal(drawn: ScheduleProbl
             except (InfeasibleError, InputError):
                 continue
             assert found.makespan <= makespan(problem, named) * (1 + 1e-12), name
+
+
+def test_a_small_problem_with_a_gap_reaches_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def solver(problem: ScheduleProblem, *, time_limit_s: float, hint: object) -> None:
+        asked.append(time_limit_s)
+        raise InputError("not installed")
+
+    monkeypatch.setattr("hippo.pipeline.best.optimal", solver)
+    found = best(HARD)
+    assert asked
+    assert asked[0] > 0
+    assert found.tried[-1][0] == "optimal"
+
+
+@pytest.mark.parametrize("placement", ["looped", "bidirectional", "v"])
+@pytest.mark.parametrize("limit", [2, 4])
+def test_never_worse_than_a_method_as_a_hint(placement: str, limit: int) -> None:
+    """Under limits that no named method keeps to by itself."""
+    problem = ScheduleProblem.uniform(4, 8, comm=0.5, live_limit=limit).placed(placement)
+    found = best(problem, time_limit_s=0.2)
+    for name, method in METHODS.items():
+        if method.placement == placement:
+            hint = generate(name, replace(problem, limit=(inf,) * 4))
+            try:
+                assert found.makespan <= makespan(problem, dispatch(problem, hint)) * (1 + 1e-9)
+            except InfeasibleError:
+                continue

@@ -198,6 +198,8 @@ class _Run:
         self.proved = max(self.proved, found.lower_bound)
         if found.schedule is not None and found.makespan < self.span * (1 - 1e-12):
             self.take("optimal", found.schedule)
+        else:
+            self.tried.append(("optimal", found.makespan))
 
     def answer(self) -> Best:
         """With its reasons."""
