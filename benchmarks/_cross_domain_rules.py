@@ -14,8 +14,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.generators.cross_domain import DOUBLE, FALLING, LONG, MANY, MOST, RULES, SLANTED, TRIP, Player, Rule
-from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
 
 PROFILES = ((1, 1, 1), (1, 1.05, 0.75), (1, 0.991, 0.671), (1, 1.2, 0.9), (1, 1.6, 1.1), (1, 0.9, 0.5))

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import InfeasibleError
+from hippo.pipeline.bound.lower_bound import bounds
 from hippo.pipeline.check import violations
-from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.problem_json import KEYS, problems_of_text

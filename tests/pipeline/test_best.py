@@ -14,14 +14,14 @@ from tests.pipeline.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline import best as best_module
-from hippo.pipeline import search_policy
 from hippo.pipeline.best import best
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.check import violations
 from hippo.pipeline.dispatch import dispatch
-from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.pipeline.replay import makespan
+from hippo.pipeline.search import policy as search_policy
 
 SPLIT = (1.0, 1.05, 0.75)
 

@@ -9,10 +9,11 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from tests.pipeline.bound.test_lower_bound import REAL, published
 
 from hippo.errors import InfeasibleError, InputError
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.check import violations
-from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import checked
 from hippo.pipeline.optimal import one_by_one, optimal
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
@@ -20,7 +21,6 @@ from hippo.pipeline.replay import makespan
 from hippo.pipeline.schedule import Schedule
 
 from .judges import random_problem, shortest, with_reduction
-from .test_lower_bound import REAL, published
 
 LONG = 60.0
 """Seconds: never reached; every problem here is solved in one or two."""

@@ -16,7 +16,7 @@ from hippo.pipeline.dispatch import dispatch
 from hippo.pipeline.methods import METHODS, checked, generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
-from hippo.pipeline.search_policy import board, first_policy, pipe, play_policy, rows_of
+from hippo.pipeline.search.policy import board, first_policy, pipe, play_policy, rows_of
 from hippo.pipeline.text import parse_schedule
 
 TWO = ScheduleProblem.uniform(2, 2)

@@ -11,7 +11,7 @@ import pytest
 from tests.report.test_browser import CHROMIUM, opened
 from tests.report.test_html import EVIL, Page
 
-from hippo.pipeline.lower_bound import bounds
+from hippo.pipeline.bound.lower_bound import bounds
 from hippo.pipeline.problem import Memory, ScheduleProblem
 from hippo.pipeline.solve import Answer, solve
 from hippo.report import schedule_html as pages

@@ -10,7 +10,7 @@ from tests.pipeline.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.best import best
-from hippo.pipeline.lower_bound import lower_bound
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.simulate.fluctuation import Fluctuation, makespans

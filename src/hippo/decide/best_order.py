@@ -62,7 +62,7 @@ def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[P
     alone = len(plan.pipelines) == 1 and plan.interleave == 1 and len(line.stages) > 1
     if not alone or rules.schedules is not None or operations > MOST_OPERATIONS:
         return None
-    from hippo.pipeline.lower_bound import lower_bound
+    from hippo.pipeline.bound.lower_bound import lower_bound
     from hippo.pipeline.replay import makespan
     from hippo.pipeline.schedule import letters_of, order_of
     from hippo.simulate.ordering import ordering

@@ -1,7 +1,7 @@
 """The best schedule within a time limit: every named method, then search, and why the winner won.
 
 1. The named methods of the problem's placement (``methods.METHODS``), each refused or kept.
-2. Plain pipelines: a policy with a few numbers per rank, forwards and backwards in time (``search_policy``).
+2. Plain pipelines: a policy with a few numbers per rank, forwards and backwards in time (``search.policy``).
 3. The shortest few of them improved (``improve``), every placement.
 4. Small plain pipelines that are not proved yet: CP-SAT (``optimal``), where OR-tools is installed.
 
@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from hippo.errors import HippoError, InputError
-from hippo.pipeline.clock import Clock, Watch
+from hippo.pipeline.bound.lower_bound import bounds
 from hippo.pipeline.dispatch import dispatch
 from hippo.pipeline.generators.cross_domain import policies
-from hippo.pipeline.improve import improve
-from hippo.pipeline.lower_bound import bounds
 from hippo.pipeline.methods import METHODS, checked, generate
 from hippo.pipeline.optimal import one_by_one, optimal
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.replay import Replay, makespan, replay
 from hippo.pipeline.schedule import Schedule
-from hippo.pipeline.search_policy import Starts, search
+from hippo.pipeline.search.clock import Clock, Watch
+from hippo.pipeline.search.improve import improve
+from hippo.pipeline.search.policy import Starts, search
 
 MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.pipeline.bound.precedence import Rules
 from hippo.pipeline.methods import Rows
-from hippo.pipeline.precedence import Rules
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
 

@@ -23,16 +23,16 @@ from math import inf
 import numpy as np
 
 from hippo.errors import HippoError, InputError
+from hippo.pipeline.bound.heads import heads_and_tails
+from hippo.pipeline.bound.lower_bound import lower_bound, must_fit
+from hippo.pipeline.bound.precedence import Rules, rules
 from hippo.pipeline.check import violations
 from hippo.pipeline.constraint_model import Answer, Frame, ask, shorten
-from hippo.pipeline.heads import heads_and_tails
-from hippo.pipeline.lower_bound import lower_bound, must_fit
 from hippo.pipeline.methods import METHODS, Rows, checked, generate
-from hippo.pipeline.precedence import Rules, rules
 from hippo.pipeline.problem import Floats, ScheduleProblem, chains
 from hippo.pipeline.replay import makespan, replay
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
-from hippo.pipeline.unroll import unrolled
+from hippo.pipeline.search.unroll import unrolled
 
 _SHARES = (0.4, 0.05, 0.05, 0.05, 0.05)  # of the time limit, for each question
 _STEP = 0.125  # of the way from the bound to the best schedule, after a no

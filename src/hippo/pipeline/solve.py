@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.pipeline.bound.lower_bound import lower_bound, must_fit
 from hippo.pipeline.check import violations
 from hippo.pipeline.dispatch import dispatch
-from hippo.pipeline.lower_bound import lower_bound, must_fit
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import Replay, live, makespan, peak_memory, replay

@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from hippo.decide.wording import count, listed, number, percent
-from hippo.pipeline.lower_bound import bounds
+from hippo.pipeline.bound.lower_bound import bounds
 from hippo.pipeline.problem import Memory, ScheduleProblem
 from hippo.pipeline.replay import live, peak_memory
 from hippo.pipeline.solve import Answer

@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.best import best
 from hippo.pipeline.check import violations
-from hippo.pipeline.clock import Clock, Watch
 from hippo.pipeline.dispatch import ordered
 from hippo.pipeline.methods import METHODS, generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import makespan, peak_memory, replay
 from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule, split
+from hippo.pipeline.search.clock import Clock, Watch
 from hippo.simulate.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, play, spread
 
 Floats = NDArray[np.float64]

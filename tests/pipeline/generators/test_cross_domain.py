@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.errors import InfeasibleError
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.check import violations
 from hippo.pipeline.generators.cross_domain import policies
-from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
-from hippo.pipeline.search_policy import board, pipe, play_policy
+from hippo.pipeline.search.policy import board, pipe, play_policy
 from hippo.pipeline.text import schedule_text
 
 SPLIT = (1.0, 1.05, 0.75)

@@ -1,7 +1,7 @@
 """For pipelines with slow links: list scheduling that knows each link, by some forty rules, the best by replay.
 
 Letters: p ranks, m micro-batches. Every candidate plays the pipeline in time on the true latency and bandwidth of each
-link and direction (``search_policy``): a rank that is free compares when its next F, B and W could start, where a
+link and direction (``search.policy``): a rank that is free compares when its next F, B and W could start, where a
 message on its way counts as known, and takes the one with the smallest start + patience. From CrossPipe (Chen et al.
 2025, ATC'25, arXiv 2507.00217) this takes
 
@@ -35,7 +35,7 @@ from hippo.errors import InfeasibleError
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.replay import makespan
 from hippo.pipeline.schedule import Schedule, Shape
-from hippo.pipeline.search_policy import Pipe, board, pipe, play_policy, rows_of
+from hippo.pipeline.search.policy import Pipe, board, pipe, play_policy, rows_of
 
 # How many forwards a rank may run ahead of its backwards; ``TRIP + n`` are n more than a round trip.
 MOST, FALLING, DOUBLE, SLANTED, LONG, TRIP = range(6)
@@ -156,7 +156,7 @@ class Player:
         self._board, self._kinds, self._mirrored = board(p, m), np.zeros((p, 3 * m), np.int8), False
 
     def policy(self, rule: Rule) -> Floats:
-        """The numbers of every rank that ``search_policy.play_policy`` takes, (5, p)."""
+        """The numbers of every rank that ``search.policy.play_policy`` takes, (5, p)."""
         mirrored, before, behind = rule
         sides, which = (Side(*before), Side(*(behind or before))), int(mirrored)
         return _policy(self._pipes[which], sides, self._ahead[which], self._behind[which])

@@ -8,14 +8,13 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from tests.pipeline.judges import random_problem, shortest, with_reduction
 
 from hippo.errors import InfeasibleError
-from hippo.pipeline.heads import heads_and_tails
-from hippo.pipeline.lower_bound import bounds, lower_bound
-from hippo.pipeline.precedence import rules
+from hippo.pipeline.bound.heads import heads_and_tails
+from hippo.pipeline.bound.lower_bound import bounds, lower_bound
+from hippo.pipeline.bound.precedence import rules
 from hippo.pipeline.problem import PLACEMENTS, Link, Memory, ScheduleProblem
-
-from .judges import random_problem, shortest, with_reduction
 
 REAL = (1.0, 1.05, 0.75)
 

@@ -1,7 +1,7 @@
 """Shortens schedules: an iterated local search, tabu search on the orders after a kick to the due times.
 
-Tabu search (``search_tabu``) moves single operations of a longest path and ends where only many moves together help. A
-kick (``search_hint``, plain pipelines) shifts parts of the schedule together, some dozen times, each at most 1 % longer
+Tabu search (``search.tabu``) moves single operations of a longest path and ends where only many moves together help. A
+kick (``search.hint``, plain pipelines) shifts parts of the schedule together, some dozen times, each at most 1 % longer
 than where it started; tabu search goes on from there, and what is not longer than before is kept. Measured from what a
 short policy search leaves on 7 hard problems (2 to 4 % above the bound), .3 CPU s each, mean gap: shifts and tabu in
 turn without kicks 2.03 %; kicks up to 2 % 1.94 %, up to 1 % 1.91 %, up to .3 % 1.97 %.
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from hippo.pipeline.clock import Clock
 from hippo.pipeline.methods import checked
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import makespan
 from hippo.pipeline.schedule import Schedule
-from hippo.pipeline.search_hint import Shifts
-from hippo.pipeline.search_tabu import Tabu
+from hippo.pipeline.search.clock import Clock
+from hippo.pipeline.search.hint import Shifts
+from hippo.pipeline.search.tabu import Tabu
 
 STEPS = 500  # of tabu search in a round
 TRIES = 30  # plays of a kick

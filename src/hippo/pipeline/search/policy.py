@@ -30,10 +30,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.pipeline.clock import Clock
 from hippo.pipeline.methods import Rows
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.pipeline.search.clock import Clock
 
 DOWN, UP, EXTRA = 0, 1, 2
 CLOCK, FREE, LIVE, LEFT = range(4)  # when a rank decides next, when it is free, its memory, its time still to take

@@ -4,8 +4,8 @@ Letters: p ranks, m micro-batches. The incumbent's start times are *due times*. 
 smallest of max(now, arrival, due), and one whose message is not on its way yet counts as expected when it is due, so
 that due times that nobody has shifted give the incumbent again, or a shorter one. A move adds a number to the due times
 of one kind on some neighbouring ranks for some micro-batches in a row: parts of all periods move together, which single
-moves in an order cannot do (``search_tabu``), and parts of the schedule differ, which one policy for all of it cannot
-do (``search_policy``). Every play is made forwards or backwards in time, whichever is drawn: the forward-backward
+moves in an order cannot do (``search.tabu``), and parts of the schedule differ, which one policy for all of it cannot
+do (``search.policy``). Every play is made forwards or backwards in time, whichever is drawn: the forward-backward
 improvement of project scheduling (Li and Willis 1992; Valls et al. 2005). Backwards, memory that B gives back counts as
 taken from W on, so there the incumbent may come out longer, and such a play is not kept.
 """
@@ -19,7 +19,7 @@ from hippo.pipeline.methods import Rows
 from hippo.pipeline.problem import Floats, ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
 from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule
-from hippo.pipeline.search_policy import CLOCK, DOWN, EXTRA, FREE, LEFT, LIVE, UP, board, pipe, wipe
+from hippo.pipeline.search.policy import CLOCK, DOWN, EXTRA, FREE, LEFT, LIVE, UP, board, pipe, wipe
 
 
 class Shifts:

@@ -20,7 +20,7 @@ from hippo.pipeline.methods import Rows
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import makespan
 from hippo.pipeline.schedule import Schedule
-from hippo.pipeline.search_graph import (
+from hippo.pipeline.search.graph import (
     AFTER,
     AWAY,
     BEFORE,

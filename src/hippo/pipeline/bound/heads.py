@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hippo.pipeline.precedence import Rules, reverse
+from hippo.pipeline.bound.precedence import Rules, reverse
 from hippo.pipeline.problem import Floats
 
 UNRELATED = 1 << 40  # shift between groups that no path joins

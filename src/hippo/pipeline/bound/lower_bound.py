@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from hippo.errors import InfeasibleError
-from hippo.pipeline.heads import heads_and_tails, one_machine
-from hippo.pipeline.precedence import Rules, rules, smallest_limit
+from hippo.pipeline.bound.heads import heads_and_tails, one_machine
+from hippo.pipeline.bound.precedence import Rules, rules, smallest_limit
+from hippo.pipeline.bound.shaving import shaved
 from hippo.pipeline.problem import Floats, ScheduleProblem, chains
 from hippo.pipeline.schedule import FORWARD, WEIGHT
-from hippo.pipeline.shaving import shaved
 
 
 def lower_bound(problem: ScheduleProblem, *, quick: bool = False) -> float:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.pipeline.heads import one_machine, raise_heads, shifts, turned
-from hippo.pipeline.precedence import Rules, reverse
+from hippo.pipeline.bound.heads import one_machine, raise_heads, shifts, turned
+from hippo.pipeline.bound.precedence import Rules, reverse
 from hippo.pipeline.problem import Floats
 
 _RESOLUTION = 1e-5  # of the bound

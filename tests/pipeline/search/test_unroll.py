@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.check import violations
-from hippo.pipeline.lower_bound import lower_bound
 from hippo.pipeline.methods import checked, generate
 from hippo.pipeline.optimal import one_by_one
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import makespan
-from hippo.pipeline.unroll import unrolled
+from hippo.pipeline.search.unroll import unrolled
 
 
 def test_one_after_the_other_by_hand() -> None:

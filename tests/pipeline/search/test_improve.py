@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from tests.pipeline.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError
+from hippo.pipeline.bound.lower_bound import must_fit
 from hippo.pipeline.check import violations
-from hippo.pipeline.clock import Clock
-from hippo.pipeline.improve import improve
-from hippo.pipeline.lower_bound import must_fit
 from hippo.pipeline.methods import checked, generate
 from hippo.pipeline.optimal import one_by_one
 from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
-from hippo.pipeline.search_graph import HEAD, TAIL, TIME, graph, refresh, rows_of
-from hippo.pipeline.search_hint import Shifts, due_times, play_due, turned
-from hippo.pipeline.search_policy import board, first_policy, pipe, play_policy
-from hippo.pipeline.search_policy import rows_of as policy_rows
-from hippo.pipeline.search_tabu import Tabu
+from hippo.pipeline.search.clock import Clock
+from hippo.pipeline.search.graph import HEAD, TAIL, TIME, graph, refresh, rows_of
+from hippo.pipeline.search.hint import Shifts, due_times, play_due, turned
+from hippo.pipeline.search.improve import improve
+from hippo.pipeline.search.policy import board, first_policy, pipe, play_policy
+from hippo.pipeline.search.policy import rows_of as policy_rows
+from hippo.pipeline.search.tabu import Tabu
 
 NEVER = Clock(inf)
 
