@@ -2,7 +2,7 @@
 
 Published: 60 problems (schedules_open.json) with the best makespan known, and table 5 of the zero-bubble paper. Own: as
 many problems again from seed 2026, with other times, ranks that differ, several slow links, other limits and other
-placements; and small ones whose optimum CP-SAT proves here. `best` has 1 s by the clock for each problem. Times are CPU
+placements; and small ones whose optimum CP-SAT proves here. `best` has its usual limit by the clock. Times are CPU
 seconds of this process, the median (and least) of several, compiled before. `python benchmarks/schedules.py --each`
 adds a line per problem, `--json` prints these as JSON instead, `--long` (10 minutes) adds what more time would find.
 """
@@ -35,7 +35,7 @@ from hippo.simulate.fluctuation import Fluctuation, spread
 from hippo.simulate.robust_order import robust_order
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-LIMIT_S = 1.0
+LIMIT_S = None  # the usual one: 1.7 s for small problems, .95 s for others
 SEED = 2026
 PLACED = ("looped", "v", "bidirectional")
 TIMES = ((1.0, 1.0, 1.0), (1.0, 1.05, 0.75), (1.0, 0.991, 0.671))
@@ -254,7 +254,7 @@ def proved() -> Iterator[Row]:
 
 
 def longer() -> Iterator[Row]:
-    """`best` with 1 s against `best` with 12 s and another seed, on own problems whose gap is above .3 %."""
+    """`best` with its usual limit against `best` with 12 s and another seed, on own problems whose gap is above .3 %."""
     ratios = []
     for answer in own_answers():
         if answer.gap > 0.003:
