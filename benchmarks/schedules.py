@@ -254,7 +254,7 @@ def proved() -> Iterator[Row]:
 
 
 def longer() -> Iterator[Row]:
-    """`best` with its usual limit against `best` with 12 s and another seed, on own problems whose gap is above .3 %."""
+    """`best` as users get it against 12 s and another seed, on own problems whose gap is above .3 %."""
     ratios = []
     for answer in own_answers():
         if answer.gap > 0.003:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from hippo.errors import InputError, UnknownNameError
 
+SHORT = 5  # letters of a key
 _REQUIRED: Any = object()
 
 
@@ -135,7 +136,8 @@ class Table:
         """Raise where an unknown key all but spells a known one that is absent; other unknown keys may stay."""
         absent = [key for key in known if key not in self.values]
         for key in self.values:
-            near = [] if key in known or len(key) > 60 else get_close_matches(key, absent, n=1, cutoff=0.9)
+            cutoff = 0.9 if len(key) > SHORT else 0.85  # one letter is a large share of a short key
+            near = [] if key in known or len(key) > 60 else get_close_matches(key, absent, n=1, cutoff=cutoff)
             if near:
                 self.refuse(key, f"unknown key, close to '{near[0]}'", f"rename it to '{near[0]}', or remove it")
 
