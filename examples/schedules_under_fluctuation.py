@@ -15,6 +15,7 @@ order) and as a hint, with patience where that is better: a gain over fixed orde
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -360,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
     parser.add_argument("--seed", type=int, default=Size.seed)
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the page")
     given = vars(parser.parse_args(arguments))
-    folder, console = given.pop("out"), Console(width=None if sys.stdout.isatty() else 160)
+    folder, console = given.pop("out"), Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 220)
     size = Size(**given)
     outcomes = tuple(measure(case, size) for case in track(cases(), "Playing", console=Console(stderr=True)))
     folder.mkdir(parents=True, exist_ok=True)
