@@ -10,12 +10,25 @@ problems they were chosen on and on as many others, and the table. 330 problems 
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.pipeline.bound.lower_bound import lower_bound
-from hippo.pipeline.generators.cross_domain import DOUBLE, FALLING, LONG, MANY, MOST, RULES, SLANTED, TRIP, Player, Rule
+from hippo.pipeline.generators.cross_domain import (
+    DOUBLE,
+    FALLING,
+    LONG,
+    MANY,
+    MOST,
+    RULES,
+    SLANTED,
+    TRIP,
+    Numbers,
+    Player,
+    Rule,
+)
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
 
 PROFILES = ((1, 1, 1), (1, 1.05, 0.75), (1, 0.991, 0.671), (1, 1.2, 0.9), (1, 1.6, 1.1), (1, 0.9, 0.5))
@@ -61,7 +74,8 @@ def changed(rule: Rule, rng: np.random.Generator) -> Rule:
         value = NUMBERS[which][int(rng.integers(len(NUMBERS[which])))]
         for side in sides if rng.random() < 0.4 else [sides[int(rng.integers(2))]]:
             side[which] = value
-    return mirrored, tuple(sides[0]), tuple(sides[1])  # type: ignore[return-value]
+    before, behind = (cast(Numbers, tuple(side)) for side in sides)
+    return mirrored, before, behind
 
 
 def gaps(problems: list[ScheduleProblem], rules: list[Rule]) -> NDArray[np.float64]:
