@@ -20,6 +20,7 @@ def step_times(
     *,
     bandwidth_bytes_per_s: Floats | None = None,
     latency_s: Floats | None = None,
+    compute: Floats | None = None,
     noise: float = 0.0,
     samples: int | None = None,
     rng: np.random.Generator | None = None,
@@ -30,6 +31,8 @@ def step_times(
     ----------
     bandwidth_bytes_per_s, latency_s
         (S, E) in the order of ``cluster.links``; default: the base state in all samples.
+    compute
+        (S, K) factor on the length of every operation in each domain (1.2: a fifth slower); default: 1.
     noise
         Standard deviation of a factor of mean 1 on the length of every operation and every transfer, drawn anew for
         each (spec B3: 0.1 to 0.3, normally distributed); factors stay above ``kernels.LEAST_FACTOR``.
@@ -39,14 +42,17 @@ def step_times(
         Source of the noise; needed when ``noise`` > 0.
     """
     assert noise == 0.0 or rng is not None, "noise needs a source"
-    count = next((len(state) for state in (bandwidth_bytes_per_s, latency_s) if state is not None), samples or 1)
+    count = next(
+        (len(state) for state in (bandwidth_bytes_per_s, latency_s, compute) if state is not None), samples or 1
+    )
     bandwidth = _states(program.link_bandwidth_bytes_per_s, bandwidth_bytes_per_s, count)
     latency = _states(program.link_latency_s, latency_s, count)
     scale = np.ones_like(bandwidth)
     if program.link_per_node is not None:
         scale = np.where(program.link_per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
-    found = np.empty(count)
-    play_many(pack(program), (bandwidth, latency, scale), float(noise), rng or np.random.default_rng(0), found)
+    found, ranks = np.empty(count), program.rank_domain
+    slower = np.empty((0, len(ranks))) if compute is None else np.ascontiguousarray(compute[:, ranks], dtype=np.float64)
+    play_many(pack(program), (bandwidth, latency, scale, slower), float(noise), rng or np.random.default_rng(0), found)
     assert not np.isnan(found).any(), "the order of operations deadlocks"
     return found
 

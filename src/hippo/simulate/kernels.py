@@ -44,8 +44,10 @@ def play(tables, network, record):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def]
-    """Play once per row of the states (bandwidth, latency, scale of caps), with fresh noise each time."""
-    bandwidth, latency, scale = states
+    """Play once per row of the states (bandwidth, latency, scale of caps, factor on each rank's compute; that one has
+    no rows where all are 1), with fresh noise each time."""
+    bandwidth, latency, scale, compute = states
+    usual = tables.duration.copy()
     none = np.empty(0)
     record = Record(none, none, none, none)
     noisy = len(tables.order) if noise > 0.0 else 0
@@ -54,8 +56,11 @@ def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def
         for op in range(noisy):
             op_factor[op] = max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
             message_factor[op] = max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
+        for place in range(len(usual) if len(compute) > 0 else 0):
+            tables.duration[place] = usual[place] * compute[sample, place % tables.slots // tables.chunks]
         network = Network(bandwidth[sample], latency[sample], scale[sample], op_factor, message_factor)
         found[sample] = play(tables, network, record)
+    tables.duration[:] = usual
 
 
 @njit(cache=True, error_model="numpy")

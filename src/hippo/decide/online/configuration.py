@@ -1,0 +1,171 @@
+"""What can run: configurations of one problem, kept in a book that knows how each does under any state of the links.
+
+A *configuration* is a plan with its levers pulled: relays, micro-batches in flight, schedule, compression, shares of
+the batch. Its *place* is where weights and devices lie; configurations of one place differ in levers alone, so a run
+goes from one to another at once and for nothing. Letters: C configurations, P places, S states, E links, K domains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.money import egress_usd, rent_usd_per_s
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.check import check
+from hippo.plan.diff import diff
+from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate, fits
+from hippo.score.score import Score
+from hippo.simulate.batch import step_times
+from hippo.simulate.lower import lower
+from hippo.simulate.program import Program
+from hippo.simulate.timeline import link_bytes
+
+Floats = NDArray[np.float64]
+COMPRESSED_WORTH = 0.985
+"""What a token trained with compressed activations is worth against one without: a judgement, for a lever that would
+else be free. Whoever has measured the loss of their model says so."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A plan as it would run. ``origin`` says who proposed it, ``lever`` what was pulled (empty: nothing)."""
+
+    plan: Plan
+    place: int
+    origin: str
+    lever: str = ""
+    worth: float = 1.0  # of a token trained with it
+
+
+@dataclass(eq=False)
+class Book:
+    """Configurations of one problem in the order they were proposed, and what each would do. It only grows.
+
+    Knows no trace: every question names the states of the links it asks about.
+    """
+
+    problem: Problem
+    configurations: list[Configuration] = field(default_factory=list)
+    _index: dict[Plan, int | None] = field(default_factory=dict)
+    _places: dict[object, int] = field(default_factory=dict)
+    _programs: list[Program] = field(default_factory=list)
+    _moves: dict[tuple[int, int], Floats] = field(default_factory=dict)
+    _scores: dict[int, Score] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    @property
+    def places(self) -> int:
+        """Placements of weights and devices known so far."""
+        return len(self._places)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens of one optimizer step; all plans of a problem train the same batch."""
+        return float(self.problem.workload.global_batch * self.problem.workload.seq)
+
+    @property
+    def rent_usd_per_s(self) -> float:
+        """Rent of all GPUs of the problem."""
+        return rent_usd_per_s(self.problem.cluster.gpu, self.problem.cluster.gpus)
+
+    def add(self, plan: Plan, *, origin: str, lever: str = "", worth: float = 1.0) -> int | None:
+        """The configuration's index, the same for a plan known before; None: the plan cannot run in the base state
+        (no memory, a missing link, a broken rule)."""
+        if plan not in self._index:
+            program = self._playable(plan)
+            if program is None:
+                self._index[plan] = None
+            else:
+                place = self._places.setdefault(_place(plan), len(self._places))
+                self._index[plan] = len(self.configurations)
+                self.configurations.append(Configuration(plan, place, origin, lever, worth))
+                self._programs.append(program)
+        return self._index[plan]
+
+    def step_time_s(
+        self, index: int, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None = None
+    ) -> Floats:
+        """Seconds of a step, (S,), under states (S, E) of the links and (S, K) of the domains' compute; inf: it needs
+        a link that is down."""
+        program = self._programs[index]
+        used = link_bytes(program) > 0
+        up = (bandwidth_bytes_per_s[:, used] > 0).all(axis=1)
+        seconds = np.full(len(up), np.inf)
+        if up.any():
+            idle = np.where(bandwidth_bytes_per_s[up] > 0, bandwidth_bytes_per_s[up], 1.0)
+            slower = None if compute is None else compute[up]
+            seconds[up] = step_times(program, bandwidth_bytes_per_s=idle, latency_s=latency_s[up], compute=slower)
+        return seconds
+
+    def bytes_per_step(self, index: int) -> Floats:
+        """Bytes on each link, (E,)."""
+        return link_bytes(self._programs[index])
+
+    def egress_usd_per_step(self, index: int) -> float:
+        """Price of these bytes."""
+        return float(self.bytes_per_step(index) @ self.usd_per_byte)
+
+    def busy_share_s(self, index: int) -> float:
+        """Mean over the domains in use of the busy seconds of their GPUs in a step: over the step time, utilisation."""
+        score = self.score(index)
+        return score.utilization * score.step_time_s
+
+    def score(self, index: int) -> Score:
+        """Score in the base state of the links."""
+        if index not in self._scores:
+            self._scores[index] = evaluate(self.problem, self.configurations[index].plan)
+        return self._scores[index]
+
+    @property
+    def usd_per_byte(self) -> Floats:
+        """Egress price of each link, (E,)."""
+        return np.array([egress_usd(1.0, link.price_usd_per_gb) for link in self.problem.cluster.links])
+
+    def of_place(self, place: int) -> list[int]:
+        """Configurations with their weights there."""
+        return [index for index, each in enumerate(self.configurations) if each.place == place]
+
+    def move_bytes(self, source: int, destination: int) -> Floats:
+        """Bytes each link carries, (E,), to bring weights and optimizer state from one place to another; inf: there is
+        no way. Zeros: only the processes start anew."""
+        if (source, destination) not in self._moves:
+            self._moves[source, destination] = self._moved(source, destination)
+        return self._moves[source, destination]
+
+    def domains_used(self, index: int) -> NDArray[np.bool_]:
+        """Which domains a configuration uses, (K,)."""
+        used = np.zeros(len(self.problem.cluster.domains), dtype=bool)
+        used[[self.problem.cluster.domain_index[name] for name in self.configurations[index].plan.domains]] = True
+        return used
+
+    def _moved(self, source: int, destination: int) -> Floats:
+        links = self.problem.cluster.links
+        found = np.zeros(len(links))
+        before, after = (self.configurations[self.of_place(place)[0]].plan for place in (source, destination))
+        try:
+            moves = diff(self.problem, before, after)
+        except InputError:
+            return np.full(len(links), np.inf)
+        for pair, num_bytes in moves.link_bytes.items():
+            found[self.problem.cluster.link_index[pair]] = num_bytes
+        return found
+
+    def _playable(self, plan: Plan) -> Program | None:
+        try:
+            if check(self.problem, plan) or not fits(self.problem, plan):
+                return None
+            return lower(self.problem, plan)
+        except (InfeasibleError, InputError):
+            return None
+
+
+def _place(plan: Plan) -> object:
+    """What is equal where two plans keep weights on the same devices."""
+    return tuple(pipeline.stages for pipeline in plan.pipelines), plan.sharding, plan.interleave, plan.context_parallel

@@ -1,0 +1,71 @@
+"""A world: one problem on one moving network. What is true, and what is told of it.
+
+Letters: T epochs, E links as in ``cluster.links``, K domains, C configurations of a book.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.decide.online.configuration import Book
+from hippo.problem.problem import Problem
+from hippo.simulate.moving import Course
+
+Floats = NDArray[np.float64]
+RESTART_S = 30.0
+"""Seconds to start the processes anew and rebuild their groups: a judgement; loading state from memory, not disk."""
+GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The truth. A state holds for the whole of its epoch; ``told`` False: that value never arrives (stale)."""
+
+    name: str
+    family: str  # the regime it belongs to
+    problem: Problem
+    epoch_s: float
+    bandwidth_bytes_per_s: Floats  # (T, E), 0 = outage
+    latency_s: Floats  # (T, E)
+    compute: Floats  # (T, K) factor on the length of operations: load of others, stragglers
+    told: NDArray[np.bool_]  # (T, E)
+    seed: int = 0
+
+    @property
+    def epochs(self) -> int:
+        """T."""
+        return len(self.bandwidth_bytes_per_s)
+
+
+def course(world: World, book: Book, *, restart_s: float = RESTART_S) -> Course:
+    """What every configuration of the book does at every epoch of the world, played by the ``fast`` engine."""
+    count, places = len(book), book.places
+    seconds = np.stack(
+        [
+            book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute)
+            for index in range(count)
+        ],
+        axis=1,
+    )
+    worth = np.array([each.worth for each in book.configurations])
+    busy = np.array([book.busy_share_s(index) for index in range(count)])
+    slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in range(count)], axis=1)
+    sent = np.stack([book.bytes_per_step(index) for index in range(count)])
+    moves = np.array([[book.move_bytes(one, other) for other in range(places)] for one in range(places)])
+    return Course(
+        epoch_s=float(world.epoch_s),
+        restart_s=float(restart_s),
+        shadow_share=GRADIENT_BYTES / float(world.problem.workload.state_bytes_per_parameter),
+        tokens_per_step=book.tokens_per_step,
+        tokens_per_s=np.ascontiguousarray(book.tokens_per_step * worth / seconds),
+        egress_usd_per_s=np.ascontiguousarray(sent @ book.usd_per_byte / seconds),
+        utilization=np.ascontiguousarray(np.minimum(1.0, busy * slower / seconds)),
+        bandwidth_bytes_per_s=np.ascontiguousarray(world.bandwidth_bytes_per_s),
+        bytes_per_step=sent,
+        usd_per_byte=book.usd_per_byte,
+        place=np.array([each.place for each in book.configurations], dtype=np.int64),
+        move_bytes=moves,
+    )
