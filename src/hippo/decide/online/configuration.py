@@ -97,7 +97,7 @@ class Book:
         program = self._programs[index]
         used = link_bytes(program) > 0
         up = (bandwidth_bytes_per_s[:, used] > 0).all(axis=1)
-        seconds = np.full(len(up), np.inf)
+        seconds = np.full(len(bandwidth_bytes_per_s), np.inf)
         if up.any():
             idle = np.where(bandwidth_bytes_per_s[up] > 0, bandwidth_bytes_per_s[up], 1.0)
             slower = None if compute is None else compute[up]

@@ -81,7 +81,7 @@ OPTION_FEATURES = (
     "downtime",  # of the move, epochs: log1p
     "duration",  # until it has arrived, epochs: log1p
     "usd",  # egress of the move, as epochs of the running configuration's work: log1p
-    "worth_soon",  # net work of the option less that of keeping over 4, 16, 64 epochs and the rest of the run, in epochs
+    "worth_soon",  # net work of the option less that of keeping over 4, 16, 64 epochs and the rest of the run, epochs
     "worth_later",  # of the running configuration's usual work, signed log1p; under the forecast
     "worth_at_last",
     "worth_rest",
