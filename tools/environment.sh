@@ -7,7 +7,7 @@ set -euo pipefail
 
 folder=${1:?usage: tools/environment.sh FOLDER}
 python=${PYTHON:-python3}
-wanted='.[dev,solve]'
+wanted='.[dev,learn,solve]'
 
 fail() { printf 'hippo: %s\n' "$*" >&2; exit 1; }
 

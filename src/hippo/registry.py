@@ -49,6 +49,21 @@ ENGINES: Mapping[str, str] = {
 }
 """What plays a plan. ``analytic`` answers with a step time alone, the others with a timeline."""
 
+METHODS: Mapping[str, str] = {
+    "hi_ppo": "hippo.agents.coordinator:HiPpo",
+    "static": "hippo.decide.online.static:Static",
+    "robust_static": "hippo.decide.online.robust_static:RobustStatic",
+    "greedy": "hippo.decide.online.greedy:Greedy",
+    "hysteresis": "hippo.decide.online.hysteresis:Hysteresis",
+    "receding_horizon": "hippo.decide.online.receding_horizon:RecedingHorizon",
+    "flat_ppo": "hippo.agents.flat_ppo:FlatPpo",
+}
+"""Who keeps the plan right while the network moves: classes with the two methods of ``decide.online.view.Method``.
+``hindsight`` is no method: it knows the future (``envs.cross_domain.hindsight``)."""
+
+TRAINING: Mapping[str, str] = {"hi_ppo": "hippo.agents.train:train"}
+"""What ``hippo train`` runs. By name, because it alone needs torch."""
+
 LATER: Mapping[str, str] = {"astra": "simulation engine"}
 """Names that are reserved but not in this version."""
 
