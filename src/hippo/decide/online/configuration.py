@@ -7,7 +7,8 @@ goes from one to another at once and for nothing. Letters: C configurations, P p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,10 @@ class Book:
                 self.configurations.append(Configuration(plan, place, origin, lever, worth))
                 self._programs.append(program)
         return self._index[plan]
+
+    def copy(self) -> Book:
+        """A book of its own with all that this one knows; what is added to one of them is not in the other."""
+        return replace(self, **{each.name: copy(getattr(self, each.name)) for each in fields(self)[1:]})
 
     def step_time_s(
         self, index: int, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None = None

@@ -40,22 +40,25 @@ class World:
         return len(self.bandwidth_bytes_per_s)
 
 
-def course(world: World, book: Book, *, restart_s: float = RESTART_S) -> Course:
-    """What every configuration of the book does at every epoch of the world, played by the ``fast`` engine."""
-    count, places = len(book), book.places
+def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Course | None = None) -> Course:
+    """What every configuration of the book does at every epoch of the world, played by the ``fast`` engine.
+
+    ``known``: a course of the same world and a shorter book; what it says is taken over, only the rest is played.
+    """
+    first = 0 if known is None else known.tokens_per_s.shape[1]
+    if known is not None and first == len(book):
+        return known
+    new, places = range(first, len(book)), book.places
     seconds = np.stack(
-        [
-            book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute)
-            for index in range(count)
-        ],
+        [book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute) for index in new],
         axis=1,
     )
-    worth = np.array([each.worth for each in book.configurations])
-    busy = np.array([book.busy_share_s(index) for index in range(count)])
-    slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in range(count)], axis=1)
-    sent = np.stack([book.bytes_per_step(index) for index in range(count)])
+    worth = np.array([each.worth for each in book.configurations[first:]])
+    busy = np.array([book.busy_share_s(index) for index in new])
+    slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in new], axis=1)
+    sent = np.stack([book.bytes_per_step(index) for index in new])
     moves = np.array([[book.move_bytes(one, other) for other in range(places)] for one in range(places)])
-    return Course(
+    played = Course(
         epoch_s=float(world.epoch_s),
         restart_s=float(restart_s),
         shadow_share=GRADIENT_BYTES / float(world.problem.workload.state_bytes_per_parameter),
@@ -69,3 +72,12 @@ def course(world: World, book: Book, *, restart_s: float = RESTART_S) -> Course:
         place=np.array([each.place for each in book.configurations], dtype=np.int64),
         move_bytes=moves,
     )
+    return played if known is None else _joined(known, played)
+
+
+def _joined(known: Course, played: Course) -> Course:
+    """The configurations of both, those of ``known`` first."""
+    wide = ("tokens_per_s", "egress_usd_per_s", "utilization")
+    columns = {name: np.concatenate([getattr(known, name), getattr(played, name)], axis=1) for name in wide}
+    sent = np.concatenate([known.bytes_per_step, played.bytes_per_step])
+    return played._replace(**columns, bytes_per_step=sent)
