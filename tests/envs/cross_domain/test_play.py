@@ -110,10 +110,11 @@ def test_stop_and_copy_costs_what_the_links_need(known: Book, still: World) -> N
 
 
 def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: Book, still: World) -> None:
+    world = replace(still, epoch_s=60.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 20)
     arrived: list[float] = []
     answers = {2: Action(How.BACKGROUND, ALONE), 5: Action(How.CANCEL)}
     method = Scripted(answers, meets=lambda view: arrived.append(view.arrived))
-    run = play(still, known, method, Terms(1e-6), forecasts=unchanging(still))
+    run = play(world, known, method, Terms(1e-6), forecasts=unchanging(world))
     assert run.phase[:7].tolist() == [STILL, STILL, STREAMING, STREAMING, STREAMING, STILL, STILL]
     assert arrived[2] == 0.0
     assert 0.0 < arrived[3] < arrived[4] < arrived[5] < 1.0
