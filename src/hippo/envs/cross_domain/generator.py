@@ -1,0 +1,204 @@
+"""Worlds drawn for learning and judging: a problem and a moving network, by family, seed and split.
+
+A family is a regime: how large the clusters are, how quick links are beside compute, and how they move. What a link
+carries in tokens/s is ``B / (2 h)`` (bf16 activations; the gradient goes the other way), what GPUs compute
+``G x efficiency x peak / (6 P)``; their ratio says whether a world is bound by links, by compute, or balanced.
+The test split holds other models and other networks than the train split. K domains, T epochs, E links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.dynamics.congestion import congested_latency
+from hippo.dynamics.links import base_bandwidth, base_latency
+from hippo.envs.cross_domain.geography import Geography, measured, plane, thinned
+from hippo.envs.cross_domain.movements import HOUR_S, MINUTE_S, draw_movement
+from hippo.envs.cross_domain.world import World
+from hippo.errors import UnknownNameError
+from hippo.problem.catalogue.gpus import gpu as gpu_named
+from hippo.problem.catalogue.models import model as model_named
+from hippo.problem.cluster import Cluster, Domain, Gpu, Link
+from hippo.problem.model import Model
+from hippo.problem.network import Trace
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+
+Floats = NDArray[np.float64]
+SPLITS = ("train", "test")
+EFFICIENCY = 0.45  # of the peak; the rough figure that sizes clusters, nothing else
+BALANCED = (0.7, 1.5)
+
+MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "train": (
+            *("llama-3-8b", "llama-2-13b", "megatron-18b", "llama-1-33b", "llama-3-70b", "megatron-76b", "gpt3-175b"),
+            *("megatron-39b", "gpt3-6.7b"),
+        ),
+        "test": ("qwen2.5-7b", "qwen3-14b", "megatron-22b", "qwen2.5-32b", "qwen2.5-72b", "bloom-176b", "llama-1-65b"),
+    }
+)
+GPUS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"train": ("A100-SXM-80GB", "H100-SXM-80GB"), "test": ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB")}
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the worlds of a family are drawn; pairs are the ends of a range."""
+
+    movement: tuple[str, ...]  # one of them
+    epochs: int
+    epoch_s: float
+    domains: tuple[int, int]
+    ratio: tuple[float, float] = BALANCED  # tokens/s of a usual link over tokens/s of the domains worth joining
+    joined: tuple[int, int] = (2, 4)  # domains worth joining
+    unequal: float = 0.2  # share of the worlds with domains of different sizes
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "ou3": Family(("ou3",), 240, MINUTE_S, (3, 4)),
+        "transient": Family(("transient",), 240, MINUTE_S, (3, 6)),
+        "lasting": Family(("lasting",), 288, 10 * MINUTE_S, (3, 6)),
+        "regimes": Family(("regimes",), 288, 10 * MINUTE_S, (3, 8), unequal=0.6),
+        "day": Family(("day",), 288, 10 * MINUTE_S, (3, 6)),
+        "outage": Family(("outage",), 240, MINUTE_S, (3, 6)),
+        "halving": Family(("halving",), 288, 15 * MINUTE_S, (3, 6)),
+        "compute_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(4.0, 10.0)),
+        "link_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(0.1, 0.3)),
+        "large": Family(("transient", "lasting", "regimes", "outage"), 240, 5 * MINUTE_S, (8, 16), joined=(3, 6)),
+        "stragglers": Family(("stragglers",), 240, 3 * MINUTE_S, (3, 6)),
+    }
+)
+"""Every family by its name."""
+
+
+def make_world(family: str, seed: int, *, split: str = "train") -> World:
+    """The world of this family, seed and split; always the same, and another for another seed.
+
+    Raises
+    ------
+    UnknownNameError
+        No such family or split.
+    """
+    if family not in FAMILIES:
+        raise UnknownNameError("family of networks", family, FAMILIES)
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    plan = FAMILIES[family]
+    rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed))
+    problem = _problem(plan, rng, split, f"{family}-{split}-{seed}")
+    time_s = np.arange(plan.epochs) * plan.epoch_s
+    movement = draw_movement(str(rng.choice(plan.movement)), problem.cluster, time_s, rng)
+    base = base_bandwidth(problem.cluster)
+    return World(
+        name=f"{family}-{split}-{seed}",
+        family=family,
+        problem=problem,
+        epoch_s=plan.epoch_s,
+        bandwidth_bytes_per_s=movement.bandwidth * base,
+        latency_s=congested_latency(base_latency(problem.cluster), movement.bandwidth),
+        compute=movement.compute,
+        told=_told(movement.bandwidth.shape, rng),
+        seed=seed,
+    )
+
+
+def world_from_trace(problem: Problem, trace: Trace, *, epoch_s: float | None = None, name: str = "trace") -> World:
+    """The world of a trace that a user gave. ``epoch_s``: the median distance of its instants (at least a minute)
+    where left out. A value holds until the link's next; an epoch has the state of its begin."""
+    gaps = np.diff(trace.time_s)
+    epoch = float(epoch_s if epoch_s is not None else max(MINUTE_S, float(np.median(gaps)) if len(gaps) else HOUR_S))
+    begin, end = float(trace.time_s[0]), float(trace.time_s[-1]) + (float(gaps[-1]) if len(gaps) else epoch)
+    count = max(1, int(np.ceil((end - begin) / epoch - 1e-9)))
+    at = np.maximum(np.searchsorted(trace.time_s, begin + np.arange(count) * epoch, side="right") - 1, 0)
+    bandwidth = trace.bandwidth_bytes_per_s[at]
+    return World(
+        name=name,
+        family="trace",
+        problem=problem,
+        epoch_s=epoch,
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=trace.latency_s[at],
+        compute=np.ones((count, len(problem.cluster.domains))),
+        told=np.ones(bandwidth.shape, dtype=bool),
+    )
+
+
+def _problem(plan: Family, rng: np.random.Generator, split: str, name: str) -> Problem:
+    """A model, and a cluster whose links suit what its GPUs compute."""
+    count = int(rng.integers(plan.domains[0], plan.domains[1] + 1))
+    model = model_named(str(rng.choice(MODELS[split])))
+    gpu = gpu_named(str(rng.choice(GPUS[split])))
+    if split == "test" and rng.random() < 0.6:
+        where = measured(count, rng)
+    else:
+        where = plane(count, rng, uneven=float(rng.uniform(0.1, 0.5)))
+    if count > 3 and rng.random() < 0.2:
+        where = thinned(where, rng, most=0.4)
+    seq = int(rng.choice((2048, 4096)))
+    cluster = _cluster(plan, rng, model, gpu, where, name)
+    batch = int(rng.choice((128, 256, 512)))
+    return Problem(model, cluster, Workload(global_batch=batch, seq=seq))
+
+
+def _cluster(plan: Family, rng: np.random.Generator, model: Model, gpu: Gpu, where: Geography, name: str) -> Cluster:
+    """Domains such that the ``joined`` of them compute ``1 / ratio`` times what a usual link carries."""
+    joined = min(int(rng.integers(plan.joined[0], plan.joined[1] + 1)), len(where.names))
+    hidden = model.layers[1].hidden
+    rate = EFFICIENCY * gpu.peak_flops["bf16"] / (6.0 * model.parameters)  # tokens/s of a GPU
+    usual_bytes_per_s = float(np.exp(rng.uniform(np.log(1.0), np.log(8.0)))) * 1e9 / 8.0
+    ratio = float(np.exp(rng.uniform(*np.log(plan.ratio))))
+    gpus = usual_bytes_per_s / (2.0 * hidden) / rate / ratio
+    wanted = max(gpus, 2.0 * 16.0 * model.parameters / gpu.memory_bytes) / joined  # memory: state, and as much again
+    per_node = 8 if wanted > 6.0 else 4 if wanted > 3.0 else 2
+    nodes = int(np.clip(round(wanted / per_node), 1, 16))
+    usual_bytes_per_s = nodes * per_node * joined * rate * ratio * 2.0 * hidden  # makes good what rounding changed
+    sizes = np.full(len(where.names), nodes)
+    if rng.random() < plan.unequal:
+        sizes = np.maximum(1, np.round(nodes * np.exp(rng.uniform(-0.7, 0.7, len(sizes))))).astype(np.int64)
+    domains = tuple(_domain(each, int(size), per_node, gpu) for each, size in zip(where.names, sizes, strict=True))
+    price = 0.0 if rng.random() < 0.2 else float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
+    # The links that plans use are the quicker ones: these are the usual ones.
+    quick = where.quickness / np.quantile(where.quickness[where.quickness > 0], 0.6)
+    links = tuple(
+        Link(
+            where.names[a], where.names[b], float(usual_bytes_per_s * quick[a, b]), float(where.latency_s[a, b]), price
+        )
+        for a in range(len(where.names))
+        for b in range(len(where.names))
+        if where.quickness[a, b] > 0
+    )
+    return Cluster(name, gpu, domains, links, source="drawn")
+
+
+def _domain(name: str, nodes: int, per_node: int, gpu: Gpu) -> Domain:
+    return Domain(name, nodes, per_node, gpu.nvlink_bytes_per_s, gpu.node_bytes_per_s or 5e10, 10e-6)
+
+
+def _told(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """What telemetry brings: all of it in two worlds of three; else values are lost singly and for stretches."""
+    told = np.ones(shape, dtype=bool)
+    if rng.random() < 1.0 / 3.0:
+        told &= rng.random(shape) > 0.02
+        for _ in range(int(rng.integers(1, 4))):
+            start, link = int(rng.integers(1, shape[0])), int(rng.integers(shape[1]))
+            told[start : start + int(rng.integers(3, 20)), link] = False
+    told[0] = True
+    return told
+
+
+def scaled(world: World, factor: float) -> World:
+    """The same world with all movement of its links made ``factor`` times as strong (0: a still network)."""
+    base = base_bandwidth(world.problem.cluster)
+    share = world.bandwidth_bytes_per_s / base
+    moved = np.where(share > 0, np.maximum(0.02, 1.0 + factor * (share - 1.0)), 0.0 if factor > 0 else 1.0)
+    latency = congested_latency(base_latency(world.problem.cluster), moved)
+    return replace(world, name=f"{world.name} x{factor:g}", bandwidth_bytes_per_s=moved * base, latency_s=latency)

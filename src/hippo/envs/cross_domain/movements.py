@@ -1,0 +1,176 @@
+"""How the network of each family moves: the regimes of ``docs/evaluation.md``, drawn from a seeded generator.
+
+A movement is a factor on the bandwidth of every link and one on the length of every domain's operations. T epochs,
+E links as in ``cluster.links``, P pairs of domains (events strike both directions of a pair), K domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.dynamics import ou
+from hippo.dynamics.daily import DAY_S, daily_factor
+from hippo.dynamics.events import Collapse, collapsed, regimes
+from hippo.dynamics.links import base_bandwidth
+from hippo.dynamics.load import fluctuating, straggling
+from hippo.problem.cluster import Cluster, Dynamics
+
+Floats = NDArray[np.float64]
+MINUTE_S, HOUR_S = 60.0, 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """What moves in a world."""
+
+    bandwidth: Floats  # (T, E) factor on the base bandwidth; 0: out
+    compute: Floats  # (T, K) factor on the length of operations
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """What a movement is drawn from."""
+
+    cluster: Cluster
+    time_s: Floats  # (T,)
+    rng: np.random.Generator
+
+    @property
+    def pairs(self) -> list[tuple[int, ...]]:
+        """Links of each pair of domains."""
+        found: dict[frozenset[str], list[int]] = {}
+        for index, link in enumerate(self.cluster.links):
+            found.setdefault(frozenset((link.source, link.destination)), []).append(index)
+        return [tuple(each) for each in found.values()]
+
+    def swing(self, dynamics: Dynamics) -> Floats:
+        """1 + eps of every link, (T, E)."""
+        return 1.0 + ou.path(dynamics, self.time_s, len(self.cluster.links), self.rng)
+
+    def load(self, swing: float = 0.1) -> Floats:
+        """Fluctuating load of every domain, (T, K)."""
+        return fluctuating(self.time_s, len(self.cluster.domains), self.rng, swing=swing)
+
+    def struck(self, count: int) -> list[tuple[int, ...]]:
+        """Pairs that something happens to, the quick ones more often: nobody uses the slow ones."""
+        pairs, base = self.pairs, base_bandwidth(self.cluster)
+        weight = np.array([base[list(pair)].mean() ** 3 for pair in pairs])
+        chosen = self.rng.choice(len(pairs), size=min(count, len(pairs)), replace=False, p=weight / weight.sum())
+        return [pairs[each] for each in chosen]
+
+    def collapse(self, count: int, *, length_s: tuple[float, float], share: tuple[float, float]) -> Floats:
+        """``count`` collapses within the middle of the trace, (T, E), of lengths and shares drawn evenly."""
+        duration, found = float(self.time_s[-1]), []
+        for pair in self.struck(count):
+            start = float(self.rng.uniform(0.05, 0.7)) * duration
+            length, left = float(self.rng.uniform(*length_s)), float(self.rng.uniform(*share))
+            found += [Collapse(link, start, length, left) for link in pair]
+        return collapsed(self.time_s, len(self.cluster.links), found)
+
+
+def _still_ou(rng: np.random.Generator) -> Dynamics:
+    """A light swing below whatever else happens."""
+    return Dynamics(sigma=float(rng.uniform(0.02, 0.08)), tau_s=float(rng.uniform(0.3, 3.0)) * HOUR_S)
+
+
+def ou3(draw: Drawing) -> Movement:
+    """Every link swings by up to +-30 %, with memory of a quarter of an hour to hours."""
+    sigma, tau_s = float(draw.rng.uniform(0.12, 0.25)), float(draw.rng.uniform(0.25, 2.0)) * HOUR_S
+    return Movement(draw.swing(Dynamics(sigma=sigma, tau_s=tau_s)), draw.load())
+
+
+def transient(draw: Drawing) -> Movement:
+    """One to three pairs fall to 10-35 % for 20 to 80 minutes."""
+    factor = draw.collapse(int(draw.rng.integers(1, 4)), length_s=(20 * MINUTE_S, 80 * MINUTE_S), share=(0.1, 0.35))
+    return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
+
+
+def lasting(draw: Drawing) -> Movement:
+    """One or two pairs fall to 10-35 % for 8 to 30 hours."""
+    factor = draw.collapse(int(draw.rng.integers(1, 3)), length_s=(8 * HOUR_S, 30 * HOUR_S), share=(0.1, 0.35))
+    return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
+
+
+def shifting(draw: Drawing) -> Movement:
+    """Every pair jumps between a free, a busy and a crowded level and stays there for hours."""
+    stay_s = float(draw.rng.uniform(2.0, 10.0)) * HOUR_S
+    levels = regimes(draw.time_s, len(draw.pairs), draw.rng, stay_s=stay_s)
+    return Movement(draw.swing(_still_ou(draw.rng)) * _per_link(draw, levels), draw.load())
+
+
+def day(draw: Drawing) -> Movement:
+    """The daily curve, its peak at another hour on every pair, over a swing with a memory of hours."""
+    peak_s = _per_link(draw, draw.rng.uniform(0.0, DAY_S, len(draw.pairs)))
+    strength = float(draw.rng.uniform(1.3, 3.0))
+    return Movement(draw.swing(_still_ou(draw.rng)) * daily_factor(draw.time_s, strength, peak_s), draw.load())
+
+
+def outage(draw: Drawing) -> Movement:
+    """A domain cannot be reached for 5 to 40 minutes, sometimes two; elsewhere single links go."""
+    factor = np.ones((len(draw.time_s), len(draw.cluster.links)))
+    duration = float(draw.time_s[-1])
+    for _ in range(int(draw.rng.integers(1, 4))):
+        start = float(draw.rng.uniform(0.05, 0.8)) * duration
+        length = float(draw.rng.uniform(5.0, 40.0)) * MINUTE_S
+        if draw.rng.random() < 0.6:
+            gone = int(draw.rng.integers(len(draw.cluster.domains)))
+            hit = of_domain(draw.cluster, gone)
+        else:
+            hit = draw.struck(1)[0]
+        factor *= collapsed(draw.time_s, factor.shape[1], [Collapse(link, start, length, 0.0) for link in hit])
+    return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
+
+
+def halving(draw: Drawing) -> Movement:
+    """A pair (sometimes two) loses half or more of its bandwidth for good."""
+    factor = draw.collapse(int(draw.rng.integers(1, 3)), length_s=(1e9, 2e9), share=(0.3, 0.55))
+    return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
+
+
+def stragglers(draw: Drawing) -> Movement:
+    """Load swings by +-20 %, and now and then a domain has a straggler."""
+    domains = len(draw.cluster.domains)
+    slow = straggling(draw.time_s, domains, draw.rng, per_day=6.0, length_s=1.5 * HOUR_S)
+    return Movement(draw.swing(_still_ou(draw.rng)), draw.load(0.2) * slow)
+
+
+MOVEMENTS: Mapping[str, Callable[[Drawing], Movement]] = MappingProxyType(
+    {
+        "ou3": ou3,
+        "transient": transient,
+        "lasting": lasting,
+        "regimes": shifting,
+        "day": day,
+        "outage": outage,
+        "halving": halving,
+        "stragglers": stragglers,
+    }
+)
+"""Movements by name; the families that are about sizes draw one of them."""
+
+
+def of_domain(cluster: Cluster, domain: int) -> tuple[int, ...]:
+    """Links that begin or end in a domain."""
+    name = cluster.domains[domain].name
+    return tuple(at for at, link in enumerate(cluster.links) if name in (link.source, link.destination))
+
+
+def _per_link(draw: Drawing, values: Floats) -> Floats:
+    """Values of pairs, (.., P), as values of links, (.., E)."""
+    place = np.zeros(len(draw.cluster.links), dtype=np.int64)
+    for pair, links in enumerate(draw.pairs):
+        place[list(links)] = pair
+    found: Floats = values[..., place]
+    return found
+
+
+def draw_movement(name: str, cluster: Cluster, time_s: Floats, rng: np.random.Generator) -> Movement:
+    """The movement of that name. The first epoch is undisturbed by outages, so that a run can begin."""
+    found = MOVEMENTS[name](Drawing(cluster, time_s, rng))
+    first = np.maximum(found.bandwidth[:1], 0.05)
+    return replace(found, bandwidth=np.concatenate([first, np.maximum(found.bandwidth[1:], 0.0)]))
