@@ -17,7 +17,7 @@ def test_a_broken_constraint_grows_dear_and_a_kept_one_cheap():
 
 
 def test_without_multipliers_costs_weigh_nothing():
-    settings = Multipliers(on=False, start=1.0)
+    settings = Multipliers(enabled=False, start=1.0)
     assert not ascend(start(settings), [1.0, 1.0, 1.0], settings).any()
 
 

@@ -33,7 +33,7 @@ def test_what_is_not_said_has_its_default():
         ({"ppo": 3}, ["ppo", "must be a mapping"]),
         ({"network": {"kind": "gcn"}}, ["network.kind", "gatv2, sage"]),
         ({"multipliers": {"limits": [1, 2]}}, ["multipliers.limits", "3 numbers"]),
-        ({"multipliers": {"on": "yes please"}}, ["multipliers.on", "true or false"]),
+        ({"multipliers": {"enabled": "yes please"}}, ["multipliers.enabled", "true or false"]),
         ({"worlds": {"families": [1]}}, ["worlds.families[0]", "a word"]),
         ([1], ["must be a mapping"]),
     ],

@@ -1,7 +1,7 @@
 """What a decision was worth against what was expected: generalised advantages over decisions at unequal distances.
 
-Schulman et al. 2016, equation 16, for a semi-Markov process (Sutton, Precup, Singh 1999): a decision that is followed by
-the next one after ``epochs`` epochs discounts what comes by ``gamma ** epochs``. Lambda counts decisions, not epochs.
+Schulman et al. 2016, equation 16, for a semi-Markov process (Sutton, Precup, Singh 1999): between a decision and the
+next one, ``epochs`` epochs later, what comes is discounted by ``gamma ** epochs``. Lambda counts decisions, not epochs.
 
 Letters: T decisions in a row, W worlds, V values (the reward's, then each cost's).
 """

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 def start(settings: Multipliers) -> Floats:
     """Multipliers (G,) before anything was seen."""
-    return np.full(len(CONSTRAINTS), settings.start if settings.on else 0.0)
+    return np.full(len(CONSTRAINTS), settings.start if settings.enabled else 0.0)
 
 
 def ascend(multipliers: Floats, means: Sequence[float] | Floats, settings: Multipliers) -> Floats:
@@ -29,7 +29,7 @@ def ascend(multipliers: Floats, means: Sequence[float] | Floats, settings: Multi
 
     ``means`` (G,): mean of each cost per epoch over the decisions just taken.
     """
-    if not settings.on:
+    if not settings.enabled:
         return np.zeros_like(multipliers)
     raised = multipliers + settings.rate * (np.asarray(means) - np.asarray(settings.limits))
     return np.asarray(np.clip(raised, 0.0, settings.most), dtype=np.float64)

@@ -68,7 +68,7 @@ class Network(_Checked):
 class Multipliers(_Checked):
     """Dual ascent on the constraints: bandwidth floor, balance, latency (stability)."""
 
-    on: bool = True
+    enabled: bool = True
     start: float = within(0.0, 0.0, 1e6)
     rate: float = within(0.05, 0.0, 1e3)
     most: float = within(5.0, 0.0, 1e6)
