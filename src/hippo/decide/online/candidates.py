@@ -82,15 +82,23 @@ def designed(book: Book) -> Iterator[Net]:
         yield Net(np.where(touched, 0.0, base), latency)
 
 
-def best_under(book: Book, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None = None) -> int:
-    """The configuration that trains most tokens/s under one state of the links, (E,), and of the domains, (K,); ties:
-    the first. -1: none can run."""
-    slower = None if compute is None else compute[None, :]
+def best_under(
+    book: Book,
+    bandwidth_bytes_per_s: Floats,
+    latency_s: Floats,
+    compute: Floats | None = None,
+    *,
+    among: Sequence[int] | None = None,
+) -> int:
+    """The configuration (``among`` these; default: all) that trains most tokens/s under one state of the links, (E,),
+    and of the domains, (K,); ties: the first. -1: none can run."""
+    slower, chosen = None if compute is None else compute[None, :], range(len(book)) if among is None else among
     times = [
-        book.step_time_s(index, bandwidth_bytes_per_s[None, :], latency_s[None, :], slower)[0] / each.worth
-        for index, each in enumerate(book.configurations)
+        book.step_time_s(index, bandwidth_bytes_per_s[None, :], latency_s[None, :], slower)[0]
+        / book.configurations[index].worth
+        for index in chosen
     ]
-    return int(np.argmin(times)) if times and np.isfinite(min(times)) else -1
+    return chosen[int(np.argmin(times))] if times and np.isfinite(min(times)) else -1
 
 
 def plan_under(book: Book, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> int | None:
