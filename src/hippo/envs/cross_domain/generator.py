@@ -95,7 +95,7 @@ def make_world(family: str, seed: int, *, split: str = "train") -> World:
     plan = FAMILIES[family]
     rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed))
     problem = _problem(plan, rng, split, f"{family}-{split}-{seed}")
-    time_s = np.arange(plan.epochs) * plan.epoch_s
+    time_s = np.arange(plan.epochs, dtype=np.float64) * plan.epoch_s
     movement = draw_movement(str(rng.choice(plan.movement)), problem.cluster, time_s, rng)
     base = base_bandwidth(problem.cluster)
     return World(
