@@ -79,8 +79,9 @@ def seen(view: View) -> Seen:
 
 def due(view: View, last: Seen | None, thresholds: Thresholds) -> Due:
     """What makes a decision due now, against what the last one looked at."""
+    stands = view.running >= 0 and view.phase == STILL and not runs(view, view.running)
     if last is None:
-        return Due(started=True)
+        return Due(started=True, stands=stands)
     now = seen(view)
     was, is_ = last.bandwidth_bytes_per_s, now.bandwidth_bytes_per_s
     moved = (np.abs(is_ - was) > thresholds.link_share * was) & (was > 0) & (is_ > 0)
@@ -93,7 +94,7 @@ def due(view: View, last: Seen | None, thresholds: Thresholds) -> Due:
         lost=_where((was > 0) & (is_ <= 0)),
         back=_where((was <= 0) & (is_ > 0)),
         arrived=last.phase != STILL and view.phase == STILL,
-        stands=view.phase == STILL and not runs(view, view.running),
+        stands=stands,
         asked=view.weights != last.weights,
         long=view.epoch - last.epoch >= thresholds.every,
     )

@@ -1,0 +1,212 @@
+"""The coordinator on a pair of domains, with agents whose preferences the test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hippo.agents import coordinator as hi
+from hippo.agents.coordinator import HiPpo, Settings
+from hippo.decide.online.configuration import Book
+from hippo.decide.online.trigger import Thresholds
+from hippo.decide.online.view import Action, Forecast, How, Telemetry, View
+from hippo.errors import InfeasibleError
+from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.cluster import Cluster, Domain, Gpu, Link
+from hippo.problem.model import gpt_model
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+from hippo.simulate.moving import STREAMING
+
+KEEP, ACROSS, ALONE, LEVER = Action(), 0, 1, 2
+ALWAYS = Settings(thresholds=Thresholds(every=1), fresh=False)
+USUAL = 2e8
+
+
+def stage(domain: str, start: int, stop: int) -> Stage:
+    return Stage(domain, (start, stop), 1, 1, (f"{domain}/0/0",))
+
+
+@pytest.fixture(scope="module")
+def book() -> Book:
+    """0: across a and b, 1: in a alone (on a link at ``USUAL`` the slower one), 2: as 0 with the schedule gpipe."""
+    gpu = Gpu("A100-SXM-80GB", {"bf16": 312e12}, 80e9, 2.0e12, 300e9, 1.8, family="ampere")
+    domains = tuple(Domain(name, 1, 1, 300e9, 25e9, 5e-6) for name in "ab")
+    links = tuple(Link(*pair, USUAL, 0.0, 0.001) for pair in ("ab", "ba"))
+    model = gpt_model("toy", layers=22, hidden=1024, heads=8, vocab=32000, seq=1024, gated=True)
+    made = Book(Problem(model, Cluster("pair", gpu, domains, links), Workload(global_batch=32, seq=1024)))
+    split = Plan((Pipeline((stage("a", 0, 12), stage("b", 12, 24)), 32),), 1)
+    alone = Plan((Pipeline((stage("a", 0, 24),), 32),), 1)
+    gpipe = replace(split, schedule=replace(split.schedule, name="gpipe"))
+    added = [made.add(plan, origin="hand", lever=lever) for plan, lever in ((split, ""), (alone, ""), (gpipe, "x"))]
+    assert added == [ACROSS, ALONE, LEVER]
+    return made
+
+
+def view(book: Book, now: float = USUAL, later: float | None = None, **changes: object) -> View:
+    states = np.repeat(np.array([now, now if later is None else later])[:, None], 2, axis=1)
+    forecast = Forecast(np.array([0, 8]), states, np.zeros((2, 2)), np.ones((2, 2)), np.zeros((2, 2)))
+    told = Telemetry(np.full((1, 2), USUAL), np.zeros((1, 2)), np.ones((1, 2)), np.ones((1, 2), dtype=bool))
+    plain = View(book, 4, 60.0, 100, told, forecast, running=ACROSS, restart_s=30.0, usd_per_token=1e-3)
+    return replace(plain, **changes)
+
+
+class Agents:
+    """Options in the order in which they are liked; the first that the mask allows is likeliest."""
+
+    def __init__(self, *liked: Action, wait: Callable[[], None] = lambda: None) -> None:
+        self.liked, self.wait, self.asked = (*liked, KEEP), wait, 0
+
+    def see(self, view: View) -> tuple[SimpleNamespace, tuple[Action, ...]]:
+        return SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked
+
+    def act(self, observation: SimpleNamespace) -> SimpleNamespace:
+        self.asked += 1
+        self.wait()
+        odds = 2.0 ** -np.arange(1, len(self.liked) + 1)
+        return SimpleNamespace(log_probs=np.log(odds / odds.sum())[None])
+
+
+def method(*liked: Action, settings: Settings = ALWAYS, **agents: object) -> HiPpo:
+    who = Agents(*liked, **agents)
+    return HiPpo(who, settings=settings, see=who.see)
+
+
+def test_the_world_is_as_the_tests_need_it(book: Book) -> None:
+    usual = [book.score(index).step_time_s for index in (ACROSS, ALONE)]
+    assert usual[0] < 0.8 * usual[1]  # across is better
+    slow = view(book, USUAL / 50)
+    assert hi.step_now_s(slow, ACROSS) > 2 * hi.step_now_s(slow, ALONE)  # until the link collapses
+
+
+def test_the_proposal_is_taken_when_it_holds(book: Book) -> None:
+    hippo = method(Action(How.STOP, ALONE))
+    assert hippo.decide(view(book, USUAL / 50)) == Action(How.STOP, ALONE)
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.PROPOSED
+    assert hippo.account.probability == pytest.approx(2 / 3)
+
+
+def test_a_clear_loss_is_refused(book: Book) -> None:
+    hippo = method(Action(How.STOP, ALONE))
+    assert hippo.decide(view(book)) == Action(How.SWITCH, LEVER)  # what the receding horizon does: gpipe is better
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.REFUSED
+    verdict = hippo.account.verdict
+    assert verdict is not None
+    assert verdict.loss_tokens == pytest.approx(verdict.rival.net_tokens - verdict.proposal.net_tokens)
+
+
+def test_without_verification_it_is_taken(book: Book) -> None:
+    hippo = method(Action(How.STOP, ALONE), settings=replace(ALWAYS, verify=False))
+    assert hippo.decide(view(book)) == Action(How.STOP, ALONE)
+
+
+def test_a_loss_that_the_network_may_undo_is_not_clear(book: Book) -> None:
+    """One standard deviation (a factor of e^3 at most) brings the links back: then across is better again."""
+    slow = view(book, USUAL / 20, running=ALONE)
+    assert method(Action(How.STOP, ACROSS)).decide(slow) == KEEP
+    doubtful = replace(slow, forecast=replace(slow.forecast, sd=np.full((2, 2), 3.0)))
+    assert method(Action(How.STOP, ACROSS)).decide(doubtful) == Action(How.STOP, ACROSS)
+
+
+def test_to_keep_is_never_refused(book: Book) -> None:
+    """A forecast that errs is no reason to move: whether to wait is the agents' to weigh."""
+    hippo = method()
+    assert hippo.decide(view(book, USUAL / 50)) == KEEP
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.KEPT
+
+
+def test_nothing_due_nobody_asked(book: Book) -> None:
+    hippo = method(Action(How.STOP, ALONE), settings=replace(ALWAYS, thresholds=Thresholds(every=5)))
+    hippo.decide(view(book))
+    assert hippo.decide(view(book, epoch=5)) == KEEP
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.QUIET
+    assert hippo.policy.asked == 1
+
+
+# ------------------------------------------------------------------------------------------------ lost links, deadlines
+def test_what_needs_a_lost_link_is_passed_over(book: Book) -> None:
+    hippo = method(Action(How.SWITCH, LEVER), Action(How.STOP, ACROSS), Action(How.SWITCH, ALONE))
+    down = view(book, 0.0, running=ALONE)
+    assert hippo.decide(down) in (KEEP, Action(How.SWITCH, ALONE))
+    assert hippo.account is not None
+    assert hippo.account.barred == (Action(How.SWITCH, LEVER), Action(How.STOP, ACROSS))
+
+
+def test_a_move_over_a_lost_link_is_not_allowed(book: Book) -> None:
+    down = view(book, 0.0)
+    assert not hi.allowed(down, Action(How.STOP, ALONE))  # b holds layers that would have to cross
+    assert hi.allowed(down, KEEP)
+    assert hi.allowed(view(book), Action(How.STOP, ALONE))
+
+
+def test_begin_takes_the_best_that_can_run(book: Book) -> None:
+    first = view(book, 0.0, running=-1)
+    assert method(Action(How.SWITCH, ACROSS), Action(How.SWITCH, ALONE)).begin(first) == ALONE
+
+
+def test_nothing_can_run_is_an_answer(book: Book) -> None:
+    only = Book(book.problem)
+    only.add(book.configurations[ACROSS].plan, origin="hand")
+    with pytest.raises(InfeasibleError, match="No plan can run"):
+        method(Action(How.SWITCH, 0)).begin(view(only, 0.0, running=-1))
+
+
+def test_too_late_keeps(book: Book) -> None:
+    now = [0.0]
+
+    def wait() -> None:
+        now[0] += 1.5
+
+    who = Agents(Action(How.STOP, ALONE), wait=wait)
+    hippo = HiPpo(who, settings=ALWAYS, see=who.see, clock=lambda: now[0])
+    assert hippo.decide(view(book, USUAL / 50)) == KEEP
+    assert hippo.account is not None
+    assert (hippo.account.outcome, hippo.account.late) == (hi.LATE, "between domains")
+    assert hippo.account.times.total_s == pytest.approx(1.5)
+
+
+def test_degraded_goes_where_it_can_run(book: Book) -> None:
+    """The link from a to b is down for good, the way back is up: b's layers can come home."""
+    rates = np.array([[0.0, USUAL], [0.0, USUAL]])
+    broken = view(book)
+    broken = replace(broken, forecast=replace(broken.forecast, bandwidth_bytes_per_s=rates))
+    assert hi.degraded(broken) == Action(How.STOP, ALONE)
+    assert hi.degraded(view(book)) == KEEP
+    assert hi.degraded(view(book, 0.0, running=ACROSS, target=ALONE, phase=STREAMING)) == KEEP
+
+
+def test_stranded_agents_are_led_out(book: Book) -> None:
+    rates = np.array([[0.0, USUAL], [0.0, USUAL]])
+    broken = view(book)
+    broken = replace(broken, forecast=replace(broken.forecast, bandwidth_bytes_per_s=rates))
+    hippo = method()
+    assert hippo.decide(broken) == Action(How.STOP, ALONE)
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.STRANDED
+
+
+# --------------------------------------------------------------------------------------------------------- preferences
+def test_egress_weighs_more_when_links_are_scarce(book: Book) -> None:
+    calm, scarce = view(book, weights=(0.5, 0.2, 0.3)), view(book, USUAL / 4, weights=(0.5, 0.2, 0.3))
+    assert hi.adapted(calm) == pytest.approx((0.5, 0.2, 0.3))
+    w_eff, w_util, w_cost = hi.adapted(scarce)
+    assert w_eff + w_util + w_cost == pytest.approx(1.0)
+    raised = 0.3 * (1 + 2.0 * 0.75)
+    assert w_cost == pytest.approx(raised / (0.7 + raised))
+    assert w_eff / w_util == pytest.approx(2.5)
+
+
+def test_value_under_preferences(book: Book) -> None:
+    ahead = hi.outlook(view(book), [])
+    expected = ahead.play(KEEP)
+    assert hi.value(view(book), expected) == expected.net_tokens
+    dear = hi.value(view(book, weights=(1.0, 0.0, 1.0)), expected)
+    assert dear == pytest.approx(expected.net_tokens - expected.egress_usd / 1e-3)
