@@ -30,9 +30,11 @@ SETTINGS = Settings(
 def session(folder: Path, settings: Settings = SETTINGS, *, seed: int = 0) -> Session:
     shares = [Share(ToyEnvs(8, seed + number), np.random.default_rng(seed + number)) for number in range(2)]
     learner = Learner(toy_policy(seed), shares, settings, Place())
-    return Session(
-        learner, settings, folder, look=lambda policy: {LOOKED_AT: float(policy.value.weight.detach().sum())}
-    )
+    return Session(learner, settings, folder, look=lambda policy: {LOOKED_AT: seen(policy)})
+
+
+def seen(policy: torch.nn.Module) -> float:
+    return float(policy.state_dict()["value.weight"].sum())
 
 
 def weights(outcome: Outcome) -> list[torch.Tensor]:
