@@ -26,12 +26,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.decide.online import reasons as why
 from hippo.decide.online.candidates import fill, plan_under
-from hippo.decide.online.explain import step_now_s
+from hippo.decide.online.explain import answer_words, step_now_s
 from hippo.decide.online.outlook import Expected, outlook
 from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, seen
 from hippo.decide.online.view import Action, How, View
+from hippo.decide.reasons import Reason
+from hippo.decide.wording import listed, number
 from hippo.envs.cross_domain.spaces import Observation
 from hippo.errors import InfeasibleError
 from hippo.simulate.moving import STILL
@@ -168,23 +171,27 @@ class HiPpo:
         """The answer to this view; never one that needs a link or a domain that is down."""
         began = self.clock()
         view = replace(view, weights=adapted(view)) if self.settings.adapt else view
-        why = due(view, self._last, self.settings.thresholds)
-        if not why:
-            self.account = Account(why, KEEP, QUIET, weights=view.weights)
+        happened = due(view, self._last, self.settings.thresholds)
+        if not happened:
+            self.account = Account(happened, KEEP, QUIET, weights=view.weights)
             return KEEP
-        account = self._decided(view, why, began)
+        account = self._decided(view, happened, began)
         total_s = self.clock() - began
         account = replace(account, times=replace(account.times, total_s=total_s), weights=view.weights)
         if total_s > self.settings.together_s and account.outcome != LATE:
             account = replace(account, action=degraded(view), outcome=LATE, late="coordination")
         return self._note(view, account).action
 
+    def reasons(self, view: View) -> tuple[Reason, ...]:
+        """What the coordinator says of its last answer, given to this view."""
+        return () if self.account is None else said(view, self.account, self.settings)
+
     def _note(self, view: View, account: Account) -> Account:
         self.account, self._last = account, seen(view)
         return account
 
     # -------------------------------------------------------------------------------------------------------- steps
-    def _decided(self, view: View, why: Due, began: float) -> Account:
+    def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Candidates, proposal and verification, as far as there is time."""
         lower_s = self._candidates(view, began)
         ready = self.clock()
@@ -196,7 +203,7 @@ class HiPpo:
         probability = float(np.exp(log_probs[able[0]])) if able else 0.0
         proposed = self.clock()
         times = Times(ready - began, lower_s, proposed - ready)
-        account = Account(why, proposal, PROPOSED, proposal, probability, tuple(barred), times=times)
+        account = Account(happened, proposal, PROPOSED, proposal, probability, tuple(barred), times=times)
         if proposed - ready > self.settings.upper_s or lower_s > self.settings.lower_s * max(
             1, self.settings.construct
         ):
@@ -204,7 +211,7 @@ class HiPpo:
             return replace(account, action=degraded(view), outcome=LATE, late=missed)
         if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
             account = self._verified(view, account)
-        if account.action.how is How.KEEP and why.stands:
+        if account.action.how is How.KEEP and happened.stands:
             way_out = degraded(view)
             outcome = STRANDED if way_out != KEEP else account.outcome
             account = replace(account, action=way_out, outcome=outcome)
@@ -348,6 +355,42 @@ def adapted(view: View) -> tuple[float, float, float]:
     raised = w_cost * (1.0 + EGRESS_ON_SCARCE_LINKS * scarcity)
     scale = (w_eff + w_util + w_cost) / (w_eff + w_util + raised) if w_eff + w_util + raised > 0 else 1.0
     return w_eff * scale, w_util * scale, raised * scale
+
+
+# -------------------------------------------------------------------------------------------------------- what is said
+def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]:
+    """The account of an answer as reasons: preferences, what was passed over, refused or late, why all stays."""
+    found: list[Reason] = []
+    if account.weights != view.weights:
+        before = listed([number(weight) for weight in view.weights])
+        found.append(why.Weighed(before, *account.weights))
+    if account.barred:
+        told = [answer_words(view, action) for action in account.barred[:2]]
+        found.append(why.Barred(listed(told), len(account.barred)))
+    if account.outcome == LATE:
+        taken_s, allowed_s = {
+            "between domains": (account.times.proposal_s, settings.upper_s),
+            "inside a domain": (account.times.lower_s, settings.lower_s * max(1, settings.construct)),
+        }.get(account.late, (account.times.total_s, settings.together_s))
+        found.append(why.Late(account.late, taken_s, allowed_s, account.action == KEEP))
+    verdict = account.verdict
+    if verdict is not None and account.outcome == REFUSED:
+        best = max(value(view, verdict.keeping), value(view, verdict.rival))
+        share = verdict.loss_tokens / best if best > 0 else 1.0
+        words = answer_words(view, account.proposal)
+        refused = why.Refused(words, account.probability, share, verdict.loss_tokens, verdict.clear_tokens)
+        found.append(refused)
+    elif account.action == KEEP and account.outcome == KEPT:
+        found.append(_kept(view, verdict))
+    return tuple(found)
+
+
+def _kept(view: View, verdict: Verdict | None) -> Reason:
+    """That everything stays, and what the receding horizon's answer was expected to change."""
+    if verdict is None or verdict.rival_action == KEEP:
+        return why.Kept("", None)
+    kept, other = value(view, verdict.keeping), value(view, verdict.rival)
+    return why.Kept(answer_words(view, verdict.rival_action), other / kept - 1.0 if kept > 0 else None)
 
 
 # ------------------------------------------------------------------------------------------- what is loaded when needed
