@@ -34,6 +34,13 @@ Floats = NDArray[np.float64]
 SPLITS = ("train", "test")
 EFFICIENCY = 0.45  # of the peak; the rough figure that sizes clusters, nothing else
 BALANCED = (0.7, 1.5)
+USUAL_GBPS = (1.0, 10.0)  # of a usual link, as long as the domains are of the sizes below
+LEAST_GPUS, MOST_NODES = 3.5, 16  # of a domain
+TRIES = 200
+USUAL_QUANTILE = 0.7  # of the bandwidths: plans use the quicker links
+EGRESS_SHARE = (0.005, 0.15)
+"""Egress over rent at full pace. Where it is more, nobody trains across domains; in a quarter of the worlds it is
+free, as on lines of one's own."""
 
 MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -72,7 +79,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "outage": Family(("outage",), 240, MINUTE_S, (3, 6)),
         "halving": Family(("halving",), 288, 15 * MINUTE_S, (3, 6)),
         "compute_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(4.0, 10.0)),
-        "link_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(0.1, 0.3)),
+        "link_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(0.15, 0.4)),
         "large": Family(("transient", "lasting", "regimes", "outage"), 240, 5 * MINUTE_S, (8, 16), joined=(3, 6)),
         "stragglers": Family(("stragglers",), 240, 3 * MINUTE_S, (3, 6)),
     }
@@ -132,51 +139,96 @@ def world_from_trace(problem: Problem, trace: Trace, *, epoch_s: float | None = 
     )
 
 
+@dataclass(frozen=True)
+class Size:
+    """What is trained on what: sizes for which the links of a family are realistic."""
+
+    model: Model
+    gpu: Gpu
+    joined: int
+    wanted: float  # GPUs of a domain
+    ratio: float
+    bytes_per_s: float  # of a usual link
+
+    @property
+    def per_node(self) -> int:
+        """GPUs of a node."""
+        return 8 if self.wanted > 6.0 else 4
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of a usual domain."""
+        return int(np.clip(round(self.wanted / self.per_node), 1, MOST_NODES))
+
+
 def _problem(plan: Family, rng: np.random.Generator, split: str, name: str) -> Problem:
     """A model, and a cluster whose links suit what its GPUs compute."""
     count = int(rng.integers(plan.domains[0], plan.domains[1] + 1))
-    model = model_named(str(rng.choice(MODELS[split])))
-    gpu = gpu_named(str(rng.choice(GPUS[split])))
     if split == "test" and rng.random() < 0.6:
         where = measured(count, rng)
     else:
         where = plane(count, rng, uneven=float(rng.uniform(0.1, 0.5)))
     if count > 3 and rng.random() < 0.2:
         where = thinned(where, rng, most=0.4)
-    seq = int(rng.choice((2048, 4096)))
-    cluster = _cluster(plan, rng, model, gpu, where, name)
-    batch = int(rng.choice((128, 256, 512)))
-    return Problem(model, cluster, Workload(global_batch=batch, seq=seq))
+    joined = min(int(rng.integers(plan.joined[0], plan.joined[1] + 1)), count)
+    size = _size(plan, rng, split, joined)
+    workload = Workload(global_batch=int(rng.choice((128, 256, 512))), seq=int(rng.choice((2048, 4096))))
+    return Problem(size.model, _cluster(plan, rng, size, where, name), workload)
 
 
-def _cluster(plan: Family, rng: np.random.Generator, model: Model, gpu: Gpu, where: Geography, name: str) -> Cluster:
-    """Domains such that the ``joined`` of them compute ``1 / ratio`` times what a usual link carries."""
-    joined = min(int(rng.integers(plan.joined[0], plan.joined[1] + 1)), len(where.names))
-    hidden = model.layers[1].hidden
-    rate = EFFICIENCY * gpu.peak_flops["bf16"] / (6.0 * model.parameters)  # tokens/s of a GPU
-    usual_bytes_per_s = float(np.exp(rng.uniform(np.log(1.0), np.log(8.0)))) * 1e9 / 8.0
-    ratio = float(np.exp(rng.uniform(*np.log(plan.ratio))))
-    gpus = usual_bytes_per_s / (2.0 * hidden) / rate / ratio
-    wanted = max(gpus, 2.0 * 16.0 * model.parameters / gpu.memory_bytes) / joined  # memory: state, and as much again
-    per_node = 8 if wanted > 6.0 else 4 if wanted > 3.0 else 2
-    nodes = int(np.clip(round(wanted / per_node), 1, 16))
-    usual_bytes_per_s = nodes * per_node * joined * rate * ratio * 2.0 * hidden  # makes good what rounding changed
-    sizes = np.full(len(where.names), nodes)
+def _size(plan: Family, rng: np.random.Generator, split: str, joined: int) -> Size:
+    """Model, GPU and bandwidth such that ``joined`` domains compute ``1 / ratio`` times what a usual link carries.
+
+    Drawn again until a domain has between ``LEAST_GPUS`` and ``MOST_NODES`` nodes of GPUs, at most ``TRIES`` times.
+    """
+    for _ in range(TRIES):
+        model = model_named(str(rng.choice(MODELS[split])))
+        gpu = gpu_named(str(rng.choice(GPUS[split])))
+        ratio = float(np.exp(rng.uniform(*np.log(plan.ratio))))
+        bytes_per_s = float(np.exp(rng.uniform(*np.log(USUAL_GBPS)))) * 1e9 / 8.0
+        carried = bytes_per_s / (2.0 * model.layers[1].hidden)  # tokens/s
+        needed = 2.0 * 16.0 * model.parameters / gpu.memory_bytes  # for weights and optimizer state, and as much again
+        wanted = max(carried / ratio / tokens_per_s(model, gpu), needed) / joined
+        found = Size(model, gpu, joined, wanted, ratio, bytes_per_s)
+        if LEAST_GPUS <= wanted <= 8 * MOST_NODES:
+            break
+    return found
+
+
+def tokens_per_s(model: Model, gpu: Gpu) -> float:
+    """Roughly what one GPU trains: six FLOP per parameter and token."""
+    return EFFICIENCY * gpu.peak_flops["bf16"] / (6.0 * model.parameters)
+
+
+def _cluster(plan: Family, rng: np.random.Generator, size: Size, where: Geography, name: str) -> Cluster:
+    """The domains and links; bandwidth makes good what rounding to whole nodes changed."""
+    nodes = np.full(len(where.names), size.nodes)
     if rng.random() < plan.unequal:
-        sizes = np.maximum(1, np.round(nodes * np.exp(rng.uniform(-0.7, 0.7, len(sizes))))).astype(np.int64)
-    domains = tuple(_domain(each, int(size), per_node, gpu) for each, size in zip(where.names, sizes, strict=True))
-    price = 0.0 if rng.random() < 0.2 else float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
-    # The links that plans use are the quicker ones: these are the usual ones.
-    quick = where.quickness / np.quantile(where.quickness[where.quickness > 0], 0.6)
+        nodes = np.maximum(1, np.round(size.nodes * np.exp(rng.uniform(-0.7, 0.7, len(nodes))))).astype(np.int64)
+    domains = tuple(
+        _domain(each, int(own), size.per_node, size.gpu) for each, own in zip(where.names, nodes, strict=True)
+    )
+    computed = size.nodes * size.per_node * size.joined * tokens_per_s(size.model, size.gpu)
+    usual = computed * size.ratio * 2.0 * size.model.layers[1].hidden  # bytes/s
+    quick = where.quickness / np.quantile(where.quickness[where.quickness > 0], USUAL_QUANTILE)
+    # Price: an exchange at the pace of the computation, both ways over every border, costs this share of the rent.
+    share = 0.0 if rng.random() < 0.25 else float(np.exp(rng.uniform(*np.log(EGRESS_SHARE))))
+    rent = size.gpu.price_usd_per_hour / 3600.0 * sum(domain.gpus for domain in domains)
+    sent = 2.0 * (size.joined - 1) * min(usual, usual / size.ratio)
+    price = share * rent / (sent / 1e9) * np.exp(rng.normal(0.0, 0.3, where.quickness.shape))
     links = tuple(
         Link(
-            where.names[a], where.names[b], float(usual_bytes_per_s * quick[a, b]), float(where.latency_s[a, b]), price
+            where.names[a],
+            where.names[b],
+            float(usual * quick[a, b]),
+            float(where.latency_s[a, b]),
+            round(float(price[a, b]), 5),
         )
         for a in range(len(where.names))
         for b in range(len(where.names))
         if where.quickness[a, b] > 0
     )
-    return Cluster(name, gpu, domains, links, source="drawn")
+    return Cluster(name, size.gpu, domains, links, source="drawn")
 
 
 def _domain(name: str, nodes: int, per_node: int, gpu: Gpu) -> Domain:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -22,6 +23,8 @@ from hippo.problem.cluster import Cluster, Dynamics
 
 Floats = NDArray[np.float64]
 MINUTE_S, HOUR_S = 60.0, 3600.0
+AIMED = 0.6  # share of the events that strike what a plan is likely to use: elsewhere nobody notices them
+PATH = 3  # domains of such a plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +60,23 @@ class Drawing:
         return fluctuating(self.time_s, len(self.cluster.domains), self.rng, swing=swing)
 
     def struck(self, count: int) -> list[tuple[int, ...]]:
-        """Pairs that something happens to, the quick ones more often: nobody uses the slow ones."""
+        """Pairs that something happens to: most often those that a plan would use, else any, the quick ones sooner."""
         pairs, base = self.pairs, base_bandwidth(self.cluster)
         weight = np.array([base[list(pair)].mean() ** 3 for pair in pairs])
+        weight /= weight.sum()
+        path, at = widest_path(self.cluster, PATH), self.cluster.link_index
+        names = [domain.name for domain in self.cluster.domains]
+        used = {at[names[a], names[b]] for a, b in pairwise(path)}
+        liked = np.array([not used.isdisjoint(pair) for pair in pairs])
+        weight = np.where(liked, AIMED / max(1, liked.sum()), 0.0) + (1.0 - AIMED) * weight
         chosen = self.rng.choice(len(pairs), size=min(count, len(pairs)), replace=False, p=weight / weight.sum())
         return [pairs[each] for each in chosen]
+
+    def domain(self) -> int:
+        """A domain that something happens to: most often one that a plan would use."""
+        if self.rng.random() < AIMED:
+            return int(self.rng.choice(widest_path(self.cluster, PATH)))
+        return int(self.rng.integers(len(self.cluster.domains)))
 
     def collapse(self, count: int, *, length_s: tuple[float, float], share: tuple[float, float]) -> Floats:
         """``count`` collapses within the middle of the trace, (T, E), of lengths and shares drawn evenly."""
@@ -118,8 +133,7 @@ def outage(draw: Drawing) -> Movement:
         start = float(draw.rng.uniform(0.05, 0.8)) * duration
         length = float(draw.rng.uniform(5.0, 40.0)) * MINUTE_S
         if draw.rng.random() < 0.6:
-            gone = int(draw.rng.integers(len(draw.cluster.domains)))
-            hit = of_domain(draw.cluster, gone)
+            hit = of_domain(draw.cluster, draw.domain())
         else:
             hit = draw.struck(1)[0]
         factor *= collapsed(draw.time_s, factor.shape[1], [Collapse(link, start, length, 0.0) for link in hit])
@@ -135,7 +149,7 @@ def halving(draw: Drawing) -> Movement:
 def stragglers(draw: Drawing) -> Movement:
     """Load swings by +-20 %, and now and then a domain has a straggler."""
     domains = len(draw.cluster.domains)
-    slow = straggling(draw.time_s, domains, draw.rng, per_day=6.0, length_s=1.5 * HOUR_S)
+    slow = straggling(draw.time_s, domains, draw.rng, per_day=3.0, length_s=3.0 * HOUR_S)
     return Movement(draw.swing(_still_ou(draw.rng)), draw.load(0.2) * slow)
 
 
@@ -152,6 +166,26 @@ MOVEMENTS: Mapping[str, Callable[[Drawing], Movement]] = MappingProxyType(
     }
 )
 """Movements by name; the families that are about sizes draw one of them."""
+
+
+def widest_path(cluster: Cluster, most: int) -> list[int]:
+    """Domains, at most so many, along links of which the slowest is quick: begun at each pair, then extended at the
+    end that loses least. The best of them by its slowest link; ties go to the first."""
+    rate = np.zeros((len(cluster.domains),) * 2)
+    for link, carried in zip(cluster.links, base_bandwidth(cluster), strict=True):
+        rate[cluster.domain_index[link.source], cluster.domain_index[link.destination]] = carried
+    rate = np.minimum(rate, rate.T)
+    best, widest = [0], -1.0
+    for begin in np.argsort(-rate, axis=None, kind="stable")[: 2 * len(rate)]:
+        path = [int(begin) // len(rate), int(begin) % len(rate)]
+        while len(path) < min(most, len(rate)):
+            reach = np.where(np.isin(np.arange(len(rate)), path), -1.0, rate[[path[0], path[-1]]])  # (2, K)
+            end, found = divmod(int(np.argmax(reach)), len(rate))
+            path = [*path, found] if end else [found, *path]
+        slowest = min((rate[a, b] for a, b in pairwise(path)), default=0.0)
+        if slowest > widest:
+            best, widest = path, slowest
+    return best
 
 
 def of_domain(cluster: Cluster, domain: int) -> tuple[int, ...]:
