@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hippo.decide.online.configuration import Book
-from hippo.decide.online.view import Action, Forecast, How, View
-from hippo.envs.cross_domain.play import Terms, play, telemetry_of, usd_per_token
-from hippo.envs.cross_domain.spaces import HORIZONS
+from hippo.decide.online.forecast import Forecasts
+from hippo.decide.online.view import Action, How, View
+from hippo.envs.cross_domain.play import Terms, foresee, play, usd_per_token
 from hippo.envs.cross_domain.world import World, course
 from hippo.plan.plan import Compression
 from hippo.planners.base import Stop
@@ -73,15 +73,8 @@ def still(known: Book) -> World:
     )
 
 
-def unchanging(world: World) -> list[Forecast]:
-    """What is now, for ever."""
-    told = telemetry_of(world)
-    rows = [np.tile(getattr(told, name)[:, None], (1, len(HORIZONS), 1)) for name in STATES]
-    zero = np.zeros_like(rows[0])
-    return [Forecast(np.array(HORIZONS), *parts) for parts in zip(*rows, zero, strict=True)]
-
-
-STATES = ("bandwidth_bytes_per_s", "latency_s", "compute")
+def unchanging(world: World) -> Forecasts:
+    return foresee(world, "persistence")
 
 
 def test_to_keep_trains_what_the_course_says(known: Book, still: World) -> None:

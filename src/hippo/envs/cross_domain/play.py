@@ -6,15 +6,15 @@ program. Letters: T epochs, E links, K domains, C configurations of a book.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from time import process_time
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
+from hippo.decide.online.forecast import Forecasts, forecast_all
 from hippo.decide.online.view import Action, Forecast, How, Method, Telemetry, View
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.spaces import HORIZONS
@@ -151,17 +151,13 @@ def until(telemetry: Telemetry, epoch: int) -> Telemetry:
     )
 
 
-def foresee(world: World, method: str = DEFAULT_FORECAST) -> tuple[Forecast, ...]:
-    """The forecast at the start of each epoch, (T,); made once and shown to every method."""
-    forecast = import_module("hippo.decide.online.forecast").forecast
-    told, cluster = telemetry_of(world), world.problem.cluster
-    return tuple(
-        forecast(until(told, epoch), cluster, world.epoch_s, method=method, horizons=HORIZONS)
-        for epoch in range(world.epochs)
-    )
+def foresee(world: World, method: str = DEFAULT_FORECAST) -> Forecasts:
+    """The forecast at the start of each epoch; made once and shown to every method."""
+    told = telemetry_of(world)
+    return forecast_all(told, world.problem.cluster, world.epoch_s, method=method, horizons=HORIZONS)
 
 
-def play(world: World, book: Book, method: Method, terms: Terms, *, forecasts: Sequence[Forecast] | None = None) -> Run:
+def play(world: World, book: Book, method: Method, terms: Terms, *, forecasts: Forecasts | None = None) -> Run:
     """The run of a method; it plays with a copy of ``book``, so that nobody profits from another's proposals."""
     own = book.copy()
     epochs = list(steps(world, own, method, terms, forecasts=forecasts))
@@ -179,7 +175,7 @@ def play(world: World, book: Book, method: Method, terms: Terms, *, forecasts: S
 
 
 def steps(
-    world: World, book: Book, method: Method, terms: Terms, *, forecasts: Sequence[Forecast] | None = None
+    world: World, book: Book, method: Method, terms: Terms, *, forecasts: Forecasts | None = None
 ) -> Iterator[Epoch]:
     """Epoch after epoch of a run, as it goes; the method may add to ``book``.
 
@@ -194,7 +190,7 @@ def steps(
     known: Course | None = None
     for epoch in range(world.epochs):
         arrived = _arrived(known, state, remaining)
-        view = _view(world, book, terms, until(told, epoch), foreseen[epoch], state, arrived)
+        view = _view(world, book, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
         began_s = process_time()
         action = Action(How.SWITCH, method.begin(view)) if epoch == 0 else method.decide(view)
         decision_s = process_time() - began_s
