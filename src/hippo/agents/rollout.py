@@ -93,7 +93,7 @@ def tensors(observation: Observation) -> Observation:
 
 def evaluate(policy: nn.Module, observation: Any, action: Tensor) -> Evaluated:
     """The upper agent's view of decisions: how likely, how undecided, what it expects of reward and costs."""
-    logits, value, costs = policy(observation)
+    logits, value, costs = policy(observation)[:3]
     log_probs, entropy = choice(logits, observation.option_mask)
     values = torch.cat([value.reshape(-1, 1), costs], dim=1)
     return Evaluated(log_probs.gather(1, action[:, None])[:, 0], entropy, values)
@@ -103,7 +103,7 @@ def evaluate(policy: nn.Module, observation: Any, action: Tensor) -> Evaluated:
 def decide(policy: nn.Module, observation: Observation, rng: np.random.Generator | None) -> tuple[Any, Any, Any]:
     """Actions (W,), their log probabilities (W,), values (W, 1 + G). Without random numbers: the likeliest action."""
     seen = tensors(observation)
-    logits, value, costs = policy(seen)
+    logits, value, costs = policy(seen)[:3]
     log_probs = choice(logits, seen.option_mask)[0].numpy()  # type: ignore[arg-type]
     action = log_probs.argmax(1) if rng is None else drawn(log_probs, rng)
     values = torch.cat([value.reshape(-1, 1), costs], dim=1).numpy()

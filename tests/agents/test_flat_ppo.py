@@ -1,0 +1,91 @@
+"""The flat rival: what it sees, what it answers, what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hippo.agents.flat_ppo import MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
+from hippo.decide.online.view import Action, How
+from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.errors import InputError
+
+
+def observation(domains: int, options: int, worlds: int = 1) -> Observation:
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.random((worlds, *shape)).astype(np.float32)
+
+    return Observation(
+        drawn(domains, NODES),
+        drawn(domains, domains, EDGES),
+        np.ones((worlds, domains), bool),
+        drawn(CONTEXT),
+        drawn(options, OPTIONS),
+        drawn(options, domains),
+        drawn(options, domains, domains),
+        np.ones((worlds, options), bool),
+    )
+
+
+@pytest.mark.parametrize(
+    ("domains", "options"), [(2, 3), (MOST_DOMAINS, MOST_OPTIONS), (MOST_DOMAINS + 3, MOST_OPTIONS)]
+)
+def test_every_network_has_the_same_width(domains: int, options: int):
+    seen = observation(domains, options, worlds=2)
+    found = flat(seen)
+    assert found.shape == (2, WIDTH)
+    np.testing.assert_array_equal(found[:, :CONTEXT], seen.context)
+    second = found[:, CONTEXT + OPTIONS : CONTEXT + 2 * OPTIONS]
+    np.testing.assert_array_equal(second, seen.options[:, 1])
+    assert flat_mask(seen).sum() == 2 * options
+
+
+class First(torch.nn.Module):
+    """Likes the option whose first feature is highest."""
+
+    def forward(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat[:, CONTEXT : CONTEXT + MOST_OPTIONS * OPTIONS].reshape(-1, MOST_OPTIONS, OPTIONS)[..., 0]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from hippo.agents.export import graph
+
+    path = tmp_path_factory.mktemp("flat") / "flat.onnx"
+    data = graph(First(), (torch.zeros(2, WIDTH),), inputs=["flat"], outputs=["logits"], axes={"flat": {0: "W"}})
+    path.write_bytes(data)
+    return path
+
+
+def test_it_takes_the_likeliest_option_that_may_be_chosen(file: Path):
+    seen = observation(3, 4)
+    seen.options[0, :, 0] = [0.1, 0.9, 0.5, 0.2]
+    answers = tuple(Action(How.SWITCH, index) for index in range(4))
+    method = FlatPpo(file, see=lambda view: (seen, answers))
+    assert method.decide(None) == answers[1]  # type: ignore[arg-type]
+    seen.option_mask[0, 1] = False
+    assert method.decide(None) == answers[2]  # type: ignore[arg-type]
+
+
+def test_what_is_no_flat_policy_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="To fix"):
+        FlatPpo(tmp_path / "missing.onnx")
+    (tmp_path / "broken.onnx").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="is no policy"):
+        FlatPpo(tmp_path / "broken.onnx")
+
+
+def test_another_width_is_refused(tmp_path: Path):
+    from hippo.agents.export import graph
+
+    data = graph(
+        torch.nn.Linear(3, 2), (torch.zeros(2, 3),), inputs=["flat"], outputs=["logits"], axes={"flat": {0: "W"}}
+    )
+    (tmp_path / "other.onnx").write_bytes(data)
+    with pytest.raises(InputError, match="no flat policy of this version"):
+        FlatPpo(tmp_path / "other.onnx")
