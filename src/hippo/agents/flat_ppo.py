@@ -1,8 +1,8 @@
 """The flat rival: MaskablePPO of Stable-Baselines3 on the same environment, without graph network and hierarchy.
 
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
-among the same options, with no lower agent and no verification. Trained by ``benchmarks/_train_flat_ppo.py``, shipped as
-ONNX, served by onnxruntime: no torch here.
+among the same options, with no lower agent and no verification. Trained by ``benchmarks/_train_flat_ppo.py``, shipped
+as ONNX, served by onnxruntime: no torch here.
 """
 
 from __future__ import annotations
