@@ -31,7 +31,7 @@ def test_what_is_not_said_has_its_default():
         ({"ppo": {"passes": 2.5}}, ["ppo.passes", "a whole number"]),
         ({"ppo": {"passes": True}}, ["ppo.passes", "a whole number"]),
         ({"ppo": 3}, ["ppo", "must be a mapping"]),
-        ({"network": {"kind": "gcn"}}, ["network.kind", "gatv2, sage"]),
+        ({"network": {"encoder": "gcn"}}, ["network.encoder", "gatv2, none, sage"]),
         ({"multipliers": {"limits": [1, 2]}}, ["multipliers.limits", "3 numbers"]),
         ({"multipliers": {"enabled": "yes please"}}, ["multipliers.enabled", "true or false"]),
         ({"worlds": {"families": [1]}}, ["worlds.families[0]", "a word"]),

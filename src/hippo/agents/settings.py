@@ -59,9 +59,11 @@ class Ppo(_Checked):
 class Network(_Checked):
     """The graph network of the upper agent."""
 
-    kind: str = one_of("sage", "sage", "gatv2")
+    encoder: str = one_of("sage", "sage", "gatv2", "none")
     layers: int = within(2, 1, 8)
-    hidden: int = within(64, 4, 1024)
+    hidden: int = within(32, 4, 1024)
+    heads: int = within(2, 1, 16)  # of gatv2
+    worth_scale: float = within(3.0, 0.0, 100.0)  # logits start as this times the expected worth
 
 
 @dataclass(frozen=True)
