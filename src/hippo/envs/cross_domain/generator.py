@@ -34,7 +34,6 @@ Floats = NDArray[np.float64]
 SPLITS = ("train", "test")
 EFFICIENCY = 0.45  # of the peak; the rough figure that sizes clusters, nothing else
 BALANCED = (0.7, 1.5)
-USUAL_GBPS = (1.0, 10.0)  # of a usual link, as long as the domains are of the sizes below
 LEAST_GPUS, MOST_NODES = 3.5, 16  # of a domain
 TRIES = 200
 USUAL_QUANTILE = 0.7  # of the bandwidths: plans use the quicker links
@@ -66,7 +65,9 @@ class Family:
     domains: tuple[int, int]
     ratio: tuple[float, float] = BALANCED  # tokens/s of a usual link over tokens/s of the domains worth joining
     joined: tuple[int, int] = (2, 4)  # domains worth joining
+    gbps: tuple[float, float] = (1.0, 10.0)  # of a usual link, as long as the domains are of usual sizes
     unequal: float = 0.2  # share of the worlds with domains of different sizes
+    crossing: float = 0.0  # share of the worlds in which no domain alone has the memory
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -78,8 +79,16 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "day": Family(("day",), 288, 10 * MINUTE_S, (3, 6)),
         "outage": Family(("outage",), 240, MINUTE_S, (3, 6)),
         "halving": Family(("halving",), 288, 15 * MINUTE_S, (3, 6)),
-        "compute_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(4.0, 10.0)),
-        "link_bound": Family(("ou3", "transient", "regimes", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(0.15, 0.4)),
+        "compute_bound": Family(
+            ("ou3", "transient", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(8.0, 16.0), joined=(6, 6), gbps=(4.0, 60.0)
+        ),
+        "link_bound": Family(
+            ("ou3", "transient", "regimes", "day"),
+            *(240, 5 * MINUTE_S, (2, 6)),
+            ratio=(0.15, 0.4),
+            gbps=(0.2, 10.0),
+            crossing=0.5,
+        ),
         "large": Family(("transient", "lasting", "regimes", "outage"), 240, 5 * MINUTE_S, (8, 16), joined=(3, 6)),
         "stragglers": Family(("stragglers",), 240, 3 * MINUTE_S, (3, 6)),
     }
@@ -181,14 +190,16 @@ def _size(plan: Family, rng: np.random.Generator, split: str, joined: int) -> Si
 
     Drawn again until a domain has between ``LEAST_GPUS`` and ``MOST_NODES`` nodes of GPUs, at most ``TRIES`` times.
     """
+    crossing = rng.random() < plan.crossing
     for _ in range(TRIES):
         model = model_named(str(rng.choice(MODELS[split])))
         gpu = gpu_named(str(rng.choice(GPUS[split])))
         ratio = float(np.exp(rng.uniform(*np.log(plan.ratio))))
-        bytes_per_s = float(np.exp(rng.uniform(*np.log(USUAL_GBPS)))) * 1e9 / 8.0
+        bytes_per_s = float(np.exp(rng.uniform(*np.log(plan.gbps)))) * 1e9 / 8.0
         carried = bytes_per_s / (2.0 * model.layers[1].hidden)  # tokens/s
         needed = 2.0 * 16.0 * model.parameters / gpu.memory_bytes  # for weights and optimizer state, and as much again
-        wanted = max(carried / ratio / tokens_per_s(model, gpu), needed) / joined
+        wanted = needed if crossing else max(carried / ratio / tokens_per_s(model, gpu), needed)
+        wanted /= joined
         found = Size(model, gpu, joined, wanted, ratio, bytes_per_s)
         if LEAST_GPUS <= wanted <= 8 * MOST_NODES:
             break

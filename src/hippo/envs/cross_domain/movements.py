@@ -24,7 +24,8 @@ from hippo.problem.cluster import Cluster, Dynamics
 Floats = NDArray[np.float64]
 MINUTE_S, HOUR_S = 60.0, 3600.0
 AIMED = 0.6  # share of the events that strike what a plan is likely to use: elsewhere nobody notices them
-PATH = 3  # domains of such a plan
+PATH, LONG_PATH = 3, 5  # domains of such a plan, among few or many
+MANY = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,16 @@ class Drawing:
             found.setdefault(frozenset((link.source, link.destination)), []).append(index)
         return [tuple(each) for each in found.values()]
 
+    @property
+    def path(self) -> list[int]:
+        """Domains that a plan is likely to use."""
+        return widest_path(self.cluster, PATH if len(self.cluster.domains) < MANY else LONG_PATH)
+
+    def events(self, most: int) -> int:
+        """How many things happen: from 1 to ``most``, more among many domains."""
+        scale = max(1.0, len(self.cluster.domains) / MANY)
+        return round(int(self.rng.integers(1, most + 1)) * scale)
+
     def swing(self, dynamics: Dynamics) -> Floats:
         """1 + eps of every link, (T, E)."""
         return 1.0 + ou.path(dynamics, self.time_s, len(self.cluster.links), self.rng)
@@ -64,7 +75,7 @@ class Drawing:
         pairs, base = self.pairs, base_bandwidth(self.cluster)
         weight = np.array([base[list(pair)].mean() ** 3 for pair in pairs])
         weight /= weight.sum()
-        path, at = widest_path(self.cluster, PATH), self.cluster.link_index
+        path, at = self.path, self.cluster.link_index
         names = [domain.name for domain in self.cluster.domains]
         used = {at[names[a], names[b]] for a, b in pairwise(path)}
         liked = np.array([not used.isdisjoint(pair) for pair in pairs])
@@ -75,7 +86,7 @@ class Drawing:
     def domain(self) -> int:
         """A domain that something happens to: most often one that a plan would use."""
         if self.rng.random() < AIMED:
-            return int(self.rng.choice(widest_path(self.cluster, PATH)))
+            return int(self.rng.choice(self.path))
         return int(self.rng.integers(len(self.cluster.domains)))
 
     def collapse(self, count: int, *, length_s: tuple[float, float], share: tuple[float, float]) -> Floats:
@@ -101,13 +112,13 @@ def ou3(draw: Drawing) -> Movement:
 
 def transient(draw: Drawing) -> Movement:
     """One to three pairs fall to 10-35 % for 20 to 80 minutes."""
-    factor = draw.collapse(int(draw.rng.integers(1, 4)), length_s=(20 * MINUTE_S, 80 * MINUTE_S), share=(0.1, 0.35))
+    factor = draw.collapse(draw.events(3), length_s=(20 * MINUTE_S, 80 * MINUTE_S), share=(0.1, 0.35))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
 def lasting(draw: Drawing) -> Movement:
     """One or two pairs fall to 10-35 % for 8 to 30 hours."""
-    factor = draw.collapse(int(draw.rng.integers(1, 3)), length_s=(8 * HOUR_S, 30 * HOUR_S), share=(0.1, 0.35))
+    factor = draw.collapse(draw.events(2), length_s=(8 * HOUR_S, 30 * HOUR_S), share=(0.1, 0.35))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
@@ -129,20 +140,17 @@ def outage(draw: Drawing) -> Movement:
     """A domain cannot be reached for 5 to 40 minutes, sometimes two; elsewhere single links go."""
     factor = np.ones((len(draw.time_s), len(draw.cluster.links)))
     duration = float(draw.time_s[-1])
-    for _ in range(int(draw.rng.integers(1, 4))):
+    for _ in range(draw.events(3)):
         start = float(draw.rng.uniform(0.05, 0.8)) * duration
         length = float(draw.rng.uniform(5.0, 40.0)) * MINUTE_S
-        if draw.rng.random() < 0.6:
-            hit = of_domain(draw.cluster, draw.domain())
-        else:
-            hit = draw.struck(1)[0]
+        hit = of_domain(draw.cluster, draw.domain()) if draw.rng.random() < 0.6 else draw.struck(1)[0]
         factor *= collapsed(draw.time_s, factor.shape[1], [Collapse(link, start, length, 0.0) for link in hit])
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
 def halving(draw: Drawing) -> Movement:
     """A pair (sometimes two) loses half or more of its bandwidth for good."""
-    factor = draw.collapse(int(draw.rng.integers(1, 3)), length_s=(1e9, 2e9), share=(0.3, 0.55))
+    factor = draw.collapse(draw.events(2), length_s=(1e9, 2e9), share=(0.3, 0.55))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
