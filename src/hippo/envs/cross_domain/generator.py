@@ -258,6 +258,12 @@ def _told(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.bool_]
     return told
 
 
+def trace_of(world: World) -> Trace:
+    """The true network of a world as a trace, for those who read CSV (``dynamics.trace_csv``)."""
+    time_s = np.arange(world.epochs, dtype=np.float64) * world.epoch_s
+    return Trace(time_s, world.bandwidth_bytes_per_s, world.latency_s, source=world.name)
+
+
 def scaled(world: World, factor: float) -> World:
     """The same world with all movement of its links made ``factor`` times as strong (0: a still network)."""
     base = base_bandwidth(world.problem.cluster)

@@ -19,6 +19,7 @@ from hippo.dynamics.daily import DAY_S, daily_factor
 from hippo.dynamics.events import Collapse, collapsed, regimes
 from hippo.dynamics.links import base_bandwidth
 from hippo.dynamics.load import fluctuating, straggling
+from hippo.dynamics.presets import PRESETS
 from hippo.problem.cluster import Cluster, Dynamics
 
 Floats = NDArray[np.float64]
@@ -130,10 +131,14 @@ def shifting(draw: Drawing) -> Movement:
 
 
 def day(draw: Drawing) -> Movement:
-    """The daily curve, its peak at another hour on every pair, over a swing with a memory of hours."""
+    """The daily curve, its peak at another hour on every pair: as strong as drawn over a light swing, or curve and
+    swing as published traffic shows them."""
+    moving = replace(_still_ou(draw.rng), diurnal_peak_to_trough=float(draw.rng.uniform(1.3, 3.0)))
+    if draw.rng.random() < 0.4:
+        moving = PRESETS[str(draw.rng.choice(tuple(PRESETS)))]
     peak_s = _per_link(draw, draw.rng.uniform(0.0, DAY_S, len(draw.pairs)))
-    strength = float(draw.rng.uniform(1.3, 3.0))
-    return Movement(draw.swing(_still_ou(draw.rng)) * daily_factor(draw.time_s, strength, peak_s), draw.load())
+    curve = daily_factor(draw.time_s, moving.diurnal_peak_to_trough, peak_s)
+    return Movement(draw.swing(moving) * curve, draw.load())
 
 
 def outage(draw: Drawing) -> Movement:
