@@ -23,6 +23,7 @@ from hippo.cli.plan import plan
 from hippo.cli.schedule import schedule
 from hippo.cli.simulate import simulate
 from hippo.cli.validate import validate
+from hippo.cli.watch import watch
 from hippo.errors import InfeasibleError, InputError
 
 COMMANDS: tuple[Callable[..., None], ...] = (
@@ -34,6 +35,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     estimate,
     validate,
     schedule,
+    watch,
     catalogue,
     bench,
 )

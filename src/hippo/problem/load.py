@@ -105,9 +105,10 @@ def load_cluster(name_or_path: str) -> Cluster:
     return _named_or_read(name_or_path, clusters.CLUSTERS, {}, _read_cluster, what="cluster")
 
 
-def load_trace(path: str | Path, cluster: Cluster) -> Trace:
-    """The network trace of a CSV file over the links of ``cluster``."""
-    return trace_from_csv(read_text(path, what="trace", limit_bytes=MAX_TABLE_BYTES), cluster, source=str(path))
+def load_trace(path: str | Path, cluster: Cluster, *, complete: bool = False) -> Trace:
+    """The network trace of a CSV file over the links of ``cluster``; ``complete``: each has a value from the start."""
+    text = read_text(path, what="trace", limit_bytes=MAX_TABLE_BYTES)
+    return trace_from_csv(text, cluster, source=str(path), complete=complete)
 
 
 def load_profile(path: str | Path) -> Profile:

@@ -28,14 +28,17 @@ MAX_CELLS = 20_000_000
 """Most instants x links; a year at one minute over 30 links has 16 million."""
 
 
-def trace_from_csv(text: str, cluster: Cluster, *, source: str) -> Trace:
+def trace_from_csv(text: str, cluster: Cluster, *, source: str, complete: bool = False) -> Trace:
     """The trace of a CSV text over the links of ``cluster``; T instants, E links.
+
+    ``complete``: every link must have a row at the trace's first time, none starts with its base values.
 
     Raises
     ------
     InputError
-        Another header, a row that is not five fields, a number that is not finite or in range, a link that the cluster
-        does not have, time that runs backwards, the same link twice at one instant. The message names the line.
+        A link without a first row (``complete``), another header, a row that is not five fields, a number that is not
+        finite or in range, a link that the cluster does not have, time that runs backwards, the same link twice at one
+        instant. The message names the line.
     """
     times: list[float] = []  # (T,)
     changes: list[tuple[int, int, float, float]] = []  # instant, link, bytes/s, s
@@ -56,6 +59,8 @@ def trace_from_csv(text: str, cluster: Cluster, *, source: str) -> Trace:
     if len(times) * len(cluster.links) > MAX_CELLS:
         problem = f"{len(times)} instants x {len(cluster.links)} links are too many"
         raise InputError(problem, source=source, remedy=f"thin the trace to {MAX_CELLS // len(cluster.links)} instants")
+    if complete:
+        _check_first(changes, cluster, source, times[0])
     bandwidth_bytes_per_s, latency_s = _filled(changes, cluster, len(times))
     return Trace(np.array(times), bandwidth_bytes_per_s, latency_s, source)
 
@@ -102,6 +107,21 @@ def _number(text: str, column: int, most: float, *, line: int, source: str) -> f
         remedy = f"write a number from 0 to {most:g}"
         raise InputError("must be a finite number, not negative", source=source, key=key, value=text, remedy=remedy)
     return value
+
+
+def _check_first(changes: list[tuple[int, int, float, float]], cluster: Cluster, source: str, first_s: float) -> None:
+    """``InputError`` naming the links that have no row at the first instant."""
+    known = {link for instant, link, _, _ in changes if instant == 0}
+    missing = [f"{link.source},{link.destination}" for n, link in enumerate(cluster.links) if n not in known]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise InputError(
+            f"no value at the trace's first time, {first_s:g} s, for {'; '.join(missing[:3])}{more}",
+            source=source,
+            key="src,dst",
+            value=missing[0],
+            remedy="write a row for every directed link of the cluster at the first time",
+        )
 
 
 def _refuse(problem: str, source: str, line: int, value: object, remedy: str) -> NoReturn:

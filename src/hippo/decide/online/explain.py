@@ -22,6 +22,7 @@ from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.errors import InputError
 from hippo.plan.diff import diff
 from hippo.plan.plan import Pipeline, Plan
+from hippo.problem.problem import Problem
 from hippo.simulate.moving import STILL
 
 Each = TypeVar("Each")
@@ -237,7 +238,9 @@ def changes(before: Plan, after: Plan) -> tuple[str, ...]:
         ("recomputation", before.recompute, after.recompute),
         ("steps between agreements", str(before.sync.every), str(after.sync.every)),
     )
-    return (*found, *(f"{name} {old} become {new}" for name, old, new in pairs if old != new))
+    found += [f"{name} {old} become {new}" for name, old, new in pairs if old != new]
+    orders = [[(line.order, line.warm_up) for line in plan.pipelines] for plan in (before, after)]
+    return tuple(found) if found or orders[0] == orders[1] else ("operations in another order",)
 
 
 def _new(old: Sequence[Each], new: Sequence[Each]) -> list[Each]:
@@ -350,4 +353,9 @@ def step_now_s(view: View, index: int) -> float:
 
 def link_names(view: View) -> tuple[str, ...]:
     """``a -> b`` of every link, (E,)."""
-    return tuple(f"{link.source} -> {link.destination}" for link in view.book.problem.cluster.links)
+    return link_words(view.book.problem)
+
+
+def link_words(problem: Problem) -> tuple[str, ...]:
+    """``a -> b`` of every link of a problem, (E,)."""
+    return tuple(f"{link.source} -> {link.destination}" for link in problem.cluster.links)

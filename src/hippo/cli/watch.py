@@ -1,0 +1,205 @@
+"""``hippo watch``: a network trace replayed, decisions shown as they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, takes
+from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
+from hippo.cli.progress import Watch
+from hippo.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from hippo.decide.online.configuration import Book
+    from hippo.decide.online.story import Story
+    from hippo.decide.online.view import Method
+    from hippo.envs.cross_domain.replay import Moment
+    from hippo.envs.cross_domain.world import World
+    from hippo.problem.problem import Problem
+
+DEFAULT_METHOD = "hi_ppo"
+FEWEST_EPOCH_S, MOST_EPOCH_S, MOST_EPOCHS = 1.0, 86_400.0, 20_000
+SLOWEST_S = 10.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What trains where, along which trace, and who decides."""
+
+    model: ModelName
+    cluster: Annotated[str, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, or a catalogue name.")]
+    trace: Annotated[Path, typer.Option(metavar="NET.csv", help="Network trace to replay.")]
+    method: Annotated[str, typer.Option(metavar="NAME", help="Who decides; see docs/watch.md.")] = DEFAULT_METHOD
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trained policy of hi_ppo.", show_default="the shipped one")
+    ] = None
+    fallback: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who decides instead when the policy cannot be read.")
+    ] = None
+    objective: Annotated[
+        str, typer.Option(metavar="time|cost|W1,W2,W3", help="Preferences: time, utilisation, egress cost.")
+    ] = "time"
+    adapt: Annotated[bool, typer.Option("--adapt", help="Let hi_ppo's preferences follow the network's state.")] = False
+    epoch: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds between decisions.", show_default="the trace's")
+    ] = None
+    pace: Annotated[float, typer.Option(metavar="S", help="Seconds that an epoch is shown for.")] = 0.0
+    global_batch: GlobalBatch = 1024
+    seq: Seq = None
+    precision: Precision = None
+    profile: ProfileFile = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write watch.html and watch.json there.")] = None
+    json: Json = False
+
+
+@takes(Wanted)
+def watch(wanted: Wanted) -> None:
+    """A network trace replayed: each decision as it is taken, with its reasons and what keeping would have cost.
+
+    At the end the work done is set against the plan of the start kept to the end, and against perfect hindsight.
+    """
+    _check(wanted)
+    method = _method(wanted)
+    problem = _problem(wanted)
+    world, begin_s = _world(wanted, problem)
+    with Watch("planning") as progress:
+        book = _book(problem, progress)
+    story = _replayed(wanted, world, begin_s, book, method)
+    if wanted.out is not None:
+        _write(wanted.out, story)
+    if wanted.json:
+        print_document(story.document())
+    else:
+        from hippo.report.watch_terminal import story_view
+
+        print_view(story_view(story))
+    if story.stranded:
+        say("infeasible at the end of the trace: every plan needs a link or a domain that is down")
+    finish(feasible=not story.stranded)
+
+
+# ------------------------------------------------------------------------------------------------------------- input
+def _check(wanted: Wanted) -> None:
+    """``InputError`` for options that say nothing or contradict each other."""
+    from hippo.registry import METHODS, load
+
+    load(METHODS, "method", wanted.method, source="--method")
+    if wanted.fallback is not None:
+        load(METHODS, "method", wanted.fallback, source="--fallback")
+    if wanted.policy is not None and wanted.method != DEFAULT_METHOD:
+        remedy = f"leave out --policy, or use --method {DEFAULT_METHOD}"
+        raise InputError("only hi_ppo takes a policy", source="--policy", value=str(wanted.policy), remedy=remedy)
+    if wanted.adapt and wanted.method != DEFAULT_METHOD:
+        raise InputError("only hi_ppo adapts its preferences", source="--adapt", remedy="leave it out")
+    if wanted.epoch is not None and not FEWEST_EPOCH_S <= wanted.epoch <= MOST_EPOCH_S:
+        problem = f"must be from {FEWEST_EPOCH_S:g} to {MOST_EPOCH_S:g} seconds"
+        raise InputError(problem, source="--epoch", value=wanted.epoch, remedy="give seconds, for instance 60")
+    if not 0.0 <= wanted.pace <= SLOWEST_S:
+        problem = f"must be from 0 to {SLOWEST_S:g} seconds"
+        raise InputError(problem, source="--pace", value=wanted.pace, remedy="give seconds, for instance 0.1")
+    if wanted.out is not None:
+        check_folder(wanted.out)
+
+
+def _method(wanted: Wanted) -> Method:
+    """Who decides; the fallback only where it was asked for, and never without a word."""
+    from hippo.registry import METHODS, load
+
+    try:
+        return _named(wanted)
+    except InputError as error:
+        if wanted.fallback is None or wanted.method != DEFAULT_METHOD:
+            raise
+        say(f"{error} Going on with {wanted.fallback}, as asked.")
+        found: Method = load(METHODS, "method", wanted.fallback, source="--fallback")()
+        return found
+
+
+def _named(wanted: Wanted) -> Method:
+    from hippo.registry import METHODS, load
+
+    kind: Any = load(METHODS, "method", wanted.method, source="--method")
+    if wanted.method != DEFAULT_METHOD:
+        found: Method = kind()
+        return found
+    from hippo.agents.coordinator import Settings
+    from hippo.agents.serving import Policy
+
+    policy = None if wanted.policy is None else Policy.load(wanted.policy)
+    chosen: Method = kind(policy, settings=Settings(adapt=wanted.adapt))
+    return chosen
+
+
+def _problem(wanted: Wanted) -> Problem:
+    from hippo.problem.load import load_problem
+
+    return load_problem(
+        model=wanted.model,
+        cluster=wanted.cluster,
+        objective=wanted.objective,
+        global_batch=wanted.global_batch,
+        seq=wanted.seq,
+        precision=wanted.precision,
+        profile=wanted.profile,
+    )
+
+
+def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
+    """The trace cut into epochs, and the time it begins at; every link must have a value there."""
+    from hippo.envs.cross_domain.generator import world_from_trace
+    from hippo.problem.load import load_trace
+
+    trace = load_trace(wanted.trace, problem.cluster, complete=True)
+    length_s = float(trace.time_s[-1] - trace.time_s[0])
+    if wanted.epoch is not None and length_s / wanted.epoch > MOST_EPOCHS:
+        remedy = f"use --epoch {length_s / MOST_EPOCHS + 1:.0f} or more, or cut the trace"
+        problem_said = f"{length_s:g} s make more than {MOST_EPOCHS:,} epochs"
+        raise InputError(problem_said, source=str(wanted.trace), remedy=remedy)
+    world = world_from_trace(problem, trace, epoch_s=wanted.epoch, name=wanted.trace.stem)
+    return world, float(trace.time_s[0])
+
+
+def _book(problem: Problem, progress: Watch) -> Book:
+    from hippo.decide.online.candidates import fill
+    from hippo.decide.online.configuration import Book
+
+    book = Book(problem)
+    fill(book, watch=progress)
+    if not len(book):
+        model, cluster = problem.model.name, problem.cluster.name
+        raise InfeasibleError([f"No plan of {model} fits on {cluster}: 'hippo plan' says why."])
+    return book
+
+
+# --------------------------------------------------------------------------------------------------------- the replay
+def _replayed(wanted: Wanted, world: World, begin_s: float, book: Book, method: Method) -> Story:
+    from hippo.envs.cross_domain.play import Terms, usd_per_token
+    from hippo.envs.cross_domain.replay import Source, replay
+
+    objective = world.problem.objective
+    trace = Source(str(wanted.trace), begin_s)
+    terms = Terms(usd_per_token(world, book), (objective.w_eff, objective.w_util, objective.w_cost))
+    if wanted.json:
+        with Watch("replaying") as progress:
+            return replay(world, book, method, terms, trace, watcher=_counting(progress, world.epochs))
+    from hippo.cli.watch_screen import Screen
+
+    with Screen(world, pace_s=wanted.pace) as screen:
+        return replay(world, book, method, terms, trace, watcher=screen)
+
+
+def _counting(progress: Watch, epochs: int) -> Callable[[Moment], None]:
+    return lambda moment: progress("epochs", (moment.epoch.view.epoch + 1) / epochs)
+
+
+def _write(folder: Path, story: Story) -> None:
+    from hippo.files import json_text
+    from hippo.report.watch_html import watch_html
+
+    write_files(folder, {"watch.html": watch_html(story), "watch.json": json_text(story.document())})
+    say(f"wrote {folder / 'watch.html'} and {folder / 'watch.json'}")

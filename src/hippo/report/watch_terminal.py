@@ -1,0 +1,115 @@
+"""A replay in the terminal: decisions as they are taken, how the links are, and the sum at the end.
+
+Nothing a user wrote is read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hippo.decide.online.explain import placement
+from hippo.decide.online.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
+from hippo.decide.wording import capital, number, percent
+from hippo.plan.plan import Plan
+
+Floats = NDArray[np.float64]
+WORDS = {
+    BEGUN: "begins",
+    LEVER: "lever",
+    STOPPED: "moves, stopping",
+    BACKGROUND: "moves in the background",
+    CANCELLED: "gives a move up",
+    KEPT: "keeps",
+}
+COLOURS = {BEGUN: "bold", LEVER: "cyan", STOPPED: "yellow", BACKGROUND: "green", CANCELLED: "magenta", KEPT: "dim"}
+HEAT = ((0.02, "on grey11"), (0.35, "on dark_red"), (0.6, "on red3"), (0.8, "on dark_orange"), (0.95, "on gold3"))
+"""Background of a link that carries up to such a share of its base; above, green."""
+CALM = "on dark_green"
+MOST_LINKS = 14
+"""Links whose heat is drawn while the run goes on, those that training leans on first."""
+
+
+def clock(time_s: float) -> str:
+    """``3:20`` hours and minutes, with days before them where there are any."""
+    minutes = int(time_s // 60)
+    days, hours = minutes // 1440, minutes // 60
+    return f"{days} d {hours % 24}:{minutes % 60:02d}" if days else f"{hours}:{minutes % 60:02d}"
+
+
+def decision_view(told: Told) -> Text:
+    """A decision as lines: when, what, why."""
+    text = Text()
+    text.append(f"{clock(told.time_s):>9}  ", style="bold")
+    text.append(WORDS[told.kind], style=COLOURS[told.kind])
+    for sentence in told.sentences():
+        text.append(f"\n           {sentence}", style="dim" if told.kind == KEPT else "")
+    return text
+
+
+def status_view(
+    names: Sequence[str], shares: Floats, *, plan: Plan, time_s: float, work_share: float, width: int
+) -> RenderableType:
+    """Heat of the links up to now, (L, E) bandwidth over base, the last epochs that fit; what runs; how it does."""
+    wide = max(map(len, names))
+    room = max(8, width - wide - 10)
+    rows = [_strip(name, shares[-room:, link], wide) for link, name in enumerate(names[:MOST_LINKS])]
+    more = [Text(f"and {len(names) - MOST_LINKS} more links", style="dim")] if len(names) > MOST_LINKS else []
+    against = f"{percent(abs(work_share - 1.0))} {'more' if work_share >= 1 else 'less'} work than keeping"
+    head = Text.assemble((clock(time_s), "bold"), "  ", placement(plan), ("  " + against, "dim"))
+    return Group(Text(), head, *rows, *more)
+
+
+def _strip(name: str, shares: Floats, wide: int) -> Text:
+    """The heat of one link through time, and what it carries now."""
+    text = Text(f"{name:<{wide}} ")
+    for share in shares:
+        text.append(" ", style=_heat(float(share)))
+    now = float(shares[-1])
+    text.append(" down" if now <= 0 else f" {percent(now)}", style="red" if now < 0.5 else "dim")
+    return text
+
+
+def _heat(share: float) -> str:
+    return next((colour for limit, colour in HEAT if share <= limit), CALM)
+
+
+def story_view(story: Story) -> RenderableType:
+    """The sum at the end: work of the method, of keeping and of perfect hindsight."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("", "work, M tokens", "of hindsight", "egress, USD", "moves", "moved, GB", "standing still"):
+        table.add_column(title, justify="left" if not title else "right")
+    for track in story.tracks:
+        table.add_row(*_row(track, story), style="bold" if track is story.mine else None)
+    parts: list[RenderableType] = [Text(), table, Text()]
+    return Group(*parts, Text(verdict(story)))
+
+
+def _row(track: Track, story: Story) -> list[str]:
+    best = story.hindsight.work
+    return [
+        track.name,
+        number(track.work / 1e6, 4),
+        percent(track.work / best) if best > 0 else "–",
+        number(float(track.egress_usd.sum())),
+        str(track.moves),
+        number(float(track.moved_bytes.sum()) / 1e9),
+        percent(float(track.downtime_s.sum()) / story.seconds),
+    ]
+
+
+def verdict(story: Story) -> str:
+    """What came of it, in a sentence or two."""
+    mine, kept, best = (track.work for track in story.tracks)
+    share = mine / kept - 1.0 if kept > 0 else 0.0
+    against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping the plan of the start"
+    gain = best / kept - 1.0 if kept > 0 else 0.0
+    head = f"{capital(story.method)} did {against}, and {percent(story.of_hindsight)} of what perfect hindsight does."
+    if story.captured is None:
+        return f"{head} There was nothing to gain: to keep is right."
+    return f"{head} Hindsight gains {percent(gain)} over keeping; {percent(story.captured)} of that was captured."
