@@ -1,0 +1,288 @@
+"""How the constructing agents learn: drafts of random problems at random states of their links, played, compared.
+
+Every site gets several drafts; the advantage of a decision is its draft's reward less the mean of the site's (a group
+for a baseline: no reference is needed, and sites of any difficulty weigh alike), plus, for the lower agent, what is its
+own (``construct.lower_rewards``). Updates are PPO's (``ppo.update``), one for each of the three networks.
+
+Letters: N decisions, W drafts of an update, G drafts of a site.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hippo.agents.construction_export import graphs
+from hippo.agents.construction_networks import Builders
+from hippo.agents.constructor import Drafted, Taken, draft_all, key
+from hippo.agents.ppo import Batch, Evaluated, choice, minibatches, normalised, update
+from hippo.agents.settings import Ppo, Settings
+from hippo.envs.cross_domain.construct import NOTHING_BUILT, Draft, Site, build, lower_rewards, played, site
+from hippo.envs.cross_domain.drafting import Domains, Rows
+from hippo.envs.cross_domain.generator import FAMILIES, make_world
+from hippo.errors import HippoError
+
+Wide = NDArray[np.float64]
+Track = Callable[[int, Mapping[str, float]], None]
+
+MOST_DOMAINS = 16
+WORST = 3.0  # rewards of a site spread no further than this below its best
+
+
+@dataclass(frozen=True)
+class Construction:
+    """How construction is learned."""
+
+    families: tuple[str, ...] = tuple(FAMILIES)
+    problems: int = 40  # of each family
+    states: int = 3  # of each problem's links
+    first_seed: int = 10_000  # far from the worlds that the upper agent's bank is made of
+    sites: int = 24  # of an update
+    drafts: int = 8  # of a site
+    updates: int = 100_000
+    ppo: Ppo = field(
+        default_factory=lambda: Ppo(
+            learning_rate=2e-3, learning_rate_end=1e-4, entropy=0.003, passes=6, minibatch=256, target_kl=0.03
+        )
+    )
+
+
+@dataclass(eq=False)
+class Spot:
+    """A site and the drafts that were played on it: equal ones are not played again."""
+
+    site: Site
+    known: dict[object, float] = field(default_factory=dict)
+
+    def step_time_s(self, draft: Draft) -> float:
+        """Step time of the draft's plan without an order of its own; inf: there is none."""
+        name = key(draft)
+        if name not in self.known:
+            made = played(self.site, build(self.site, draft)) if draft.recipe >= 0 else None
+            self.known[name] = np.inf if made is None else made.step_time_s
+        return self.known[name]
+
+    @property
+    def best_s(self) -> float:
+        """Step time of the best plan met here."""
+        return min(self.known.values(), default=np.inf)
+
+
+class TorchBrain:
+    """Networks in training that answer as a served policy does."""
+
+    def __init__(self, builders: Builders) -> None:
+        self.builders = builders
+
+    def construct(self, seen: Domains) -> NDArray[np.float32]:
+        """(W, K S + 1)"""
+        with torch.no_grad():
+            logits, _ = self.builders.constructor(*_tensors(seen)[:5])
+        return np.asarray(logits.numpy())
+
+    def recipe(self, seen: Rows) -> NDArray[np.float32]:
+        """(W, M)"""
+        with torch.no_grad():
+            return np.asarray(self.builders.recipe(*_tensors(seen)[:2]).numpy())
+
+    def arrange(self, seen: Rows) -> NDArray[np.float32]:
+        """(n, M)"""
+        with torch.no_grad():
+            return np.asarray(self.builders.arrange(*_tensors(seen)[:2]).numpy())
+
+
+def train_construct(
+    config: Settings, seed: int, minutes: float, track: Track, *, construction: Construction | None = None
+) -> dict[str, bytes]:
+    """Graphs of a policy file that construct, learned in so many minutes of wall clock (or ``construction.updates``):
+    what ``export.save`` takes as ``others``.
+
+    ``config``: its families are the worlds that are met. ``track``: called after every update with its number and
+    figures.
+    """
+    plan = Construction() if construction is None else construction
+    if config.worlds.families:
+        plan = replace(plan, families=config.worlds.families)
+    torch.manual_seed(seed)
+    builders = Builders()
+    learn(builders, list(sites(plan, seed)), plan, seed=seed, minutes=minutes, track=track)
+    return graphs(builders)
+
+
+def sites(plan: Construction, seed: int, *, split: str = "train") -> Iterator[Spot]:
+    """Problems of every family at random epochs of their worlds."""
+    rng = np.random.default_rng((seed, 77))
+    for number in range(plan.problems):
+        for family in plan.families:
+            try:
+                world = make_world(family, plan.first_seed + number, split=split)
+            except HippoError:
+                continue
+            for epoch in rng.integers(world.epochs, size=plan.states):
+                yield Spot(
+                    site(
+                        world.problem,
+                        world.bandwidth_bytes_per_s[epoch],
+                        world.latency_s[epoch],
+                        world.compute[epoch],
+                    )
+                )
+
+
+def learn(
+    builders: Builders,
+    grounds: Sequence[Spot],
+    plan: Construction,
+    *,
+    seed: int,
+    minutes: float,
+    track: Track | None = None,
+    optimizers: Mapping[str, torch.optim.Optimizer] | None = None,
+) -> None:
+    """Teaches the networks on these sites until the time or the updates are over."""
+    torch.set_num_threads(1)
+    rng, began = np.random.default_rng((seed, 99)), time.monotonic()
+    optimizers = optimizers_of(builders, plan) if optimizers is None else optimizers
+    for number in range(1, plan.updates + 1):
+        spent = (time.monotonic() - began) / 60
+        if minutes and spent >= minutes:
+            return
+        left = 1.0 - max(spent / minutes if minutes else 0.0, (number - 1) / plan.updates)
+        rate = plan.ppo.learning_rate_end + left * (plan.ppo.learning_rate - plan.ppo.learning_rate_end)
+        for optimizer in optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        chosen = [grounds[at] for at in rng.choice(len(grounds), size=min(plan.sites, len(grounds)), replace=False)]
+        figures = one_update(builders, optimizers, chosen, plan, rng)
+        if track is not None:
+            track(number, figures | {"minutes": (time.monotonic() - began) / 60})
+
+
+def optimizers_of(builders: Builders, plan: Construction) -> dict[str, torch.optim.Optimizer]:
+    """One for each network."""
+    return {
+        name: torch.optim.Adam(net.parameters(), lr=plan.ppo.learning_rate) for name, net in builders.named_children()
+    }
+
+
+def one_update(
+    builders: Builders,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    chosen: Sequence[Spot],
+    plan: Construction,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Drafts on the chosen sites, their rewards, and one update of each network; figures for the curve."""
+    drafted = draft_all(
+        TorchBrain(builders),
+        [ground.site for ground in chosen for _ in range(plan.drafts)],
+        rng,
+        size=MOST_DOMAINS,
+    )
+    owner = np.repeat(np.arange(len(chosen)), plan.drafts).tolist()
+    steps = np.array([chosen[at].step_time_s(draft) for at, draft in zip(owner, drafted.drafts, strict=True)])
+    best = np.array([chosen[at].best_s for at in owner])
+    rewards = _rewards(steps, best)
+    surplus = rewards - rewards.reshape(len(chosen), -1).mean(axis=1)[owner]
+    own = _own_rewards([chosen[at] for at in owner], drafted, steps)
+    kl = {
+        "constructor": _taught(
+            builders.constructor, optimizers["constructor"], drafted.domains, surplus, rewards, plan, rng
+        ),
+        "recipe": _taught(builders.recipe, optimizers["recipe"], drafted.recipes, surplus, rewards, plan, rng),
+        "arrange": _taught(
+            builders.arrange, optimizers["arrange"], drafted.layouts, surplus, rewards, plan, rng, own=own
+        ),
+    }
+    built = np.isfinite(steps)
+    return {
+        "reward": float(rewards.mean()),
+        "built": float(built.mean()),
+        "best_of_group": float(rewards.reshape(len(chosen), -1).max(axis=1).mean()),
+        "domains": float(np.mean([len(draft.chain) for draft in drafted.drafts])),
+        **{f"kl_{name}": value for name, value in kl.items()},
+    }
+
+
+def _rewards(steps: Wide, best: Wide) -> Wide:
+    """``log(best / step)`` (W,), cut; ``-NOTHING_BUILT`` where nothing was built."""
+    built = np.isfinite(steps)
+    found = np.full(len(steps), -NOTHING_BUILT)
+    found[built] = np.maximum(np.log(best[built] / steps[built]), -WORST)
+    return found
+
+
+def _own_rewards(grounds: Sequence[Spot], drafted: Drafted, steps: Wide) -> Wide:
+    """What is the lower agent's own of each of its decisions, less the mean (N,)."""
+    known = {
+        w: lower_rewards(grounds[w].site, drafted.drafts[w], float(steps[w]))
+        for w in {taken.draft for taken in drafted.layouts}
+        if np.isfinite(steps[w])
+    }
+    found = np.array([known[taken.draft][taken.place] if taken.draft in known else np.nan for taken in drafted.layouts])
+    mean = float(np.nanmean(found)) if np.isfinite(found).any() else 0.0
+    return np.nan_to_num(found - mean)
+
+
+def _taught(
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    decisions: Sequence[Taken],
+    surplus: Wide,
+    rewards: Wide,
+    plan: Construction,
+    rng: np.random.Generator,
+    *,
+    own: Wide | None = None,
+) -> float:
+    """One PPO update of a network from the decisions it took; the KL divergence that it moved."""
+    decisions = list(decisions)
+    if len(decisions) < 2:
+        return 0.0
+    of = np.array([taken.draft for taken in decisions])
+    advantage = surplus[of] + (0.0 if own is None else own)
+    batch = Batch(
+        _gathered(decisions),
+        torch.tensor([taken.action for taken in decisions]),
+        torch.tensor([taken.log_prob for taken in decisions], dtype=torch.float32),
+        normalised(torch.tensor(advantage, dtype=torch.float32)),
+        torch.tensor(rewards[of], dtype=torch.float32).unsqueeze(-1),
+    )
+    order = minibatches([len(decisions)], plan.ppo, [rng])
+    return update(_judged(network), optimizer, batch, settings=plan.ppo, order=order).kl
+
+
+def _judged(network: torch.nn.Module) -> Callable[[Any, Tensor], Evaluated]:
+    """How likely actions are now, as ``ppo`` asks; only the constructor has a value."""
+
+    def evaluate(seen: Any, action: Tensor) -> Evaluated:
+        given = network(*seen[:-1])
+        logits, value = given if isinstance(given, tuple) else (given, given[:, 0].detach() * 0.0)
+        log_probs, entropy = choice(logits, seen.mask)
+        return Evaluated(log_probs.gather(1, action[:, None])[:, 0], entropy, value[:, None])
+
+    return evaluate
+
+
+def _gathered(decisions: Sequence[Taken]) -> Any:
+    """One batch of tensors of what the decisions saw."""
+    kind: Any = type(decisions[0].seen)
+    parts: dict[int, tuple[Any, list[int]]] = {}
+    order: dict[int, list[int]] = {}
+    for at, taken in enumerate(decisions):
+        parts.setdefault(id(taken.seen), (taken.seen, []))[1].append(taken.row)
+        order.setdefault(id(taken.seen), []).append(at)
+    back = np.argsort(np.concatenate([order[name] for name in parts]), kind="stable")
+    columns = zip(*([column[rows] for column in seen] for seen, rows in parts.values()), strict=True)
+    return kind(*(torch.from_numpy(np.concatenate(column)[back]) for column in columns))
+
+
+def _tensors(seen: Any) -> list[Tensor]:
+    return [torch.from_numpy(np.ascontiguousarray(column)) for column in seen]
