@@ -193,18 +193,23 @@ def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -
 
 def _play(field: Field, family: Family, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
-    routes, tied, among = field.routes(0), bool(field.tied_bytes), tuple(range(len(field.tables.kinds)))
-    kinds = np.array(field.tables.kinds)
+    routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
     for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
-        way = real_way(routes, (path,), ceiling, tied=tied)
-        if way is None or not np.isfinite(way.slowest):
-            continue
-        course = _course(field, family, way, kinds[list(path)])
-        highest = min(field.judge.value, 1e15)
-        if course.fits(highest):
-            limit = course.between(0.0, highest)[1]
-            for candidate in _candidates(field, course, way, limit):
-                field.judge.play(candidate)
+        for candidate in along(field, family, path, ceiling):
+            field.judge.play(candidate)
+
+
+def along(
+    field: Field, family: Family, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
+) -> list[Candidate]:
+    """The family's best pipelines along a path of domains, relayed where a border would be slower than ``ceiling``
+    seconds per byte; none where by the bound none is within ``limit`` and the best value so far."""
+    way = real_way(field.routes(0), (path,), ceiling, tied=bool(field.tied_bytes))
+    if way is None or not np.isfinite(way.slowest):
+        return []
+    course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
+    highest = min(field.judge.value, limit)
+    return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
 
 
 def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Candidate]:

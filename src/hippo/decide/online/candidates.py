@@ -1,84 +1,84 @@
-"""Which plans are worth knowing before the network moves: the best in the base state, and under states that may come.
+"""Which configurations are worth knowing before the network moves: of the base state, and of states that may come.
 
 The exact search plans for the base state and tells the best plan of every other way to join domains. For each designed
-state (a link at a fifth, or down; a domain lost; all links at the day's trough) plans are made anew from the tables of
-that search. What a plan is worth is decided by playing it, so a poor candidate costs memory and time, never quality.
+state (a link weak or down, a domain lost, all links weaker or twice as quick, as with compression) plans are made anew
+from the tables of that search, and the levers of the best places are pulled. All of them are played under all states;
+kept are those that are best somewhere: first places, then of each place what does more than its other configurations.
 
-Letters: S states, E links as in ``cluster.links``, K domains.
+Letters: S states, N trials, E links as in ``cluster.links``, K domains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.decide.online.anew import Anew, Net
 from hippo.decide.online.configuration import Book
+from hippo.decide.online.levers import Bench, better
 from hippo.dynamics.links import base_bandwidth, base_latency
-from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
 from hippo.planners.exact import Exact
-from hippo.planners.exact_ways import Groups
-from hippo.planners.replan import Replanner
-from hippo.problem.cluster import Link
-from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
-MOST_PLACES = 24
-SEARCH = Stop(time_limit_s=5.0, gap=0.01)
-WEAK = 0.2  # of its bandwidth that a link has left in a designed state
-TROUGH = 0.7  # of the bandwidth of all links
-MOST_JOININGS = 64  # ways to join domains that are looked at for a state
-PLANNED = 2  # of them that are planned, those of least bound
-
-
-class Net(NamedTuple):
-    """One state of the links."""
-
-    bandwidth_bytes_per_s: Floats  # (E,), 0: down
-    latency_s: Floats  # (E,)
+SEARCH = Stop(time_limit_s=5.0, gap=0.02)
+MOST_PLACES, FEW_PLACES = 20, 10
+MOST_OF_MAIN, MOST_OF_OTHERS = 7, 3  # configurations of the place that is best in the base state, and of another
+MOST_PAIRS = 4  # of domains whose links are weak, or down, in a designed state: those that carry most
+MOST_LOST = 6  # domains lost in a designed state
+WEAK = 0.2  # of its bandwidth that a link has left
+SWINGS = (0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5)  # of the log bandwidth of every link, in states that only judge
+GAIN = 0.003  # of the work, in the mean over the states, that a configuration must add to be kept
+HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state for its levers to be pulled
 
 
 def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | None = None) -> None:
-    """Puts plans of the problem into the book: those of the base state, then those of ``states`` (default: designed).
+    """Puts configurations into the book: plans of the base state and of ``states`` (default: designed ones), with the
+    levers that matter.
 
-    Deterministic; raises nothing: a book that stays empty belongs to a problem without a plan.
+    Deterministic, 1 to 2 s. Raises nothing: a book that stays empty belongs to a problem without a plan.
     """
+    trials = Book(book.problem)
     _say(watch, "planning for the base state", 0.0)
+    base = Net(base_bandwidth(book.problem.cluster), base_latency(book.problem.cluster))
     found = Exact().propose(book.problem, SEARCH)
     for plan in (found.plan, *(plan for plan, _ in found.runners_up)):
         if plan is not None:
-            book.add(plan, origin="exact")
-    if len(book) == 0:
+            trials.add(plan, origin="exact")
+    if len(trials) == 0:
         return
-    wanted = list(designed(book) if states is None else states)
-    replanner = Replanner.of(book.problem)
+    wanted = [base, *(designed(trials) if states is None else states)]
+    anew = Anew.of(book.problem)
     for done, state in enumerate(wanted):
         _say(watch, "planning for states that may come", done / len(wanted))
-        if book.places >= MOST_PLACES:
-            return
-        for plan in _plans_under(book, replanner, state):
-            book.add(plan, origin="replan")
+        for plan in anew.plans(state):
+            trials.add(plan, origin="anew")
+    judged = [*wanted, *_swings(base)]
+    price = usd_per_token(trials, base)
+    _say(watch, "pulling levers", 0.0)
+    _pull(trials, wanted, net_rates(trials, wanted, price), price)
+    for index in _chosen(trials, net_rates(trials, judged, price)):
+        book.adopt(trials, index)
 
 
 def designed(book: Book) -> Iterator[Net]:
-    """States that the plans known so far would suffer from: the links that the best one uses weak, then down; the
-    day's trough; each domain lost."""
+    """States that the plans known so far would suffer from or profit by: all links twice as quick, and weaker; links
+    that the best plan uses weak, then down; domains lost."""
     cluster = book.problem.cluster
     base, latency = base_bandwidth(cluster), base_latency(cluster)
-    used = _pairs(book, best_under(book, base, latency))
+    main = best_under(book, base, latency)
+    for share in (2.0, 0.7, 0.4):
+        yield Net(share * base, latency)
+    pairs = _pairs(book, main)[:MOST_PAIRS]
     for share in (WEAK, 0.0):
-        for pair in used:
+        for pair in pairs:
             bandwidth = base.copy()
             bandwidth[pair] *= share
             yield Net(bandwidth, latency)
-    yield Net(TROUGH * base, latency)
-    for domain in cluster.domains:
-        touched = np.array([domain.name in (link.source, link.destination) for link in cluster.links], dtype=bool)
+    for name in book.configurations[main].plan.domains[:MOST_LOST]:
+        touched = np.array([name in (link.source, link.destination) for link in cluster.links], dtype=bool)
         yield Net(np.where(touched, 0.0, base), latency)
 
 
@@ -101,49 +101,82 @@ def best_under(
     return chosen[int(np.argmin(times))] if times and np.isfinite(min(times)) else -1
 
 
-def plan_under(book: Book, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> int | None:
-    """Plans anew under one state of the links, (E,); the best of the new plans, or None: there is none. Tens of ms."""
-    replanner = Replanner.of(book.problem)
+def plan_under(
+    book: Book, bandwidth_bytes_per_s: Floats, latency_s: Floats, *, without: frozenset[int] = frozenset()
+) -> int | None:
+    """Plans anew under one state of the links, (E,), ``without`` some domains, and adds what comes of it to the book;
+    the best of the new plans, or None: there is none. Tens of ms."""
     state = Net(bandwidth_bytes_per_s, latency_s)
-    added = [book.add(plan, origin="replan") for plan in _plans_under(book, replanner, state)]
+    added = [book.add(plan, origin="anew") for plan in Anew.of(book.problem).plans(state, without=without)]
     known = [index for index in added if index is not None]
     times = [book.step_time_s(index, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0] for index in known]
     return known[int(np.argmin(times))] if known and np.isfinite(min(times)) else None
 
 
-def under(problem: Problem, state: Net) -> Problem:
-    """The problem with its links in that state; links that are down are not there."""
-    links, base = problem.cluster.links, base_bandwidth(problem.cluster)
-    changed = tuple(
-        _changed(link, bandwidth, bandwidth / usual, latency)
-        for link, usual, bandwidth, latency in zip(links, base, *state, strict=True)
-        if bandwidth > 0
-    )
-    return replace(problem, cluster=replace(problem.cluster, links=changed))
+def usd_per_token(book: Book, state: Net) -> float:
+    """What a token is worth: rent of all GPUs per second over the tokens/s of the quickest plan in that state; 0: none
+    runs."""
+    best = best_under(book, *state)
+    if best < 0:
+        return 0.0
+    seconds = book.step_time_s(best, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0]
+    return float(book.rent_usd_per_s * seconds / book.tokens_per_step)
 
 
-def _changed(link: Link, bandwidth: float, share: float, latency: float) -> Link:
-    if link.bandwidth_bytes_per_s is None:
-        assert link.per_node_bytes_per_s is not None
-        return replace(link, per_node_bytes_per_s=link.per_node_bytes_per_s * share, latency_s=float(latency))
-    return replace(link, bandwidth_bytes_per_s=float(bandwidth), latency_s=float(latency))
+def net_rates(book: Book, states: Sequence[Net], price: float) -> Floats:
+    """Tokens/s less egress in tokens of every configuration in every state, (S, N); 0: it cannot run."""
+    bandwidth, latency = (np.stack(column) for column in zip(*states, strict=True))
+    rates = np.empty((len(states), len(book)))
+    for index, each in enumerate(book.configurations):
+        egress = book.egress_usd_per_step(index) / price if price > 0 else 0.0
+        rates[:, index] = (book.tokens_per_step * each.worth - egress) / book.step_time_s(index, bandwidth, latency)
+    return rates
 
 
-def _plans_under(book: Book, replanner: Replanner, state: Net) -> Iterator[Plan]:
-    """Plans over the sets of domains of least bound under that state."""
-    problem = under(book.problem, state)
-    bounds = [(replanner.bound_s(problem, joining), joining) for joining in _joinings(len(problem.cluster.domains))]
-    ranked = sorted((each for each in bounds if np.isfinite(each[0])), key=lambda each: each[0])
-    for _, joining in ranked[:PLANNED]:
-        plan = replanner.plan(problem, joining)
-        if plan is not None:
-            yield plan
+def _pull(trials: Book, states: Sequence[Net], rates: Floats, price: float) -> None:
+    """Pulls levers under every state: of the place that is best there, and of the one that is best in the first."""
+    best = [int(np.argmax(row)) for row in rates]
+    for state, row, here in zip(states, rates, best, strict=True):
+        bench = Bench(trials, state, usd_per_token=price)
+        for index in dict.fromkeys((best[0], here)):
+            if rates[:, index].max() > HOPELESS * row.max():
+                better(bench, trials.configurations[index].plan)
 
 
-def _joinings(domains: int) -> list[Groups]:
-    """Pipelines over every set of domains, small sets first."""
-    sets = (chosen for size in range(1, domains + 1) for chosen in combinations(range(domains), size))
-    return [(chosen,) for chosen, _ in zip(sets, range(MOST_JOININGS), strict=False)]
+def _chosen(trials: Book, rates: Floats) -> list[int]:
+    """Configurations worth keeping, place after place, plain plans first."""
+    quality = np.maximum(rates, 0.0) / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)  # (S, N)
+    place = np.array([each.place for each in trials.configurations])
+    plain = np.array([not each.lever for each in trials.configurations])
+    envelope = np.stack([quality[:, place == each].max(axis=1) for each in range(trials.places)], axis=1)
+    first = int(place[np.argmax(np.where(plain, quality[0], -1.0))])
+    order = _greedy(envelope, first, most=MOST_PLACES, few=FEW_PLACES)
+    found: list[int] = []
+    for each in order:
+        mine = np.flatnonzero(place == each)
+        known = mine[plain[mine]]
+        lead = known[int(np.argmax(quality[0, known]))] if len(known) else mine[int(np.argmax(quality[0, mine]))]
+        most = MOST_OF_MAIN if each == first else MOST_OF_OTHERS
+        found += [int(mine[at]) for at in _greedy(quality[:, mine], int(np.flatnonzero(mine == lead)[0]), most=most)]
+    return found
+
+
+def _greedy(quality: Floats, first: int, *, most: int, few: int = 1) -> list[int]:
+    """Columns of (S, n) from ``first`` on, each the one that adds most to the mean over S of the best; once none adds
+    ``GAIN``, those that are best alone until there are ``few``."""
+    found, best = [first], quality[:, first].copy()
+    alone = quality.mean(axis=0)
+    while len(found) < min(most, quality.shape[1]):
+        added = np.maximum(quality - best[:, None], 0.0).mean(axis=0)
+        added[found] = -np.inf
+        top = int(np.argmax(added))
+        if added[top] < GAIN:
+            if len(found) >= few:
+                break
+            top = int(np.argmax(np.where(np.isfinite(added), alone, -np.inf)))
+        found.append(top)
+        best = np.maximum(best, quality[:, top])
+    return found
 
 
 def _pairs(book: Book, index: int) -> list[list[int]]:
@@ -153,6 +186,13 @@ def _pairs(book: Book, index: int) -> list[list[int]]:
     for link in np.argsort(-sent, kind="stable"):
         pairs.setdefault(frozenset((links[link].source, links[link].destination)), []).append(int(link))
     return [pair for pair in pairs.values() if sent[pair].any()]
+
+
+def _swings(base: Net) -> Iterator[Net]:
+    """States in which every link differs from its base by chance, always the same ones."""
+    rng = np.random.default_rng(0)
+    for swing in SWINGS:
+        yield Net(base.bandwidth_bytes_per_s * np.exp(rng.normal(0.0, swing, len(base.latency_s))), base.latency_s)
 
 
 def _say(watch: Progress | None, phase: str, share: float) -> None:

@@ -90,6 +90,18 @@ class Book:
                 self._programs.append(program)
         return self._index[plan]
 
+    def adopt(self, other: Book, index: int) -> int:
+        """Adds a configuration of another book of the same problem, where it was checked; its index here."""
+        chosen = other.configurations[index]
+        if self._index.get(chosen.plan) is None:
+            place = self._places.setdefault(_place(chosen.plan), len(self._places))
+            self._index[chosen.plan] = len(self)
+            self.configurations.append(replace(chosen, place=place))
+            self._programs.append(other._programs[index])
+        found = self._index[chosen.plan]
+        assert found is not None
+        return found
+
     def copy(self) -> Book:
         """A book of its own with all that this one knows; what is added to one of them is not in the other."""
         return replace(self, **{each.name: copy(getattr(self, each.name)) for each in fields(self)[1:]})
