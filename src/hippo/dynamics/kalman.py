@@ -35,6 +35,9 @@ CLOSE, USUAL = 0.2, 2.5  # and ends that close
 FOLLOW = 0.5  # share of the news that the level of an excursion takes up
 FRESH_S, ENDING = 7200.0, 0.5  # these and the deviations above: least error on worlds of the train split
 
+RISK, DEPTH = 0.15, 0.8
+"""Of the next excursion: so many a day before any were seen, and how deep (log): they widen the doubt, not the mean."""
+
 
 def predict(history: Floats, horizons: Ints, epoch_s: float) -> tuple[Floats, Floats]:
     """Mean and standard deviation, each (H, E), after a history (L, E)."""
@@ -68,7 +71,7 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
         spread[each, 0, 0] = LEVEL_SD**2
         spread[each, 1, 1] = spread[each, 2, 2] = HARMONIC_SD**2
         spread[each, 3, 3] = sigma2[each]
-    away, age_s, low, seen = False, 0.0, 0.0, 0.0
+    away, age_s, low, seen, begun = False, 0.0, 0.0, 0.0, RISK
     for instant in range(len(values)):
         now = values[instant]
         if instant > 0:
@@ -82,7 +85,7 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
                 away = gap < -max(CLOSE, min(USUAL * doubt, 0.5 * DEEP))
                 low += FOLLOW * (now - low)
             elif gap < -max(DEEP, min(STRANGE * doubt, 2.0 * DEEP)):
-                away, age_s, low = True, 0.0, now
+                away, age_s, low, begun = True, 0.0, now, begun + 1.0
             if not away:
                 seen += 1.0
                 _measure(state, spread, sigma2, weight, now, turn * instant, seen)
@@ -95,6 +98,9 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
                 stays = ((FRESH_S + age_s) / (FRESH_S + age_s + ahead[at] * epoch_s)) ** ENDING
                 variance += stays * (1.0 - stays) * (value - low) ** 2
                 value = stays * low + (1.0 - stays) * value
+            else:
+                holds = np.exp(-ahead[at] * epoch_s * begun / (DAY_S + instant * epoch_s))
+                variance += holds * (1.0 - holds) * DEPTH**2
             mean[row, at], sd[row, at] = value, np.sqrt(variance)
 
 
