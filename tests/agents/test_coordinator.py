@@ -61,7 +61,7 @@ class Agents:
     def __init__(self, *liked: Action, wait: Callable[[], None] = lambda: None) -> None:
         self.liked, self.wait, self.asked = (*liked, KEEP), wait, 0
 
-    def see(self, view: View) -> tuple[SimpleNamespace, tuple[Action, ...]]:
+    def see(self, view: View, *, quiet: float) -> tuple[SimpleNamespace, tuple[Action, ...]]:
         return SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked
 
     def act(self, observation: SimpleNamespace) -> SimpleNamespace:

@@ -40,7 +40,8 @@ from hippo.errors import InfeasibleError
 from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
-See = Callable[[View], tuple[Observation, tuple[Action, ...]]]
+See = Callable[..., tuple[Observation, tuple[Action, ...]]]
+"""``see(view, quiet=epochs since the last change)``."""
 KEEP = Action()
 PROPOSED, KEPT, QUIET, REFUSED, LATE, STRANDED = "proposed", "kept", "quiet", "refused", "late", "stranded"
 """How an answer came about: the agents' proposal; it was to keep; nothing was due; simulation refused it; it came too
@@ -146,17 +147,19 @@ class HiPpo:
         self._see = _observe() if see is None else see
         self._last: Seen | None = None
         self._planned: Seen | None = None
+        self._changed = 0  # epoch of the last answer that changed something
         self._rival = RecedingHorizon()
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
         self._last = self._planned = None
+        self._changed = view.epoch
         if len(view.book) == 0:
             fill(view.book)
         self._candidates(view, self.clock())
         if not any(runs(view, index) for index in range(len(view.book))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
-        observation, actions = self._see(view)
+        observation, actions = self._see(view, quiet=0.0)
         order, log_probs = self._preferred(observation)
         able = [option for option in order if runs(view, actions[option].target)]
         if not able:
@@ -188,6 +191,8 @@ class HiPpo:
 
     def _note(self, view: View, account: Account) -> Account:
         self.account, self._last = account, seen(view)
+        if account.action.how is not How.KEEP:
+            self._changed = view.epoch
         return account
 
     # -------------------------------------------------------------------------------------------------------- steps
@@ -195,7 +200,7 @@ class HiPpo:
         """Candidates, proposal and verification, as far as there is time."""
         lower_s = self._candidates(view, began)
         ready = self.clock()
-        observation, actions = self._see(view)
+        observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
         order, log_probs = self._preferred(observation)
         able = [option for option in order if allowed(view, actions[option])]
         barred = [actions[option] for option in order[: order.index(able[0])]] if able else []
