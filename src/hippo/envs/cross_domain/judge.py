@@ -101,10 +101,11 @@ def prepare(
 def judge(setting: Setting, runs: Iterable[Run]) -> Judged:
     """The runs side by side with hindsight over everything that they had in their hands."""
     named = {run.method: run for run in runs}
-    union = setting.book.copy()
+    union = setting.book.copy(share=True)
     places = {name: _taken_over(union, run) for name, run in named.items()}
     best = hindsight(course(setting.world, union, restart_s=setting.terms.restart_s), setting.terms.usd_per_token)
-    known = play(setting.world, union, _Script(best.path), setting.terms, forecasts=setting.forecasts)
+    script = _Script(best.path)
+    known = play(setting.world, union, script, setting.terms, forecasts=setting.forecasts, share=True)
     _agree(known.work, best.work, "hindsight, played, does other work than it says")
     for run in named.values():
         assert run.work <= best.work + ROUNDING * abs(best.work), f"{run.method} beats hindsight on {run.world.name}"
@@ -117,10 +118,7 @@ def _taken_over(union: Book, run: Run) -> dict[int, int]:
     touched = {int(each) for each in run.running} | {each.target for each in run.actions if each.target >= 0}
     places = {}
     for index in sorted(touched):
-        known = run.book.configurations[index]
-        found = union.add(known.plan, origin=known.origin, lever=known.lever, worth=known.worth)
-        assert found is not None
-        places[index] = found
+        places[index] = union.adopt(run.book, index)
     return places
 
 

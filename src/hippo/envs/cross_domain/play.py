@@ -157,9 +157,20 @@ def foresee(world: World, method: str = DEFAULT_FORECAST) -> Forecasts:
     return forecast_all(told, world.problem.cluster, world.epoch_s, method=method, horizons=HORIZONS)
 
 
-def play(world: World, book: Book, method: Method, terms: Terms, *, forecasts: Forecasts | None = None) -> Run:
-    """The run of a method; it plays with a copy of ``book``, so that nobody profits from another's proposals."""
-    own = book.copy()
+def play(
+    world: World,
+    book: Book,
+    method: Method,
+    terms: Terms,
+    *,
+    forecasts: Forecasts | None = None,
+    share: bool = False,
+) -> Run:
+    """The run of a method; it plays with a copy of ``book``, so that nobody profits from another's proposals.
+
+    ``share``: step times are remembered for the next run with this book; decisions then say nothing about time.
+    """
+    own = book.copy(share=share)
     epochs = list(steps(world, own, method, terms, forecasts=forecasts))
     return Run(
         method=method.name,

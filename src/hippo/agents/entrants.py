@@ -1,0 +1,95 @@
+"""Who competes in an evaluation: names with what makes them, so that any process can make its own.
+
+torch is not imported: policies are served by onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from hippo.decide.online.view import Action, Method, View
+from hippo.envs.cross_domain.judge import Judged, Setting, judge
+from hippo.envs.cross_domain.play import Run, play, steps
+from hippo.plan.plan import Plan
+from hippo.planners.base import Planner, Progress, Stop
+from hippo.problem.problem import Problem
+
+WARMED = 3
+"""Epochs that a method plays beforehand, so that no decision pays for loading compiled code."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method by its name; ``make`` gives a fresh one and can be sent to another process."""
+
+    name: str
+    make: Callable[[], Method]
+
+
+class Held:
+    """A plan that is given, kept to the end: what a planner's answer is worth while the network moves."""
+
+    def __init__(self, name: str, plan: Plan) -> None:
+        self.name, self.plan = name, plan
+
+    def begin(self, view: View) -> int:
+        """The plan."""
+        found = view.book.add(self.plan, origin=self.name)
+        assert found is not None, f"the plan of {self.name} cannot run"
+        return found
+
+    def decide(self, view: View) -> Action:
+        """Keep."""
+        return Action()
+
+
+def hi_ppo(policy: str | None = None, **settings: Any) -> Method:
+    """The coordinator with the policy of a file (None: the one that ships); its deadlines count CPU seconds, so that
+    a busy machine changes no result. ``settings``: fields of ``coordinator.Settings``."""
+    from hippo.agents.coordinator import HiPpo, Settings
+
+    chosen = None if policy is None else _policy(policy)
+    return HiPpo(chosen, settings=Settings(**settings), clock=process_time)
+
+
+@cache
+def _policy(file: str) -> Any:
+    from hippo.agents.serving import Policy
+
+    return Policy.load(Path(file))
+
+
+def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int = 0) -> list[Entrant]:
+    """Planners that find a plan for the network as it is at rest, each to be kept to the end."""
+    found = [(each.name, each.propose(problem, stop, seed=seed).plan) for each in planners]
+    return [Entrant(name, partial(Held, name, plan)) for name, plan in found if plan is not None]
+
+
+def compete(
+    setting: Setting, entrants: Iterable[Entrant], *, timed: bool = True, watch: Progress | None = None
+) -> Judged:
+    """Everyone plays the world; hindsight judges. ``timed`` False: what one plays is remembered for the others, which
+    is quicker but says nothing about the time of decisions."""
+    chosen, runs = list(entrants), []
+    for done, entrant in enumerate(chosen):
+        if watch is not None:
+            watch(f"{entrant.name} on {setting.world.name}", done / len(chosen))
+        runs.append(run_of(setting, entrant, timed=timed))
+    return judge(setting, runs)
+
+
+def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
+    """One method's run; ``timed``: warmed up, and on its own."""
+    world, terms, forecasts = setting.world, setting.terms, setting.forecasts
+    if timed:
+        for _ in islice(steps(world, setting.book.copy(), entrant.make(), terms, forecasts=forecasts), WARMED):
+            pass
+    run = play(world, setting.book, entrant.make(), terms, forecasts=forecasts, share=not timed)
+    assert run.method == entrant.name
+    return run

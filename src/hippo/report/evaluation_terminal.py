@@ -1,0 +1,51 @@
+"""Evaluations in the terminal: methods on one network side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hippo.decide.wording import number, percent, seconds
+from hippo.report.fitted import FittedTable, column
+from hippo.report.text import NOTHING, usd
+from hippo.report.trimmed import Trimmed
+
+
+def world_view(document: Mapping[str, Any]) -> RenderableType:
+    """The methods of one network, most work first: the ``evaluate --json`` document."""
+    methods, world = document["methods"], document["world"]
+    names = sorted(methods, key=lambda name: -methods[name]["work"])
+
+    def cells(key: str, tell: Callable[[float], str]) -> list[str]:
+        values = (methods[name][key] for name in names)
+        return [NOTHING if value is None else tell(value) for value in values]
+
+    table = FittedTable(
+        (
+            column("method", names, right=False),
+            column("of hindsight", cells("of_hindsight", share)),
+            column("captured", cells("captured", share), rank=1),
+            column("step time", cells("step_time_s", seconds), rank=2),
+            column("busy", cells("utilization", percent), rank=3),
+            column("egress", cells("egress_usd", usd), rank=4),
+            column("moves", cells("moves", lambda value: f"{value:d}"), rank=1),
+            column("reward", cells("reward", number), rank=6),
+            column("decision p99", cells("decision_ms_p99", lambda value: f"{number(value)} ms"), rank=5),
+        )
+    )
+    return Trimmed(Group(table, Text(_world_line(world, len(document["plans"])), style="dim")))
+
+
+def _world_line(world: Mapping[str, Any], plans: int) -> str:
+    length = f"{world['epochs']} epochs of {seconds(world['epoch_s'])}"
+    gain = world["gain"]
+    told = NOTHING if gain is None else percent(gain)
+    return f"{world['name']}: {length}; hindsight does {told} more than the plan of the start, kept; {plans} plans ran"
+
+
+def share(value: float) -> str:
+    """A share close to 1, with the digits that matter there."""
+    return f"{100 * value:.2f} %"
