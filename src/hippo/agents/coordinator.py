@@ -385,15 +385,13 @@ def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]
         words = answer_words(view, account.proposal)
         refused = why.Refused(words, account.probability, share, verdict.loss_tokens, verdict.clear_tokens)
         found.append(refused)
-    elif account.action == KEEP and account.outcome == KEPT:
+    elif account.outcome == KEPT and verdict is not None and verdict.rival_action != KEEP:
         found.append(_kept(view, verdict))
     return tuple(found)
 
 
-def _kept(view: View, verdict: Verdict | None) -> Reason:
+def _kept(view: View, verdict: Verdict) -> Reason:
     """That everything stays, and what the receding horizon's answer was expected to change."""
-    if verdict is None or verdict.rival_action == KEEP:
-        return why.Kept("", None)
     kept, other = value(view, verdict.keeping), value(view, verdict.rival)
     return why.Kept(answer_words(view, verdict.rival_action), other / kept - 1.0 if kept > 0 else None)
 

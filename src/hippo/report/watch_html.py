@@ -7,6 +7,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -20,7 +21,7 @@ from hippo.plan.plan import Plan
 from hippo.report.html import frame, inline_json
 from hippo.report.palette import DOMAIN_COLOURS
 from hippo.report.templates import template_text
-from hippo.report.text import question_line, settings, usd
+from hippo.report.text import question_line, settings, unbroken, usd
 from hippo.report.watch_terminal import WORDS, clock, verdict
 from hippo.units import gbps_from_bytes_per_s
 
@@ -94,8 +95,8 @@ def watch_html(story: Story) -> str:
         cluster=story.problem.cluster.name,
         question=_question(story),
         figures=_figures(story),
-        verdict=verdict(story),
-        map_lead=_map_lead(story),
+        verdict=unbroken(verdict(story)),
+        map_lead=unbroken(_map_lead(story)),
         map_json=inline_json(packed(story, names)),
         domains=_domains(story),
         heat=[{"share": share, "words": words} for share, words in HEAT],
@@ -135,8 +136,8 @@ def _question(story: Story) -> str:
     """What was replayed, in a line."""
     epochs = f"{count(story.epochs, 'epoch')} of {duration(story.epoch_s)}"
     return (
-        f"{question_line(story.problem)}. {duration(story.seconds)} of {story.source}, {epochs}, decided by "
-        f"{story.method}."
+        f"{question_line(story.problem)}. {duration(story.seconds)} of {Path(story.source).name}, {epochs}, "
+        f"decided by {story.method}."
     )
 
 

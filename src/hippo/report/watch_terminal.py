@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +32,8 @@ COLOURS = {BEGUN: "bold", LEVER: "cyan", STOPPED: "yellow", BACKGROUND: "green",
 HEAT = ((0.02, "on grey11"), (0.35, "on dark_red"), (0.6, "on red3"), (0.8, "on dark_orange"), (0.95, "on gold3"))
 """Background of a link that carries up to such a share of its base; above, green."""
 CALM = "on dark_green"
+INDENT = 34
+"""Columns before a decision's reasons."""
 MOST_LINKS = 14
 """Links whose heat is drawn while the run goes on, those that training leans on first."""
 
@@ -42,14 +45,24 @@ def clock(time_s: float) -> str:
     return f"{days} d {hours % 24}:{minutes % 60:02d}" if days else f"{hours}:{minutes % 60:02d}"
 
 
-def decision_view(told: Told) -> Text:
-    """A decision as lines: when, what, why."""
-    text = Text()
-    text.append(f"{clock(told.time_s):>9}  ", style="bold")
-    text.append(WORDS[told.kind], style=COLOURS[told.kind])
-    for sentence in told.sentences():
-        text.append(f"\n           {sentence}", style="dim" if told.kind == KEPT else "")
-    return text
+def decision_view(told: Told) -> RenderableType:
+    """A decision: when, what, why; of one that changes nothing the first reason alone."""
+    said = told.sentences()
+    if told.kind == KEPT:
+        return _line(told, Text(said[0] if said else "", style="dim"))
+    return Group(
+        _line(told, Text(said[0] if said else "")), *(Padding(Text(each), (0, 0, 0, INDENT)) for each in said[1:])
+    )
+
+
+def _line(told: Told, text: Text) -> RenderableType:
+    """Time, kind and a sentence, each in its column."""
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_column(width=7, justify="right", no_wrap=True)
+    row.add_column(width=INDENT - 11, no_wrap=True)
+    row.add_column()
+    row.add_row(Text(clock(told.time_s), style="bold"), Text(WORDS[told.kind], style=COLOURS[told.kind]), text)
+    return row
 
 
 def status_view(

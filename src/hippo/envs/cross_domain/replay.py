@@ -136,7 +136,7 @@ def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tup
     if not fired:
         return None, last
     only_long = kind == KEPT and not any(
-        (happened.links, happened.loads, happened.lost, happened.back, happened.stands, happened.arrived)
+        (happened.links, happened.loads, happened.lost, happened.back, happened.arrived)
     )
     own = getattr(method, "reasons", None)
     spoken: tuple[Reason, ...] = () if own is None else own(view)

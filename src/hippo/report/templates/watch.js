@@ -152,7 +152,9 @@ function hippoTimeline(root, data) {
     ends.forEach(([value, name, ink]) => { // names at the right end, none upon another
       const at = Math.max(above + 15, Math.min(y(value) - 9, workAt + WORK - 8)); above = at;
       const text = name + (value ? " " + (value > 0 ? "+" : "−") + told(Math.abs(value)) : "");
-      pen.lineWidth = 4; pen.strokeStyle = c.surface; pen.strokeText(text, width - RIGHT - 6, at); pen.fillStyle = ink; pen.fillText(text, width - RIGHT - 6, at);
+      const wide = pen.measureText(text).width + 10;
+      pen.fillStyle = c.surface; pen.globalAlpha = 0.88; pen.fillRect(width - RIGHT - wide - 2, at - 8, wide, 15); pen.globalAlpha = 1;
+      pen.fillStyle = ink; pen.fillText(text, width - RIGHT - 7, at);
     });
   }
   function marks(c) {
