@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hippo.decide.online.anew import Anew, Net
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.levers import Bench, better
+from hippo.decide.online.rates import net_tokens_per_step
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.planners.base import Progress, Stop
 from hippo.planners.exact import Exact
@@ -123,14 +124,12 @@ def usd_per_token(book: Book, state: Net) -> float:
     return float(book.rent_usd_per_s * seconds / book.tokens_per_step)
 
 
-def net_rates(book: Book, states: Sequence[Net], price: float) -> Floats:
-    """Tokens/s less egress in tokens of every configuration in every state, (S, N); 0: it cannot run."""
+def net_rates(book: Book, states: Sequence[Net], price: float, *, among: Sequence[int] | None = None) -> Floats:
+    """Tokens/s less egress in tokens of every configuration (``among`` these, N; default: all) in every state, (S, N);
+    0: it cannot run. ``price``: USD per token; 0: egress does not count."""
     bandwidth, latency = (np.stack(column) for column in zip(*states, strict=True))
-    rates = np.empty((len(states), len(book)))
-    for index, each in enumerate(book.configurations):
-        egress = book.egress_usd_per_step(index) / price if price > 0 else 0.0
-        rates[:, index] = (book.tokens_per_step * each.worth - egress) / book.step_time_s(index, bandwidth, latency)
-    return rates
+    chosen, tokens = range(len(book)) if among is None else among, net_tokens_per_step(book, price)
+    return np.stack([tokens[index] / book.step_time_s(index, bandwidth, latency) for index in chosen], axis=1)
 
 
 def _pull(trials: Book, states: Sequence[Net], rates: Floats, price: float) -> None:

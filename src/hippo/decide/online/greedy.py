@@ -1,0 +1,59 @@
+"""Greedy: at every epoch the configuration that does most now, whatever it costs to get there.
+
+What one does who plans anew whenever the network moves. Levers included; weights are copied while training stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hippo.decide.online.candidates import plan_under
+from hippo.decide.online.rates import best_of_place, net_now
+from hippo.decide.online.static import start
+from hippo.decide.online.trigger import Seen, Thresholds, due, seen
+from hippo.decide.online.view import Action, How, View
+from hippo.simulate.moving import STILL
+
+MOVED = Thresholds(link_share=0.3, latency_share=1.0, load_share=0.2, every=10**9)
+"""How far the network must have moved since the last plans were made for plans to be made anew."""
+
+
+class Greedy:
+    """See the module's docstring."""
+
+    name = "greedy"
+
+    def __init__(self) -> None:
+        self._planned: Seen | None = None
+
+    def begin(self, view: View) -> int:
+        """The configuration that does most now."""
+        first = start(view)
+        self._planned = seen(view)
+        rates = net_now(view)
+        return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
+
+    def decide(self, view: View) -> Action:
+        """Switch or stop for what does most now; keep while a move is under way."""
+        if view.phase != STILL:
+            return Action()
+        if due(view, self._planned, MOVED):
+            plan_under(view.book, view.forecast.bandwidth_bytes_per_s[0], view.forecast.latency_s[0])
+            self._planned = seen(view)
+        return towards(view, net_now(view), margin=0.0, lever=0.0)
+
+
+def towards(
+    view: View, rates: np.ndarray[tuple[int, ...], np.dtype[np.float64]], *, margin: float, lever: float
+) -> Action:
+    """Stop for the configuration of the highest rate, (C,), if it is above the best of the present place by the share
+    ``margin`` and there is a way; else switch to that best, if it is above what runs by the share ``lever``."""
+    book, place = view.book, view.book.configurations[view.running].place
+    here, target = best_of_place(book, rates, place), int(np.argmax(rates))
+    if rates[target] > (1.0 + margin) * max(0.0, rates[here]):
+        there = book.configurations[target].place
+        if there != place and np.isfinite(book.move_bytes(place, there)).all():
+            return Action(How.STOP, target)
+    if rates[here] > (1.0 + lever) * max(0.0, rates[view.running]):
+        return Action(How.SWITCH, here)
+    return Action()

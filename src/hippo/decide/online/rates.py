@@ -1,0 +1,36 @@
+"""What configurations do under the state of the network now, or where it is forecast to be. C configurations."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.decide.online.configuration import Book
+from hippo.decide.online.view import View
+
+Floats = NDArray[np.float64]
+
+
+def net_now(view: View) -> Floats:
+    """Tokens/s less egress in tokens of every configuration of the book, (C,); 0: it cannot run now."""
+    book, now = view.book, view.forecast
+    state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
+    steps = np.array([1.0 / book.step_time_s(index, *state)[0] for index in range(len(book))])
+    return steps * net_tokens_per_step(book, view.usd_per_token)
+
+
+def net_tokens_per_step(book: Book, usd_per_token: float) -> Floats:
+    """Tokens of a step as they count, less its egress in tokens, (C,)."""
+    price = 1.0 / usd_per_token if usd_per_token > 0 else 0.0
+    return np.array(
+        [
+            book.tokens_per_step * each.worth - price * book.egress_usd_per_step(index)
+            for index, each in enumerate(book.configurations)
+        ]
+    )
+
+
+def best_of_place(book: Book, rates: Floats, place: int) -> int:
+    """The configuration of the highest rate, (C,), of a place; ties: the first."""
+    mine = book.of_place(place)
+    return mine[int(np.argmax(rates[mine]))]
