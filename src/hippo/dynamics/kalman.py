@@ -7,6 +7,7 @@ the strength of ``x`` follows the innovations of a sliding window (``WINDOW``), 
 A collapse is no swing: a value far below what was expected begins an *excursion*, during which the filters go on
 without measurements and the excursion's own level is tracked. It ends within a further time h with the probability
 ``1 - ((FRESH_S + age) / (FRESH_S + age + h)) ** ENDING``: what has lasted long will last longer (a Pareto law).
+While nothing is heard, h counts from the last measurement.
 
 References: Kalman 1960; Mehra 1970 (adaptation by innovations); Magill 1965 (bank of filters).
 L or T instants, H horizons in epochs, E series, M filters; NaN is an instant without a measurement.
@@ -71,7 +72,7 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
         spread[each, 0, 0] = LEVEL_SD**2
         spread[each, 1, 1] = spread[each, 2, 2] = HARMONIC_SD**2
         spread[each, 3, 3] = sigma2[each]
-    away, age_s, low, seen, begun = False, 0.0, 0.0, 0.0, RISK
+    away, age_s, silent_s, low, seen, begun = False, 0.0, 0.0, 0.0, 0.0, RISK
     for instant in range(len(values)):
         now = values[instant]
         if instant > 0:
@@ -79,7 +80,9 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
                 _age(state[each], spread[each], keep[each], sigma2[each], epoch_s)
         usual, variance = _expected(state, spread, weight, turn * instant, keep, sigma2, 0.0, turn)
         age_s += epoch_s
+        silent_s += epoch_s
         if not np.isnan(now):
+            silent_s = 0.0
             gap, doubt = now - usual, np.sqrt(variance + NOISE**2)
             if away:
                 away = gap < -max(CLOSE, min(USUAL * doubt, 0.5 * DEEP))
@@ -95,7 +98,8 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
         for at in range(len(ahead)):
             value, variance = _expected(state, spread, weight, turn * instant, keep, sigma2, ahead[at], turn)
             if away:
-                stays = ((FRESH_S + age_s) / (FRESH_S + age_s + ahead[at] * epoch_s)) ** ENDING
+                known_s = FRESH_S + age_s - silent_s
+                stays = (known_s / (known_s + silent_s + ahead[at] * epoch_s)) ** ENDING
                 variance += stays * (1.0 - stays) * (value - low) ** 2
                 value = stays * low + (1.0 - stays) * value
             else:
