@@ -128,8 +128,11 @@ def _named(wanted: Wanted) -> Method:
         found: Method = kind()
         return found
     from hippo.agents.coordinator import Settings
-    from hippo.agents.serving import Policy
+    from hippo.agents.serving import SHIPPED, Policy
 
+    if wanted.policy is None and not SHIPPED.exists():
+        remedy = "train one with 'hippo train' and name it with --policy, or use --method receding_horizon"
+        raise InputError("this installation has no trained policy", source=str(SHIPPED), remedy=remedy)
     policy = None if wanted.policy is None else Policy.load(wanted.policy)
     chosen: Method = kind(policy, settings=Settings(adapt=wanted.adapt))
     return chosen
