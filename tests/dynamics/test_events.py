@@ -6,7 +6,7 @@ import numpy as np
 
 from hippo.dynamics.events import Collapse, collapsed, regimes
 
-TIME_S = np.arange(10) * 60.0
+TIME_S = np.arange(10, dtype=np.float64) * 60.0
 
 
 def test_a_collapse_holds_from_its_start_until_its_end() -> None:
@@ -21,7 +21,7 @@ def test_of_two_collapses_at_once_the_worse_holds() -> None:
 
 
 def test_regimes_are_levels_and_stays_are_as_long_as_asked() -> None:
-    time_s = np.arange(20000) * 60.0
+    time_s = np.arange(20000, dtype=np.float64) * 60.0
     factor = regimes(time_s, 3, np.random.default_rng(0), stay_s=3600.0, levels=(1.0, 0.5, 0.2))
     assert set(np.unique(factor)) == {1.0, 0.5, 0.2}
     changes = (np.diff(factor, axis=0) != 0).sum()
@@ -30,5 +30,5 @@ def test_regimes_are_levels_and_stays_are_as_long_as_asked() -> None:
 
 def test_a_level_is_never_followed_by_itself() -> None:
     """Two levels must alternate, so that over many stays both hold for half of the time."""
-    factor = regimes(np.arange(20000) * 60.0, 1, np.random.default_rng(1), stay_s=1800.0, levels=(1.0, 0.3))
+    factor = regimes(np.arange(20000, dtype=np.float64) * 60.0, 1, np.random.default_rng(1), stay_s=1800.0, levels=(1.0, 0.3))
     assert 0.45 < (factor == 1.0).mean() < 0.55

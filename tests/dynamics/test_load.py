@@ -7,7 +7,7 @@ import pytest
 
 from hippo.dynamics.load import SLOWEST, fluctuating, straggling
 
-TIME_S = np.arange(5000) * 60.0
+TIME_S = np.arange(5000, dtype=np.float64) * 60.0
 
 
 def test_load_stays_within_its_swing_about_one() -> None:
