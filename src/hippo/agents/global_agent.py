@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hippo.agents.gnn_encoder import Encoder, pool
+from hippo.agents.gnn_encoder import Encoder, mean, pool
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGE_FEATURES, EDGES, NODES, OPTION_FEATURES, OPTIONS, Observation
 from hippo.errors import InputError, UnknownNameError
 
@@ -71,7 +71,7 @@ class GlobalAgent(nn.Module):
         domain = self.encoder.out
         self.link = None if config.encoder == "none" else _Link(domain, hidden)
         link = EDGES if self.link is None else hidden
-        self.common = nn.Linear(CONTEXT + 2 * domain + 2 * link, hidden)
+        self.common = nn.Linear(CONTEXT + 2 * domain + link, hidden)
         self.option = nn.Linear(OPTIONS, hidden)
         self.by_domain = nn.Linear(domain, hidden, bias=False)
         self.by_link = nn.Linear(link, hidden, bias=False)
@@ -104,7 +104,7 @@ class GlobalAgent(nn.Module):
         nodes, edges, mask, context, options, by_node, by_edge, allowed = batch
         domains, attention = self._domains(nodes, edges, mask)
         links, linked = self._links(domains, edges)
-        common = torch.relu(self.common(torch.cat([context, pool(domains, mask), pool(links, linked)], dim=-1)))
+        common = torch.relu(self.common(torch.cat([context, pool(domains, mask), mean(links, linked)], dim=-1)))
         options = options.clamp(-MOST_FEATURE, MOST_FEATURE)
         own = self.option(options) + by_node @ self.by_domain(domains)
         own = own + self.by_link(by_edge.flatten(2) @ links) + self.by_common(common)[:, None]
@@ -117,7 +117,8 @@ class GlobalAgent(nn.Module):
         """Embeddings of the domains (W, K, ..) and the attention."""
         linked = (edges[..., EXISTS] > 0) & mask[:, :, None] & mask[:, None]
         near = linked | linked.transpose(1, 2)
-        return self.encoder(nodes, torch.cat([edges, edges.transpose(1, 2)], dim=-1), near)  # type: ignore[no-any-return]
+        domains, attention = self.encoder(nodes, torch.cat([edges, edges.transpose(1, 2)], dim=-1), near)
+        return domains, attention * mask[:, :, None]
 
     def _links(self, domains: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings of the links (W, K x K, ..) and which of them there are."""
@@ -148,7 +149,8 @@ class _Link(nn.Module):
         self.destination = nn.Linear(domain, hidden, bias=False)
 
     def forward(self, domains: Tensor, edges: Tensor) -> Tensor:
-        return torch.relu(self.own(edges) + (self.source(domains)[:, :, None] + self.destination(domains)[:, None]))
+        made: Tensor = (self.own(edges) + self.source(domains)[:, :, None]).add_(self.destination(domains)[:, None])
+        return made.relu_()
 
 
 def _cut(batch: Any, rows: Tensor, size: int) -> Any:

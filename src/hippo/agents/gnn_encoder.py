@@ -39,8 +39,8 @@ class SageLayer(nn.Module):
         if self.sender is None or self.pair is None or pairs is None:
             heard = weights @ nodes
         else:
-            messages = torch.relu(self.pair(pairs) + self.sender(nodes)[:, None])
-            heard = (messages * weights[..., None]).sum(2)
+            messages = (self.pair(pairs) + self.sender(nodes)[:, None]).relu_()
+            heard = (weights[:, :, None] @ messages).squeeze(2)
         return self.heard(heard) + self.own(nodes), weights
 
 
@@ -67,9 +67,8 @@ class Gatv2Layer(nn.Module):
         oneself = torch.eye(k, dtype=torch.bool, device=nodes.device)
         pairs = torch.where(oneself[..., None], _mean_heard(pairs, near)[:, :, None], pairs)
         sent = self.sender(nodes).reshape(worlds, k, self.heads, self.out)
-        mixed = self.pair(pairs) + self.sender(nodes)[:, None] + self.hearer(nodes)[:, :, None]
-        mixed = nn.functional.leaky_relu(mixed, SLOPE).reshape(worlds, k, k, self.heads, self.out)
-        scores = (mixed * self.attention).sum(-1)  # (W, K, K, heads)
+        mixed = (self.pair(pairs) + sent.flatten(2)[:, None]).add_(self.hearer(nodes)[:, :, None])
+        scores = nn.functional.leaky_relu_(mixed, SLOPE) @ torch.block_diag(*self.attention).T  # (W, K, K, heads)
         scores = scores.masked_fill(~(near | oneself)[..., None], -torch.inf)
         attention = torch.softmax(scores, dim=2)
         heard = attention.permute(0, 3, 1, 2) @ sent.permute(0, 2, 1, 3)  # (W, heads, K, D)
@@ -107,9 +106,13 @@ class Encoder(nn.Module):
         return nodes, attention
 
 
+def mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the rows that count: (W, K, D) and (W, K) make (W, D); zero where none counts."""
+    weights = mask.to(values.dtype)
+    return ((weights / weights.sum(1, keepdim=True).clamp_min(1.0))[:, None] @ values).squeeze(1)
+
+
 def pool(values: Tensor, mask: Tensor) -> Tensor:
     """Mean and maximum over the rows that count: (W, K, D) and (W, K) make (W, 2 D); zero where none counts."""
-    weights = mask.to(values.dtype)[..., None]
-    mean = (values * weights).sum(1) / weights.sum(1).clamp_min(1.0)
     most = values.masked_fill(~mask[..., None], -torch.inf).amax(1)
-    return torch.cat([mean, torch.where(mask.any(1, keepdim=True), most, 0.0)], dim=-1)
+    return torch.cat([mean(values, mask), torch.where(mask.any(1, keepdim=True), most, 0.0)], dim=-1)

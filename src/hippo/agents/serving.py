@@ -56,7 +56,7 @@ class Answer(NamedTuple):
 class Policy:
     """A policy in memory. ``meta``: the file's ``meta.json``."""
 
-    meta: Mapping[str, Any]
+    meta: Mapping[str, Any] = field(repr=False)
     source: str
     _sessions: Mapping[str, Any] = field(repr=False)
 
