@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.agents.observations import drawn, stirred
 from torch import Tensor
 
 from hippo.agents.global_agent import WORTH, GlobalAgent, NetworkConfig
 from hippo.errors import InputError
-from tests.agents.observations import drawn, stirred
 
 torch.set_num_threads(1)
 ENCODERS = ("sage", "gatv2", "none")

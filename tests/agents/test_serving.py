@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.agents.observations import drawn, stirred
 from torch import Tensor, nn
 
 from hippo.agents import export
 from hippo.agents.serving import SHIPPED, Policy, shipped
 from hippo.envs.cross_domain.spaces import Observation
 from hippo.errors import InputError
-from tests.agents.observations import drawn, stirred
 
 torch.set_num_threads(1)
 AGENT = stirred("sage", hidden=8)

@@ -68,11 +68,16 @@ class Gatv2Layer(nn.Module):
         pairs = torch.where(oneself[..., None], _mean_heard(pairs, near)[:, :, None], pairs)
         sent = self.sender(nodes).reshape(worlds, k, self.heads, self.out)
         mixed = (self.pair(pairs) + sent.flatten(2)[:, None]).add_(self.hearer(nodes)[:, :, None])
-        scores = nn.functional.leaky_relu_(mixed, SLOPE) @ torch.block_diag(*self.attention).T  # (W, K, K, heads)
+        scores = nn.functional.leaky_relu_(mixed, SLOPE) @ self._spread()  # (W, K, K, heads)
         scores = scores.masked_fill(~(near | oneself)[..., None], -torch.inf)
         attention = torch.softmax(scores, dim=2)
         heard = attention.permute(0, 3, 1, 2) @ sent.permute(0, 2, 1, 3)  # (W, heads, K, D)
         return heard.mean(1) + self.bias, attention.mean(-1)
+
+    def _spread(self) -> Tensor:
+        """The heads' vectors as one matrix (heads D, heads): each meets its own part."""
+        own = torch.eye(self.heads, dtype=self.attention.dtype, device=self.attention.device)
+        return (self.attention[:, :, None] * own[:, None]).flatten(0, 1)
 
 
 def _mean_heard(pairs: Tensor, near: Tensor) -> Tensor:
