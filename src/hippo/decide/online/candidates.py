@@ -20,6 +20,7 @@ from hippo.decide.online.configuration import Book
 from hippo.decide.online.levers import Bench, better
 from hippo.decide.online.rates import net_tokens_per_step
 from hippo.dynamics.links import base_bandwidth, base_latency
+from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
 from hippo.planners.exact import Exact
 
@@ -32,6 +33,7 @@ MOST_LOST = 6  # domains lost in a designed state
 WEAK = 0.2  # of its bandwidth that a link has left
 SWINGS = (0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5)  # of the log bandwidth of every link, in states that only judge
 GAIN = 0.003  # of the work, in the mean over the states, that a configuration must add to be kept
+WORTH_KNOWING = 0.01  # share by which a plan made on the way must do more than what is known
 HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state for its levers to be pulled
 
 
@@ -112,6 +114,33 @@ def plan_under(
     known = [index for index in added if index is not None]
     times = [book.step_time_s(index, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0] for index in known]
     return known[int(np.argmin(times))] if known and np.isfinite(min(times)) else None
+
+
+def renew(book: Book, state: Net, *, running: int, compute: Floats | None = None, price: float = 0.0) -> list[int]:
+    """Looks for configurations that the book lacks in one state of the links and of the domains' ``compute``, (K,):
+    levers of what is ``running`` and of the best that is known, and plans made anew with theirs.
+
+    Returns what was added: only what does clearly more than all that was known, of its place for levers. ``price`` in
+    USD per token. Some 100 ms.
+    """
+    bench = Bench(Book(book.problem), state, compute, price)
+    known = [bench.rate(book, index) for index in range(len(book))]
+    place, added = book.configurations[running].place, []
+    best = int(np.argmax(known))
+    here = max(known[index] for index in book.of_place(place))
+    for plan, least in ((book.configurations[running].plan, here), (book.configurations[best].plan, known[best])):
+        added += _adopted(book, bench, [each for each, _ in better(bench, plan)][-1:], least)
+    for plan in Anew.of(book.problem).plans(state):
+        pulled = [plan, *(each for each, _ in better(bench, plan))]
+        added += _adopted(book, bench, pulled[-1:], max(known))
+    return list(dict.fromkeys(added))
+
+
+def _adopted(book: Book, bench: Bench, plans: Sequence[Plan], least: float) -> list[int]:
+    """Adds those plans that do clearly more than ``least``."""
+    good = [plan for plan in plans if bench.value(plan) > least + WORTH_KNOWING * abs(least)]
+    before, found = len(book), [book.adopt(bench.book, bench.index(plan)) for plan in good]
+    return [index for index in found if index >= before]
 
 
 def usd_per_token(book: Book, state: Net) -> float:

@@ -64,13 +64,21 @@ class Bench:
         return self.values[plan]
 
     def _value(self, index: int) -> float:
+        return self.rate(self.book, index)
+
+    def rate(self, book: Book, index: int) -> float:
+        """Net tokens/s of a configuration of any book of the problem in that state; -inf: it cannot run."""
         slower = None if self.compute is None else self.compute[None]
-        seconds = self.book.step_time_s(
-            index, self.state.bandwidth_bytes_per_s[None], self.state.latency_s[None], slower
-        )
-        tokens = self.book.tokens_per_step * self.book.configurations[index].worth
-        egress = self.book.egress_usd_per_step(index) / self.usd_per_token if self.usd_per_token > 0 else 0.0
+        seconds = book.step_time_s(index, self.state.bandwidth_bytes_per_s[None], self.state.latency_s[None], slower)
+        tokens = book.tokens_per_step * book.configurations[index].worth
+        egress = book.egress_usd_per_step(index) / self.usd_per_token if self.usd_per_token > 0 else 0.0
         return float((tokens - egress) / seconds[0]) if np.isfinite(seconds[0]) else -np.inf
+
+    def index(self, plan: Plan) -> int:
+        """The place of a plan that was tried and can run."""
+        found = self.book.add(plan, origin="lever")
+        assert found is not None
+        return found
 
 
 def pull(
@@ -90,10 +98,8 @@ def pull(
     bench = Bench(Book(book.problem), Net(bandwidth_bytes_per_s, latency_s), compute, usd_per_token)
     found = better(bench, book.configurations[index].plan)
     added = []
-    for plan, lever in found:
-        trial = bench.book.add(plan, origin="lever", lever=lever)
-        assert trial is not None
-        added.append(book.adopt(bench.book, trial))
+    for plan, _ in found:
+        added.append(book.adopt(bench.book, bench.index(plan)))
     return added[::-1]
 
 

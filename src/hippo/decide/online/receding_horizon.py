@@ -1,7 +1,8 @@
 """Receding horizon: every epoch the answer that is best if the network goes as forecast, and only if it is so clearly.
 
-All levers, both kinds of move and the price of moving are weighed by ``worth`` over one window; an answer must beat
-keeping by a margin, because a forecast errs and a move cannot be taken back.
+All levers, both kinds of move, ways back and the price of moving are weighed by dynamic programming over the forecast
+(``lookahead``). A move must beat keeping by a margin, because a forecast errs and a move cannot be taken back. When the
+network has moved far, plans and levers are made anew for it.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.decide.online.anew import Net
+from hippo.decide.online.candidates import renew
+from hippo.decide.online.lookahead import best_start, first_moves
 from hippo.decide.online.static import start
+from hippo.decide.online.trigger import Seen, Thresholds, due, seen
 from hippo.decide.online.view import Action, How, View
-from hippo.decide.online.worth import BACKGROUND, STOP, SWITCH, Ahead, Now, ahead, relevered, worth
+from hippo.decide.online.worth import Ahead, Now, ahead, worth
 from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
-KINDS = {SWITCH: How.SWITCH, STOP: How.STOP, BACKGROUND: How.BACKGROUND}
+Ints = NDArray[np.int64]
+FAR = Thresholds(link_share=0.4, latency_share=2.0, load_share=0.3, every=10**9)
+"""How far the network must have moved since the last plans were made for plans to be made anew."""
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """How far ahead, and by how much an answer must be better, in epochs of the usual work of what runs."""
+    """How far ahead, and how clearly. Found on the training networks (``benchmarks/heuristics.py``)."""
 
-    window: int = 3  # of ``worth.WINDOWS``; the last is the rest of the run
-    margin: float = 0.5  # for a move
-    lever: float = 0.002  # for a lever: it costs nothing and can be taken back; share of the net rate
+    epochs: float = 64.0  # ahead that count; at most the rest of the run
+    margin: float = 0.2  # by which a move must be better, in epochs of the usual work of what runs
+    lever: float = 0.002  # share by which a lever must do more now: it costs nothing and can be taken back
+    fresh: bool = True  # plans are made anew when the network has moved far
 
 
 class RecedingHorizon:
@@ -36,35 +44,58 @@ class RecedingHorizon:
 
     def __init__(self, horizon: Horizon | None = None) -> None:
         self.horizon = horizon or Horizon()
+        self._planned: Seen | None = None
 
     def begin(self, view: View) -> int:
-        """The configuration that does most over the window, if the network goes as forecast."""
-        start(view)
-        found = worth(relevered(ahead(view)), Now(-1, -1, STILL, 0.0))
-        best = int(np.argmax(found.net_tokens[:, SWITCH, self.horizon.window]))
-        look = ahead(view)
-        return _best_lever(look, best)
+        """The place from which most can be done over the horizon; -1: nothing can run now."""
+        first = start(view)
+        if first < 0:
+            return first
+        self._planned = seen(view)
+        if self.horizon.fresh:
+            _renew(view, first)
+        look = self._ahead(view)
+        leads, rates = _leads(look), net_rates(look)
+        runs = rates[leads] > 0.0
+        return int(leads[np.argmax(np.where(runs, best_start(look, leads), -np.inf))]) if runs.any() else first
 
     def decide(self, view: View) -> Action:
-        """The answer of greatest worth, where it beats keeping by the margin."""
-        look = ahead(view)
-        now = Now(view.running, view.target, view.phase, view.arrived)
-        found = worth(relevered(look), now)
-        usual = look.tokens_per_step / view.book.score(view.running).step_time_s * look.epoch_s
+        """The first step of the best sequence, where it beats keeping by the margin; else the best lever."""
         if view.phase != STILL:
-            gives_up = found.cancel[self.horizon.window] > self.horizon.margin * usual
-            return Action(How.CANCEL) if gives_up else Action()
-        moves = found.net_tokens[:, STOP:, self.horizon.window]
-        target, kind = np.unravel_index(int(np.argmax(moves)), moves.shape)
-        if moves[target, kind] > self.horizon.margin * usual:
-            return Action(KINDS[int(kind) + STOP], _best_lever(look, int(target)))
-        return self._lever(look, view.running)
+            return self._moving(view)
+        if self.horizon.fresh and due(view, self._planned, FAR):
+            self._planned = seen(view)
+            _renew(view, view.running)
+        look = self._ahead(view)
+        leads = _leads(look)
+        gains = first_moves(look, Now(view.running, -1, STILL, 0.0), leads)
+        place, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
+        if gains[place, kind] > self.horizon.margin * _usual(view):
+            return Action(How.STOP if kind == 0 else How.BACKGROUND, int(leads[place]))
+        rates, here = net_rates(look), int(leads[look.place[view.running]])
+        clearly = rates[here] > rates[view.running] + self.horizon.lever * abs(rates[view.running])
+        return Action(How.SWITCH, here) if clearly else Action()
 
-    def _lever(self, look: Ahead, running: int) -> Action:
-        best = _best_lever(look, running)
-        rates = net_rates(look)
-        clearly = rates[best] > rates[running] + self.horizon.lever * abs(rates[running])
-        return Action(How.SWITCH, best) if clearly else Action()
+    def _moving(self, view: View) -> Action:
+        """Give up a move under way where that is clearly better."""
+        look = self._ahead(view)
+        found = worth(look, Now(view.running, view.target, view.phase, view.arrived))
+        return Action(How.CANCEL) if found.cancel[-1] > self.horizon.margin * _usual(view) else Action()
+
+    def _ahead(self, view: View) -> Ahead:
+        look = ahead(view)
+        return look._replace(epochs_left=min(look.epochs_left, self.horizon.epochs))
+
+
+def _renew(view: View, running: int) -> None:
+    now = view.forecast
+    state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
+    renew(view.book, state, running=running, compute=now.compute[0], price=view.usd_per_token)
+
+
+def _usual(view: View) -> float:
+    """Tokens of an epoch of what runs in the base state."""
+    return view.book.tokens_per_step / view.book.score(view.running).step_time_s * view.epoch_s
 
 
 def net_rates(look: Ahead) -> Floats:
@@ -74,7 +105,7 @@ def net_rates(look: Ahead) -> Floats:
     return found
 
 
-def _best_lever(look: Ahead, index: int) -> int:
-    """The best configuration now of the same place."""
-    rates = np.where(look.place == look.place[index], net_rates(look), -np.inf)
-    return int(np.argmax(rates))
+def _leads(look: Ahead) -> Ints:
+    """The best configuration now of every place, (P,)."""
+    rates = net_rates(look)
+    return np.array([np.argmax(np.where(look.place == place, rates, -np.inf)) for place in range(len(look.move_bytes))])

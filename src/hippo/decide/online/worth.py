@@ -252,57 +252,59 @@ def stop(look, edges, carried, needed, begin, way):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, error_model="numpy")
-def stream(look, edges, carried, now, target, already, way):  # type: ignore[no-untyped-def]
-    """What a move in the background costs of which ``already`` (E,) bytes have arrived; fills ``way`` (3,)."""
+def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type: ignore[no-untyped-def]
+    """What a move in the background costs that starts at ``begin`` epochs, of which ``already`` (E,) bytes have
+    arrived; fills ``way`` (3,), its duration counted from ``begin``."""
     needed = look.move_bytes[look.place[now], look.place[target]]
-    end, usd = 0.0, 0.0
+    end, usd = begin, 0.0
     for link in range(len(needed)):
         if needed[link] == np.inf:
             end = np.inf
             break
         if needed[link] > 0.0:
-            end = max(end, _streamed(look, edges, now, link, needed[link], already[link]))
+            end = max(end, _streamed(look, edges, now, link, needed[link], already[link], begin))
             usd += (needed[link] - already[link]) * look.usd_per_byte[link]
     if not end < look.epochs_left:
         way[0], way[1], way[2] = 0.0, np.inf, usd
         return
-    steps = _steps(look, edges, now, end)
+    steps = _steps(look, edges, now, end) - _steps(look, edges, now, begin)
     last = np.empty(len(needed))
     for link in range(len(needed)):
         last[link] = needed[link] * look.shadow_share
         usd += 0.5 * last[link] * steps * look.usd_per_byte[link]  # half of it has arrived, in the mean
     stop(look, edges, carried, last, end, way)
-    way[1] += end * look.epoch_s
+    way[1] += (end - begin) * look.epoch_s
     way[2] += usd
 
 
 @njit(cache=True, error_model="numpy")
-def _streamed(look, edges, now, link, needed, arrived):  # type: ignore[no-untyped-def]
-    """Epochs until a link has streamed all of ``needed`` over what training and shadows leave of it; inf: never."""
+def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[no-untyped-def]
+    """Epochs ahead at which a link has streamed all of ``needed`` over what training and shadows leave of it, from
+    ``begin`` on; inf: never."""
     left = needed - arrived
     if left <= 0.0:
-        return 0.0
+        return begin
     for cell in range(len(edges) - 1):
+        if edges[cell + 1] <= begin:
+            continue
+        first = max(edges[cell], begin)
         low, high, share = between(look.horizons, edges[cell], edges[cell + 1])
-        bandwidth = (1.0 - share) * look.bandwidth_bytes_per_s[low, link] + share * look.bandwidth_bytes_per_s[
-            high, link
-        ]
+        bandwidth = look.bandwidth_bytes_per_s[low, link] * (1.0 - share)
+        bandwidth += look.bandwidth_bytes_per_s[high, link] * share
         steps = (1.0 - share) * look.tokens_per_s[low, now] + share * look.tokens_per_s[high, now]
         steps /= look.tokens_per_step
-        seconds = (edges[cell + 1] - edges[cell]) * look.epoch_s
+        seconds = (edges[cell + 1] - first) * look.epoch_s
         shadow = needed * look.shadow_share * steps
         idle = bandwidth - look.bytes_per_step[now, link] * steps - shadow * (1.0 - left / needed)
         if idle <= 0.0:
             continue
-        if shadow > 0.0:  # idle capacity shrinks as more has arrived: d left / dt = -(idle - shadow * sent / needed)
-            pull = shadow / needed
-            sent = idle / pull * (1.0 - np.exp(-pull * seconds))
-            if sent >= left:
-                return edges[cell] - np.log(1.0 - left * pull / idle) / pull / look.epoch_s
-        else:
-            sent = idle * seconds
-            if sent >= left:
-                return edges[cell] + left / idle / look.epoch_s
+        pull = (
+            shadow / needed
+        )  # idle capacity shrinks as more has arrived: d left / dt = -(idle - shadow sent / needed)
+        sent = idle / pull * (1.0 - np.exp(-pull * seconds)) if pull > 0.0 else idle * seconds
+        if sent >= left:
+            takes = -np.log(1.0 - left * pull / idle) / pull if pull > 0.0 else left / idle
+            return first + takes / look.epoch_s
         left -= sent
     return np.inf
 
