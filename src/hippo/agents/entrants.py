@@ -13,6 +13,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.view import Action, Method, View
 from hippo.envs.cross_domain.judge import Judged, Setting, judge
 from hippo.envs.cross_domain.play import Run, play, steps
@@ -49,6 +50,21 @@ class Held:
         return Action()
 
 
+class StaticLevers:
+    """The best start under the forecast with its levers pulled, as ``receding_horizon`` begins; kept to the end. What
+    hindsight does more than this is what there is to gain by adapting."""
+
+    name = "static_levers"
+
+    def begin(self, view: View) -> int:
+        """Where ``receding_horizon`` begins."""
+        return RecedingHorizon().begin(view)
+
+    def decide(self, view: View) -> Action:
+        """Keep."""
+        return Action()
+
+
 def hi_ppo(policy: str | None = None, **settings: Any) -> Method:
     """The coordinator with the policy of a file (None: the one that ships); its deadlines count CPU seconds, so that
     a busy machine changes no result. ``settings``: fields of ``coordinator.Settings``."""
@@ -56,6 +72,13 @@ def hi_ppo(policy: str | None = None, **settings: Any) -> Method:
 
     chosen = None if policy is None else _policy(policy)
     return HiPpo(chosen, settings=Settings(**settings), clock=process_time)
+
+
+def named(name: str, policy: str | None = None, **settings: Any) -> Method:
+    """The same under another name: a variant of it."""
+    found = hi_ppo(policy, **settings)
+    found.name = name
+    return found
 
 
 @cache

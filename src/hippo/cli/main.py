@@ -15,6 +15,7 @@ from hippo.cli.bench import bench
 from hippo.cli.catalogue import catalogue
 from hippo.cli.compare import compare
 from hippo.cli.estimate import estimate
+from hippo.cli.evaluate import evaluate
 from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
 from hippo.cli.explain import explain
 from hippo.cli.output import say
@@ -35,6 +36,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     estimate,
     validate,
     schedule,
+    evaluate,
     watch,
     catalogue,
     bench,

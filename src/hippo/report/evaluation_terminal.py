@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hippo.decide.wording import number, percent, seconds
+from hippo.report.evaluation_page import measured, ordered, signed, spread
 from hippo.report.fitted import FittedTable, column
 from hippo.report.text import NOTHING, usd
 from hippo.report.trimmed import Trimmed
@@ -49,3 +50,32 @@ def _world_line(world: Mapping[str, Any], plans: int) -> str:
 def share(value: float) -> str:
     """A share close to 1, with the digits that matter there."""
     return f"{100 * value:.2f} %"
+
+
+def suite_view(document: Mapping[str, Any]) -> RenderableType:
+    """The standard suite: all methods, then what was asked for."""
+    names = ordered(document["methods"])
+    told = [document["overall"][name] for name in names]
+    methods = FittedTable(
+        (
+            column("method", names, right=False),
+            column("of hindsight", (spread(each["of_hindsight"]) for each in told)),
+            column("captured", (spread(each["captured"], digits=1) for each in told)),
+            column("of adapting", (spread(each["of_adapting"], digits=1) for each in told), rank=2),
+            column("worst elsewhere", (_signed(each["worst_elsewhere"]) for each in told), rank=1),
+        )
+    )
+    rows = document["figures"]
+    figures = FittedTable(
+        (
+            column("figure", (row["what"] for row in rows), right=False),
+            column("asked", (row["asked"] for row in rows), right=False),
+            column("measured", (measured(row["measured"]) for row in rows)),
+            column("met", ("yes" if row["met"] else "no" for row in rows), right=False),
+        )
+    )
+    return Trimmed(Group(methods, figures))
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else signed(value)

@@ -1,0 +1,253 @@
+"""What the rows of the standard suite say together: means over worlds with their 95 % intervals, and the requirements.
+
+Worlds are the sample (``score.intervals``); methods are compared world by world. Where hindsight gains less than
+``WORTH_CAPTURING`` over ``static`` there is nothing to capture: there the question is how much was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from hippo.envs.cross_domain.judge import HINDSIGHT
+from hippo.score.intervals import interval, paired
+
+Row = Mapping[str, Any]
+Document = dict[str, Any]
+OURS = "hi_ppo"
+LEARNED = ("hi_ppo", "flat_ppo")
+KEPT = "static_levers"
+"""The best start with its levers, kept: what is left to gain for those who adapt."""
+
+
+def evidence(rows: Sequence[Row], *, ours: str = OURS, ablations: Iterable[str] = ()) -> Document:
+    """All tables of the suite; a part that was not played is empty."""
+    left_out = {*ablations}
+    main = [row for row in rows if row["part"] == "main"]
+    names = [name for name in _names(main) if name not in left_out]
+    rivals = [name for name in names if name not in (*LEARNED, ours, HINDSIGHT)]
+    return {
+        "methods": names,
+        "cpu_s": float(sum(row["cpu_s"] for row in rows)),
+        "overall": {name: _standing(main, name) for name in names},
+        "families": {family: _family(part, names) for family, part in _split(main, "family")},
+        "paired": {rival: _against(main, ours, rival) for rival in (*rivals, *LEARNED) if rival in names},
+        "best_rival": _best(main, rivals),
+        "held": _held(main),
+        "large": {str(k): _family(part, names) for k, part in _split(_of(rows, "large"), "domains")},
+        "movement": _movement(_of(rows, "movement")),
+        "load": _load(_of(rows, "load")),
+        "front": _front(_of(rows, "front")),
+        "ablations": {name: _against(_with(main, name), name, ours) for name in ablations if _with(main, name)},
+        "decisions": _decisions(main, names),
+    }
+
+
+def _of(rows: Sequence[Row], part: str) -> list[Row]:
+    return [row for row in rows if row["part"] == part]
+
+
+def _with(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in rows if name in row["methods"]]
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row["methods"]))
+
+
+def _split(rows: Sequence[Row], key: str) -> list[tuple[Any, list[Row]]]:
+    values = list(dict.fromkeys(row[key] for row in rows))
+    return [(value, [row for row in rows if row[key] == value]) for value in values]
+
+
+def _values(rows: Iterable[Row], name: str, key: str) -> list[float]:
+    found = (row["methods"][name][key] for row in rows if name in row["methods"])
+    return [float(value) for value in found if value is not None]
+
+
+def told(values: Sequence[float]) -> Document | None:
+    """Mean and interval as a document."""
+    found = interval(values)
+    return None if found is None else asdict(found)
+
+
+# ------------------------------------------------------------------------------------------------------------ methods
+def _standing(rows: Sequence[Row], name: str) -> Document:
+    """One method: share of hindsight, share of the gain captured where there is one, the worst loss elsewhere."""
+    elsewhere = [row for row in _with(rows, name) if not row["worth_capturing"]]
+    lost = [value - 1.0 for value in _values(elsewhere, name, "of_static")]
+    return {
+        "of_hindsight": told(_values(rows, name, "of_hindsight")),
+        "captured": told(_values(rows, name, "captured")),
+        "elsewhere": told(lost),
+        "worst_elsewhere": min(lost, default=None),
+        "moves": told(_values(rows, name, "moves")),
+        "interrupted": told(_values(rows, name, "interrupted")),
+        "of_adapting": told(_adapting(rows, name)),
+    }
+
+
+def _adapting(rows: Sequence[Row], name: str) -> list[float]:
+    """Share of what hindsight gains over the best start with its levers, where that is worth capturing."""
+    found = []
+    for row in _with(rows, name):
+        work = {each: values["work"] for each, values in row["methods"].items()}
+        if KEPT in work and work[KEPT] > 0 and work[HINDSIGHT] >= 1.03 * work[KEPT]:
+            found.append((work[name] - work[KEPT]) / (work[HINDSIGHT] - work[KEPT]))
+    return found
+
+
+def _family(rows: Sequence[Row], names: Sequence[str]) -> Document:
+    return {
+        "worlds": len(rows),
+        "worth_capturing": sum(bool(row["worth_capturing"]) for row in rows),
+        "methods": {name: _standing(rows, name) for name in names if _with(rows, name)},
+    }
+
+
+def _against(rows: Sequence[Row], one: str, other: str) -> Document:
+    """Work of one less that of another, in shares of hindsight, world by world."""
+    both = [row for row in rows if one in row["methods"] and other in row["methods"]]
+    both = [row for row in both if row["methods"][other]["of_hindsight"] is not None]
+
+    def difference(part: Sequence[Row]) -> tuple[Document | None, float | None]:
+        pairs = [[row["methods"][name]["of_hindsight"] for name in (one, other)] for row in part]
+        found = paired([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+        return (None if found is None else asdict(found)), min((a - b for a, b in pairs), default=None)
+
+    worth, _ = difference([row for row in both if row["worth_capturing"]])
+    elsewhere, worst = difference([row for row in both if not row["worth_capturing"]])
+    return {"worth_capturing": worth, "elsewhere": elsewhere, "worst_elsewhere": worst, "all": difference(both)[0]}
+
+
+def _best(rows: Sequence[Row], rivals: Sequence[str]) -> str | None:
+    """The method without learning that does most where there is something to capture (mean share of hindsight)."""
+    worth = [row for row in rows if row["worth_capturing"]] or rows
+    means = {name: float(np.mean(_values(worth, name, "of_hindsight") or [0.0])) for name in rivals}
+    return max(means, key=means.__getitem__) if means else None
+
+
+def _decisions(rows: Sequence[Row], names: Sequence[str]) -> Document:
+    """Milliseconds of CPU per decision over the worlds where every run was on its own."""
+    timed = [row for row in rows if row.get("timed")]
+    found = {}
+    for name in names:
+        times = [each for row in _with(timed, name) for each in row["methods"][name]["times_ms"]]
+        if times and name != HINDSIGHT:
+            found[name] = {"p50": float(np.percentile(times, 50)), "p99": float(np.percentile(times, 99))}
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- requirements
+KEYS = ("training_time", "utilization", "egress")
+LEAST_RATIO = 1e-3
+"""Of what the kept plan takes; less (no egress at all) counts as this much, so that a ratio has a logarithm."""
+
+
+def _held(rows: Sequence[Row]) -> Document:
+    """Changes against plans that are kept, by planner: relative (-0.25: a quarter less), the last absolute."""
+    planners = dict.fromkeys(name for row in rows for name in row.get("held", {}))
+    return {name: _changes([row["held"][name] for row in _held_rows(rows, name)]) for name in planners}
+
+
+def _changes(rows: Sequence[Row]) -> Document:
+    found: Document = {key: _ratio([row[key] for row in rows if row[key] is not None]) for key in KEYS}
+    return found | {"utilization_absolute": told([row["utilization_absolute"] for row in rows]), "worlds": len(rows)}
+
+
+def _ratio(changes: Sequence[float]) -> Document | None:
+    """Geometric mean of 1 + change with its interval, less 1: a plan that hardly works does not drown the others."""
+    found = interval([float(np.log(max(LEAST_RATIO, 1.0 + change))) for change in changes])
+    if found is None:
+        return None
+    return {key: value if key == "count" else float(np.expm1(value)) for key, value in asdict(found).items()}
+
+
+def _held_rows(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in rows if name in row.get("held", {})]
+
+
+def _movement(rows: Sequence[Row]) -> Document:
+    """Loss against the same network at rest, by swing and method."""
+    still = {row["world"]: row["work"] for row in rows if row["swing"] == 0.0}
+    found: Document = {}
+    for swing, part in _split(rows, "swing"):
+        names = dict.fromkeys(name for row in part for name in row["work"])
+        found[f"{swing:g}"] = {
+            name: told([1.0 - row["work"][name] / still[row["world"]][name] for row in part]) for name in names
+        }
+    return found
+
+
+def _load(rows: Sequence[Row]) -> Document:
+    return {
+        name: {key: told(_values(rows, name, key)) for key in ("interrupted", "of_hindsight")}
+        | {"most": max(_values(rows, name, "interrupted"), default=None)}
+        for name in _names(rows)
+    }
+
+
+def _front(rows: Sequence[Row]) -> Document:
+    if not rows:
+        return {}
+    return {
+        "covered": told([row["covered"] for row in rows]),
+        "known": told([row["known"] for row in rows]),
+        "points": sum(row["points"] for row in rows),
+        "covered_points": float(
+            sum(row["covered"] * row["points"] for row in rows) / sum(row["points"] for row in rows)
+        ),
+        "problems": [dict(row) for row in rows],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+def figures_asked(found: Document, *, ours: str = OURS) -> list[Document]:
+    """The figures that were asked for, with what was measured: ``what``, ``asked``, ``measured``, ``met``."""
+    overall = found["overall"].get(ours, {})
+    rival = found["best_rival"]
+    against = found["paired"].get(rival, {}) if rival else {}
+    movement = found["movement"].get("0.3", {}).get(ours)
+    load, front = found["load"].get(ours, {}), found["front"]
+    rows = [
+        _figure("work done, share of hindsight", ">= 97 %", overall.get("of_hindsight"), lambda i: i["mean"] >= 0.97),
+        _figure("share of the gain captured", ">= 80 %", overall.get("captured"), lambda i: i["mean"] >= 0.80),
+        _figure(
+            "worst against static elsewhere", ">= -0.5 %", overall.get("worst_elsewhere"), lambda value: value >= -0.005
+        ),
+        _figure(f"better than {rival}", "interval > 0", against.get("worth_capturing"), lambda i: i["low"] > 0.0),
+        _figure(
+            f"within .5 % of {rival} elsewhere", ">= -0.5 %", against.get("elsewhere"), lambda i: i["low"] >= -0.005
+        ),
+        *_requirements(found["held"].get("even", {})),
+        _figure("loss from +-30 % movement", "< 5 %", movement, lambda i: i["mean"] < 0.05),
+        _figure("interrupted under +-20 % load", "< 1 %", load.get("interrupted"), lambda i: i["mean"] < 0.01),
+        _figure("exact Pareto front covered", ">= 90 %", front.get("covered"), lambda i: i["mean"] >= 0.90),
+    ]
+    return [row for row in rows if row["measured"] is not None]
+
+
+def _requirements(even: Mapping[str, Any]) -> list[Document]:
+    busy = even.get("utilization_absolute")
+    return [
+        _figure("training time against even", "-25 %", even.get("training_time"), lambda i: i["mean"] <= -0.25),
+        _figure(
+            "utilisation against even",
+            "+35 % or > 85 %",
+            even.get("utilization"),
+            lambda i: i["mean"] >= 0.35 or (busy is not None and busy["mean"] > 0.85),
+        ),
+        _figure("egress against even", "-30 %", even.get("egress"), lambda i: i["mean"] <= -0.30),
+    ]
+
+
+def _figure(what: str, asked: str, measured: Any, met: Callable[[Any], bool]) -> Document:
+    return {
+        "what": what,
+        "asked": asked,
+        "measured": measured,
+        "met": None if measured is None else bool(met(measured)),
+    }

@@ -1,0 +1,216 @@
+"""``hippo evaluate``: all methods on one network of yours, or the standard suite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, takes
+from hippo.cli.output import check_folder, print_document, print_view
+from hippo.cli.progress import Watch
+from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from hippo.agents.entrants import Entrant
+    from hippo.envs.cross_domain.world import World
+    from hippo.problem.problem import Problem
+
+HINDSIGHT = "hindsight"
+STATIC = "static"
+PLANNING_S = 5.0  # that a planner may take whose plan is held fixed
+SHORTEST_S, LONGEST_S = 1.0, 86_400.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which network, who competes, and where the report goes."""
+
+    model: Annotated[
+        str | None, typer.Option(metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
+    ] = None
+    cluster: Annotated[
+        str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, or a catalogue name.")
+    ] = None
+    trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to run along.")] = None
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,..", help="Who competes: methods, or planners whose plan is kept.", show_default="all methods"
+        ),
+    ] = None
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Another policy for hi_ppo.")] = None
+    forecast: Annotated[str, typer.Option(metavar="kalman|gru|persistence", help="What all methods are told.")] = (
+        "kalman"
+    )
+    objective: Annotated[
+        str, typer.Option(metavar="time|cost|W1,W2,W3", help="Preferences of the reward that methods may follow.")
+    ] = "time"
+    epoch: Annotated[
+        float | None, typer.Option(metavar="S", help="Seconds between decisions.", show_default="the trace's rhythm")
+    ] = None
+    global_batch: GlobalBatch = 1024
+    seq: Seq = None
+    precision: Precision = None
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: worlds of each family.")] = 20
+    families: Annotated[
+        str | None, typer.Option(metavar="A,B,..", help="Suite: families of networks.", show_default="all")
+    ] = None
+    processes: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: processes.")] = 2
+    seed: Seed = 0
+    write: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Suite: write evaluation.md and its pictures there.")
+    ] = None
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write evaluation.json and evaluation.html there.")
+    ] = None
+    json: Json = False
+
+
+@takes(Choice)
+def evaluate(choice: Choice) -> None:
+    """How close methods come to perfect hindsight while the network moves.
+
+    With --model, --cluster and --trace: all methods on that network. Without: the standard suite.
+    """
+    for option, folder in (("--out", choice.out), ("--write", choice.write)):
+        if folder is not None:
+            check_folder(folder, option=option)
+    own = {"--model": choice.model, "--cluster": choice.cluster, "--trace": choice.trace}
+    missing = [option for option, value in own.items() if value is None]
+    if len(missing) == len(own):
+        from hippo.cli.evaluate_suite import evaluate_suite
+
+        evaluate_suite(choice)
+        return
+    if missing:
+        remedy = f"give {' and '.join(missing)} too, or none of them for the standard suite"
+        raise InputError("a network of yours needs a model, a cluster and a trace", source=missing[0], remedy=remedy)
+    document = _on_one_world(choice)
+    if choice.out is not None:
+        _write(choice.out, document)
+    if choice.json:
+        print_document(document)
+    else:
+        from hippo.report.evaluation_terminal import world_view
+
+        print_view(world_view(document))
+
+
+def _on_one_world(choice: Choice) -> dict[str, Any]:
+    from hippo.agents.entrants import compete
+    from hippo.agents.evaluate import world_document
+    from hippo.decide.online.forecast import forecaster
+    from hippo.envs.cross_domain.judge import prepare
+
+    forecaster(choice.forecast)
+    asked = names(choice.methods)
+    problem, world = _world(choice)
+    with Watch("evaluating") as watch:
+        base, held = _baseline(problem, choice.seed)
+        entrants = entrants_of(dict.fromkeys((*asked, STATIC)), problem, choice)
+        extra = [] if base in {each.name for each in entrants} else held
+        setting = prepare(world, forecast=choice.forecast, weights=weights(choice.objective), watch=watch)
+        judged = compete(setting, [*entrants, *extra], watch=watch)
+    return world_document(judged, asked, baseline=base)
+
+
+def names(methods: str | None) -> list[str]:
+    """The methods asked for, in order; all of them, hindsight last, where none is named."""
+    from hippo.registry import METHODS
+
+    if methods is None:
+        return [*METHODS, HINDSIGHT]
+    found = [name.strip() for name in methods.split(",") if name.strip()]
+    if not found:
+        raise InputError("names no method", source="--methods", value=methods, remedy=f"write {','.join(METHODS)}")
+    return list(dict.fromkeys(found))
+
+
+def weights(objective: str) -> tuple[float, float, float]:
+    """Preferences over time, utilisation and egress cost."""
+    from hippo.problem.objective import objective_from_text
+
+    wanted = objective_from_text(objective)
+    return wanted.w_eff, wanted.w_util, wanted.w_cost
+
+
+def entrants_of(wanted: Any, problem: Problem | None, choice: Choice) -> list[Entrant]:
+    """Methods by name, and planners whose plan is held fixed (only where there is a problem); no hindsight."""
+    from hippo.agents.entrants import Entrant, held
+    from hippo.errors import UnknownNameError
+    from hippo.registry import METHODS, PLANNERS, load, planner
+
+    found = []
+    for name in wanted:
+        if name == "hi_ppo":
+            found.append(Entrant(name, _hi_ppo(choice.policy)))
+        elif name in METHODS:
+            found.append(Entrant(name, load(METHODS, "method", name)))
+        elif name in PLANNERS and problem is not None:
+            found += held(problem, [planner(name)], _stop(), seed=choice.seed)
+        elif name != HINDSIGHT:
+            raise UnknownNameError("method", name[:60], (*METHODS, HINDSIGHT), source="--methods")
+    return found
+
+
+def _hi_ppo(policy: Path | None) -> Any:
+    """What makes the coordinator; a policy that is corrupt or foreign is refused here, before anything is played."""
+    from functools import partial
+
+    from hippo.agents.entrants import hi_ppo
+
+    file = None if policy is None else str(policy)
+    hi_ppo(file)
+    return partial(hi_ppo, file)
+
+
+def _baseline(problem: Problem, seed: int) -> tuple[str, list[Entrant]]:
+    """Whose kept plan rewards are measured against: the first of the usual that finds one, else ``static``."""
+    from hippo.agents.entrants import held
+    from hippo.registry import USUAL, planner
+
+    for name in USUAL:
+        found = held(problem, [planner(name)], _stop(), seed=seed)
+        if found:
+            return name, found
+    return STATIC, []
+
+
+def _stop() -> Any:
+    from hippo.planners.base import Stop
+
+    return Stop(time_limit_s=PLANNING_S)
+
+
+def _world(choice: Choice) -> tuple[Problem, World]:
+    """The problem and the world of the trace; ``InputError`` names the option or the line that is wrong."""
+    from hippo.envs.cross_domain.generator import world_from_trace
+    from hippo.problem.load import load_problem, load_trace
+
+    assert choice.model is not None
+    assert choice.cluster is not None
+    assert choice.trace is not None
+    if choice.epoch is not None and not SHORTEST_S <= choice.epoch <= LONGEST_S:
+        problem = f"must be from {SHORTEST_S:g} to {LONGEST_S:g} seconds"
+        raise InputError(problem, source="--epoch", value=choice.epoch, remedy="give seconds, for instance 60")
+    given = load_problem(
+        model=choice.model,
+        cluster=choice.cluster,
+        objective=choice.objective,
+        global_batch=choice.global_batch,
+        seq=choice.seq,
+        precision=choice.precision,
+    )
+    trace = load_trace(choice.trace, given.cluster)
+    return given, world_from_trace(given, trace, epoch_s=choice.epoch, name=choice.trace.stem)
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    from hippo.cli.output import say, write_files
+    from hippo.files import json_text
+
+    write_files(folder, {"evaluation.json": json_text(document)})
+    say(f"wrote {folder / 'evaluation.json'}")

@@ -1,0 +1,138 @@
+"""The standard suite of ``hippo evaluate``: who plays it, and where its page, pictures and figures go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hippo.cli.evaluate import HINDSIGHT, STATIC, entrants_of, names, weights
+from hippo.cli.output import print_document, print_view, say, write_files
+from hippo.cli.progress import Watch
+from hippo.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from hippo.agents.entrants import Entrant
+    from hippo.agents.suite import Suite
+    from hippo.cli.evaluate import Choice
+
+OURS = "hi_ppo"
+PREFERENCE = "time"
+"""At which the policy is compared with kept plans."""
+
+
+def evaluate_suite(choice: Choice) -> None:
+    """Plays the suite, then prints, and writes what was asked for."""
+    from hippo.agents.evidence import evidence, figures_asked
+    from hippo.agents.suite import play_suite, tasks
+
+    suite = suite_of(choice)
+    with Watch("evaluating") as watch:
+        rows = play_suite(suite, processes=choice.processes, watch=watch)
+    found = evidence(rows, ours=suite.ours, ablations=[each.name for each in suite.ablations])
+    asked = figures_asked(found, ours=suite.ours)
+    about = _about(suite) | {"processes": choice.processes, "tasks": len(tasks(suite))}
+    document = {"suite": about, "figures": asked, **found}
+    if choice.out is not None:
+        _report(choice.out, document, rows)
+    if choice.write is not None:
+        _page(choice.write, document)
+    if choice.json:
+        print_document(document)
+    else:
+        from hippo.report.evaluation_terminal import suite_view
+
+        print_view(suite_view(document))
+
+
+def suite_of(choice: Choice) -> Suite:
+    """The suite that the command line asks for; ``InputError`` for a family or a method that does not exist."""
+    from hippo.agents.entrants import Entrant, StaticLevers
+    from hippo.agents.suite import MAIN, Suite
+    from hippo.decide.online.forecast import forecaster
+    from hippo.envs.cross_domain.generator import FAMILIES
+    from hippo.registry import PLANNERS, planners
+
+    forecaster(choice.forecast)
+    families = MAIN if choice.families is None else tuple(part.strip() for part in choice.families.split(","))
+    for family in families:
+        if family not in FAMILIES:
+            raise UnknownNameError("family of networks", family[:60], FAMILIES, source="--families")
+    asked = [name for name in dict.fromkeys((*names(choice.methods), STATIC)) if name != HINDSIGHT]
+    if any(name in PLANNERS for name in asked):
+        remedy = "leave them out: the suite holds the plans of all planners fixed"
+        raise InputError("plans of planners are no methods of the suite", source="--methods", remedy=remedy)
+    entrants = (*entrants_of(asked, None, choice), Entrant(StaticLevers.name, StaticLevers))
+    whole = choice.methods is None and choice.families is None
+    kept = planners(name for name in PLANNERS if name not in ("exact", "brute"))
+    suite = Suite(
+        entrants,
+        ablations=ablations(choice) if OURS in asked else (),
+        planners=kept,
+        families=families,
+        seeds=choice.seeds,
+        first_seed=choice.seed,
+        forecast=choice.forecast,
+        preference=weights(PREFERENCE),
+        ours=OURS if OURS in asked else asked[0],
+    )
+    return suite if whole else replace(suite, large=0, movement=0, fronts=0)
+
+
+def ablations(choice: Choice) -> tuple[Entrant, ...]:
+    """Variants of Hi-PPO without one of its parts, as far as their policies are shipped."""
+    from functools import partial
+    from importlib.resources import files
+
+    from hippo.agents.entrants import Entrant, named
+
+    found = [Entrant("no_verification", partial(named, "no_verification", _policy(choice.policy), verify=False))]
+    folder = Path(str(files("hippo.agents"))) / "policies"
+    for file in sorted(folder.glob("no_*.policy")):
+        found.append(Entrant(file.stem, partial(named, file.stem, str(file))))
+    return tuple(found)
+
+
+def _policy(policy: Path | None) -> str | None:
+    return None if policy is None else str(policy)
+
+
+def _about(suite: Suite) -> dict[str, Any]:
+    return {
+        "seeds": suite.seeds,
+        "first_seed": suite.first_seed,
+        "families": list(suite.families),
+        "methods": [each.name for each in suite.entrants],
+        "forecast": suite.forecast,
+        "preference": list(suite.preference),
+        "ours": suite.ours,
+    }
+
+
+def _report(folder: Path, document: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    from hippo.files import json_text
+    from hippo.report.evaluation_html import evaluation_page
+
+    files = {
+        "evaluation.json": json_text(document),
+        "evaluation.html": evaluation_page(document),
+        "worlds.jsonl": "".join(_line(row) for row in rows),
+    }
+    write_files(folder, files)
+    say(f"wrote {', '.join(str(folder / name) for name in files)}")
+
+
+def _line(row: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _page(folder: Path, document: dict[str, Any]) -> None:
+    from hippo.report.evaluation_page import page
+    from hippo.report.evaluation_pictures import pictures
+
+    drawn = pictures(document)
+    text = page(document, document["figures"], document["suite"], pictures=drawn)
+    write_files(folder, {"evaluation.md": text, **{f"img/{name}": picture for name, picture in drawn.items()}})
+    say(f"wrote {folder / 'evaluation.md'} and {len(drawn)} pictures")

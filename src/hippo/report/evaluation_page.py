@@ -1,0 +1,297 @@
+"""The page docs/evaluation.md, made from the evidence of the standard suite and nothing else.
+
+Every number on it is a mean over worlds with its 95 % interval; the page says so where a requirement is not met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hippo.decide.wording import count, number
+from hippo.report.text import NOTHING
+
+Document = Mapping[str, Any]
+ORDER = (
+    *("hindsight", "hi_ppo", "receding_horizon", "flat_ppo", "hysteresis", "robust_static", "static_levers"),
+    *("static", "greedy"),
+)
+"""Columns, as far as they were played; others follow."""
+
+
+def page(found: Document, figures: Sequence[Document], suite: Document, *, pictures: Iterable[str] = ()) -> str:
+    """The whole page. ``pictures``: names of files beside it."""
+    drawn = {name.split("-")[-1].split(".")[0]: name for name in pictures}
+    parts = [
+        _head(suite),
+        "## What was asked, and what was measured\n\n" + _asked(figures),
+        "## All methods\n\n" + _overall(found),
+        "## Family by family\n\n" + _picture(drawn, "families", "share of hindsight by family") + _families(found),
+        "## Against the others, world by world\n\n" + _paired(found),
+        "## Against plans that are kept\n\n" + _held(found, suite),
+        "## Movement and load\n\n" + _picture(drawn, "movement", "loss by movement") + _moving(found),
+        "## Many domains\n\n" + _large(found),
+        "## Pareto front\n\n" + _picture(drawn, "front", "front and what was reached") + _front(found),
+        "## What each part is worth\n\n" + _ablations(found),
+        "## Time of a decision\n\n" + _decisions(found),
+        _how(suite, found),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _head(suite: Document) -> str:
+    return (
+        "# Evaluation of Hi-PPO\n\n"
+        "Made by `hippo evaluate --write docs`; nothing on this page is written by hand. How the method works: "
+        "[hi_ppo.md](hi_ppo.md).\n\n"
+        f"Every family of networks is drawn {count(suite['seeds'], 'time')} from the test split: other models, other "
+        "networks and other seeds than those that policies learned from and that settings were tuned on. All methods "
+        "see the same telemetry, gaps included, and the same forecast; all begin with the same plans in hand, and are "
+        "played by the same rules (`simulate/moving.py`). *Work* is tokens trained less egress, priced at what a token "
+        "costs in rent. *Hindsight* knows the whole trace and may use every configuration that any method had in its "
+        "hands; a run that did more would be a fault of the program and stops it. *Captured* is (method - static) / "
+        "(hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's "
+        "t); differences are taken world by world."
+    )
+
+
+def _asked(figures: Sequence[Document]) -> str:
+    rows = [
+        [row["what"], row["asked"], measured(row["measured"]), "yes" if row["met"] else "**no**"] for row in figures
+    ]
+    return table(("figure", "asked", "measured", "met"), rows)
+
+
+def measured(value: Any) -> str:
+    """A figure as it was measured: a spread, or a share."""
+    return spread(value) if isinstance(value, Mapping) else signed(value)
+
+
+def _overall(found: Document) -> str:
+    rows = []
+    for name in ordered(found["methods"]):
+        told = found["overall"][name]
+        elsewhere = told["worst_elsewhere"]
+        rows.append(
+            [
+                f"`{name}`",
+                spread(told["of_hindsight"]),
+                spread(told["captured"], digits=1),
+                spread(told["of_adapting"], digits=1),
+                NOTHING if elsewhere is None else signed(elsewhere),
+                NOTHING if told["moves"] is None else number(told["moves"]["mean"]),
+                spread(told["interrupted"]),
+            ]
+        )
+    head = (
+        "method",
+        "share of hindsight",
+        "captured",
+        "captured of adapting",
+        "worst elsewhere",
+        "moves",
+        "stood still",
+    )
+    return table(head, rows) + (
+        "\n\n*Captured of adapting* measures from `static_levers`, the best start under the forecast with its levers "
+        "pulled: what is left is gained by changing something on the way. *Worst elsewhere*: the worst world against "
+        "`static` among those where hindsight gains less than 3 %. *Stood still*: share of the time without training."
+    )
+
+
+def _families(found: Document) -> str:
+    names = [name for name in ordered(found["methods"]) if name != "hindsight"]
+    rows = []
+    for family, told in found["families"].items():
+        shares = [spread(told["methods"].get(name, {}).get("of_hindsight"), short=True) for name in names]
+        rows.append([family, f"{told['worth_capturing']} of {told['worlds']}", *shares])
+    captured = []
+    for family, told in found["families"].items():
+        if told["worth_capturing"]:
+            shares = [spread(told["methods"].get(name, {}).get("captured"), short=True, digits=1) for name in names]
+            captured.append([family, *shares])
+    head = tuple(f"`{name}`" for name in names)
+    return (
+        "Share of hindsight's work, in per cent; the second column says in how many worlds hindsight gains 3 % or more "
+        f"over `static`.\n\n{table(('family', 'worth it', *head), rows)}\n\n"
+        f"Share of the gain captured, in per cent, in those worlds.\n\n{table(('family', *head), captured)}"
+    )
+
+
+def _paired(found: Document) -> str:
+    rows = [
+        [
+            f"`{name}`" + (" (best without learning)" if name == found["best_rival"] else ""),
+            spread(told["worth_capturing"], sign=True),
+            spread(told["elsewhere"], sign=True),
+            NOTHING if told["worst_elsewhere"] is None else signed(told["worst_elsewhere"]),
+        ]
+        for name, told in found["paired"].items()
+    ]
+    return (
+        "`hi_ppo` less the other, in shares of hindsight's work.\n\n"
+        + table(("against", "where hindsight gains 3 %", "elsewhere", "worst elsewhere"), rows)
+        + "\n\n"
+        + _verdict(found)
+    )
+
+
+def _verdict(found: Document) -> str:
+    """The claim, or that it does not stand."""
+    rival = found["best_rival"]
+    told = found["paired"].get(rival, {}).get("worth_capturing") if rival else None
+    if told is None:
+        return "No method without learning was played."
+    if told["low"] > 0:
+        return f"Hi-PPO does more work than `{rival}`, the best method without learning; the interval is above zero."
+    if told["high"] < 0:
+        return (
+            f"**Hi-PPO does less work than `{rival}`**, the best method without learning; the interval is below zero."
+        )
+    return f"The interval holds zero: **no difference from `{rival}`**, the best method without learning, is shown."
+
+
+def _held(found: Document, suite: Document) -> str:
+    keys = ("training_time", "utilization", "egress")
+    rows = [
+        [f"`{name}`", str(told["worlds"]), *(spread(told[key], sign=True, digits=1) for key in keys)]
+        for name, told in found["held"].items()
+    ]
+    busy = next((told["utilization_absolute"] for told in found["held"].values()), None)
+    return (
+        f"One policy at one preference (time, utilisation, egress: {', '.join(map(number, suite['preference']))}) "
+        "against the plan of each planner, made for the network at rest and kept; change in per cent for the same "
+        "tokens, geometric mean over worlds.\n\n"
+        + table(("kept plan of", "worlds", "training time", "utilisation", "egress"), rows)
+        + f"\n\nUtilisation itself: {spread(busy)}. {NOTHING}: the plan sends nothing over priced links."
+    )
+
+
+def _moving(found: Document) -> str:
+    names = ordered(dict.fromkeys(name for told in found["movement"].values() for name in told))
+    rows = [
+        [f"±{100 * float(swing):.0f} %", *(spread(told.get(name)) for name in names)]
+        for swing, told in found["movement"].items()
+    ]
+    load = [
+        [f"`{name}`", spread(told["interrupted"]), NOTHING if told["most"] is None else signed(told["most"])]
+        for name, told in found["load"].items()
+    ]
+    return (
+        "Loss of work against the same network at rest, by the swing of its links (Ornstein-Uhlenbeck, clipped).\n\n"
+        + table(("swing", *(f"`{name}`" for name in names)), rows)
+        + "\n\nShare of the time that training stood still, links at rest, load of others swinging by ±20 %.\n\n"
+        + table(("method", "interrupted", "worst world"), load)
+    )
+
+
+def _large(found: Document) -> str:
+    names = [name for name in ordered(found["methods"]) if name != "hindsight"]
+    rows = [
+        [
+            k,
+            str(told["worlds"]),
+            *(spread(told["methods"].get(name, {}).get("of_hindsight"), short=True) for name in names),
+        ]
+        for k, told in sorted(found["large"].items(), key=lambda item: int(item[0]))
+    ]
+    head = ("domains", "worlds", *(f"`{name}`" for name in names))
+    return "Share of hindsight's work, in per cent, by the number of domains.\n\n" + table(head, rows)
+
+
+def _front(found: Document) -> str:
+    front = found["front"]
+    if not front:
+        return "Not played."
+    rows = [
+        [
+            each["world"],
+            str(each["domains"]),
+            str(each["points"]),
+            str(each["reached"]),
+            percent(each["covered"]),
+            percent(each["known"]),
+        ]
+        for each in front["problems"]
+    ]
+    return (
+        "The policy begins under 66 preferences on the network at rest; a point of the exact front (step time, egress, "
+        "utilisation) is covered when one of these plans is within 1 % of it in each.\n\n"
+        + table(("problem", "domains", "points", "plans begun", "covered", "covered by plans in hand"), rows)
+        + f"\n\nCovered: {spread(front['covered'])} by problem, {percent(front['covered_points'])} of all "
+        f"{front['points']} points."
+    )
+
+
+def _ablations(found: Document) -> str:
+    if not found["ablations"]:
+        return "Not played."
+    rows = [
+        [f"`{name}`", spread(told["worth_capturing"], sign=True), spread(told["all"], sign=True), _least(told)]
+        for name, told in found["ablations"].items()
+    ]
+    return (
+        "Each variant less the whole, in shares of hindsight's work, on the same worlds: below zero, the part is worth "
+        "something.\n\n" + table(("without", "where hindsight gains 3 %", "all worlds", "worst elsewhere"), rows)
+    )
+
+
+def _least(told: Document) -> str:
+    return NOTHING if told["worst_elsewhere"] is None else signed(told["worst_elsewhere"])
+
+
+def _decisions(found: Document) -> str:
+    rows = [[f"`{name}`", number(told["p50"]), number(told["p99"])] for name, told in found["decisions"].items()]
+    return "Milliseconds of CPU, one thread, K 2 to 8.\n\n" + table(("method", "p50", "p99"), rows)
+
+
+def _how(suite: Document, found: Document) -> str:
+    return (
+        "## How to repeat it\n\n"
+        "    hippo evaluate --write docs\n\n"
+        f"plays {count(suite['tasks'], 'world')} on {count(suite['processes'], 'process')} in "
+        f"{found['cpu_s'] / 60:.0f} minutes of CPU. Seeds {suite['first_seed']} to "
+        f"{suite['first_seed'] + suite['seeds'] - 1} of each family; forecast: {suite['forecast']}. "
+        "`--seeds`, `--families` and `--methods` play less; `--out DIR` writes every world's figures as JSON and the "
+        "charts as one HTML file. A network of your own: `hippo evaluate --model .. --cluster .. --trace NET.csv`."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- parts
+def ordered(names: Iterable[str]) -> list[str]:
+    """Methods as the page lists them."""
+    given = list(names)
+    return [*(name for name in ORDER if name in given), *(name for name in given if name not in ORDER)]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; a word instead of an empty one."""
+    if not rows:
+        return "Not played."
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spread(told: Document | None, *, digits: int = 2, sign: bool = False, short: bool = False) -> str:
+    """Mean and 95 % interval in per cent; ``short``: without the unit, the half-width behind."""
+    if told is None:
+        return NOTHING
+    mark = "+" if sign else ""
+    mean, low, high = (100 * told[key] for key in ("mean", "low", "high"))
+    if short:
+        return f"{mean:{mark}.{digits}f} ±{(high - low) / 2:.{digits}f}"
+    return f"{mean:{mark}.{digits}f} % ({low:{mark}.{digits}f} to {high:{mark}.{digits}f})"
+
+
+def signed(value: float) -> str:
+    """A share in per cent with its sign."""
+    return f"{100 * value:+.2f} %"
+
+
+def percent(value: float) -> str:
+    """A share in whole per cent."""
+    return f"{100 * value:.0f} %"
+
+
+def _picture(drawn: Mapping[str, str], name: str, words: str) -> str:
+    return f"![{words}](img/{drawn[name]})\n\n" if name in drawn else ""
