@@ -1,0 +1,347 @@
+"""Worlds prepared for learning: what every configuration does and is forecast to do at every epoch, and hindsight.
+
+A world is prepared once (about a second or two), after that a step in it is a look-up. A *bank* holds worlds of any
+size side by side in two flat arrays, so that one kernel runs through all of them and nothing is padded.
+
+Letters: W worlds, T epochs, C configurations, P places, E links, K domains, F preferences, N fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hippo.decide.online.configuration import Book
+from hippo.decide.online.forecast import forecast_all
+from hippo.envs.cross_domain.describe import imbalance, weak_share
+from hippo.envs.cross_domain.generator import make_world
+from hippo.envs.cross_domain.hindsight import hindsight
+from hippo.envs.cross_domain.observe import assemble
+from hippo.envs.cross_domain.play import DEFAULT_FORECAST, telemetry_of, usd_per_token
+from hippo.envs.cross_domain.reward import SLACK, draw_weights, taste_of
+from hippo.envs.cross_domain.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
+from hippo.envs.cross_domain.world import RESTART_S, World, course
+from hippo.errors import InputError
+from hippo.planners.base import Progress
+from hippo.simulate.moving import Course
+
+PREFERENCES = 3
+"""Preferences that hindsight is worked out for in each world; the first is work alone."""
+VERSION = 1
+
+
+class Truth(NamedTuple):
+    """What really happens in a world. Floats are of single precision."""
+
+    tokens: NDArray[np.float32]  # (T, C) per second
+    egress: NDArray[np.float32]  # (T, C) USD per second
+    utilization: NDArray[np.float32]  # (T, C)
+    bandwidth: NDArray[np.float32]  # (T, E)
+    weak: NDArray[np.float32]  # (T, C) share of the traffic below the bandwidth floor
+    uneven: NDArray[np.float32]  # (T, C) imbalance beyond what is allowed
+    value: NDArray[np.float32]  # (F, T + 1, C) of hindsight, in epochs of usual work
+    weights: NDArray[np.float32]  # (F, 3)
+    best: NDArray[np.int64]  # (T,) configuration of most net work, as believed then
+
+
+class Prepared(NamedTuple):
+    """One world, ready to be run."""
+
+    name: str
+    family: str
+    scene: Scene  # of every epoch
+    truth: Truth
+
+
+class Bank(NamedTuple):
+    """Worlds side by side; fields are those of ``Scene``, then those of ``Truth``."""
+
+    floats: NDArray[np.float32]
+    ints: NDArray[np.int64]
+    offset: NDArray[np.int64]  # (W, N) where a field begins
+    shape: NDArray[np.int64]  # (W, N, 3)
+    names: NDArray[np.str_]  # (W,)
+    families: NDArray[np.str_]  # (W,)
+
+    @property
+    def worlds(self) -> int:
+        """W."""
+        return len(self.offset)
+
+    @property
+    def domains(self) -> int:
+        """Most domains of a world."""
+        return int(self.shape[:, FIELDS.index("gpus"), 0].max())
+
+    @property
+    def links(self) -> int:
+        """Most links of a world."""
+        return int(self.shape[:, FIELDS.index("base"), 0].max())
+
+
+class Tables(NamedTuple):
+    """The arrays of a bank, as kernels take them."""
+
+    floats: NDArray[np.float32]
+    ints: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    shape: NDArray[np.int64]
+
+
+FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
+
+
+def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, preferences: int = PREFERENCES) -> Prepared:
+    """Plays every configuration of the book at every epoch, as it is and as it is forecast, and searches hindsight.
+
+    ``InputError``: the book is empty.
+    """
+    if len(book) == 0:
+        raise InputError("no plan can run", source=world.name, remedy="give it more memory or links")
+    price = usd_per_token(world, book)
+    known, told = figures(book, price), telemetry_of(world)
+    ahead = forecast_all(told, world.problem.cluster, world.epoch_s, method=forecast)
+    seen = Seen(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
+    played = [rates(book, each, seen) for each in range(len(book))]
+    believed = np.stack([each[0][:, 0] for each in played], axis=1)  # (T, C)
+    logs = log_net(believed, known.arrays["usd"], price, known.usual)
+    base = known.arrays["base"]
+    numbers = scalars(
+        book,
+        epoch_s=world.epoch_s,
+        restart_s=RESTART_S,
+        usd_per_token=price,
+        usual=known.usual,
+        epochs=world.epochs,
+    )
+    met = np.array([logs[instants_met(epoch)].sum(axis=0) / SAMPLED for epoch in range(world.epochs)])
+    age = ages(told.bandwidth_bytes_per_s, base)
+    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met)
+    rng = np.random.default_rng((world.seed, 77))
+    true = course(world, book)
+    return Prepared(
+        world.name, world.family, scene, _truth(world, scene, true, price, draw_weights(preferences, rng), believed)
+    )
+
+
+def _truth(
+    world: World, scene: Scene, true: Course, price: float, weights: NDArray[np.float64], believed: NDArray[np.float64]
+) -> Truth:
+    usual = float(scene.scalars[5])
+    tastes = [taste_of(each, epoch_s=world.epoch_s, usual=usual, usd_per_token=price) for each in weights]
+    values = [hindsight(true, price, taste=taste).value for taste in tastes]
+    weak, uneven = np.zeros(true.tokens_per_s.shape, np.float32), np.zeros(true.tokens_per_s.shape, np.float32)
+    _constraints(
+        scene, np.float32(world.bandwidth_bytes_per_s), np.float32(np.minimum(world.compute, 10.0)), weak, uneven
+    )
+    per_usd = 1.0 / price if price > 0 else 0.0
+    best = np.argmax(believed * (1.0 - per_usd * scene.usd), axis=1)
+    floats = (
+        *(true.tokens_per_s, true.egress_usd_per_s, true.utilization, true.bandwidth_bytes_per_s),
+        *(weak, np.maximum(0.0, uneven - SLACK), np.stack(values), weights),
+    )
+    stored: list[NDArray[Any]] = [np.ascontiguousarray(each, dtype=np.float32) for each in floats]
+    return Truth(*stored, best=best.astype(np.int64))
+
+
+@njit(cache=True, error_model="numpy")
+def _constraints(scene, bandwidth, compute, weak, uneven):  # type: ignore[no-untyped-def]
+    for epoch in range(len(weak)):
+        for each in range(weak.shape[1]):
+            weak[epoch, each] = weak_share(scene, bandwidth[epoch], each)
+            uneven[epoch, each] = imbalance(scene, compute[epoch], each)
+
+
+def bank_of(prepared: Sequence[Prepared]) -> Bank:
+    """Worlds side by side."""
+    floats: list[NDArray[Any]] = []
+    ints: list[NDArray[Any]] = []
+    offset = np.zeros((len(prepared), len(FIELDS)), dtype=np.int64)
+    shape = np.ones((len(prepared), len(FIELDS), 3), dtype=np.int64)
+    reached = {"f": 0, "i": 0}
+    for world, each in enumerate(prepared):
+        arrays: list[NDArray[Any]] = [*each.scene, *each.truth]
+        for field, array in enumerate(arrays):
+            kind = array.dtype.kind
+            offset[world, field] = reached[kind]
+            shape[world, field, : array.ndim] = array.shape
+            reached[kind] += array.size
+            (floats if kind == "f" else ints).append(array.ravel())
+    return Bank(
+        np.concatenate(floats),
+        np.concatenate(ints),
+        offset,
+        shape,
+        np.array([each.name for each in prepared]),
+        np.array([each.family for each in prepared]),
+    )
+
+
+def save(bank: Bank, path: Path) -> None:
+    """Writes a bank as .npz."""
+    with path.open("wb") as file:
+        np.savez(file, version=VERSION, **bank._asdict())
+
+
+def load(path: Path) -> Bank:
+    """Reads a bank; ``InputError``: no such file, or not one of this version."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if int(stored["version"]) == VERSION and stored["offset"].shape[1] == len(FIELDS):
+                return Bank(*(stored[name] for name in Bank._fields))
+    except (OSError, KeyError, ValueError):
+        pass
+    raise InputError("not a bank of worlds of this version", source=str(path), remedy="make it anew")
+
+
+def make_bank(
+    wanted: Iterable[tuple[str, int]],
+    *,
+    split: str = "train",
+    forecast: str = DEFAULT_FORECAST,
+    preferences: int = PREFERENCES,
+    processes: int = 1,
+    watch: Progress | None = None,
+) -> Bank:
+    """Prepares the worlds of these (family, seed); worlds without any plan are left out. Order as given, so the number
+    of processes changes nothing."""
+    tasks = [(family, seed, split, forecast, preferences) for family, seed in wanted]
+    found: list[Prepared | None] = []
+    if processes == 1:
+        for task in tasks:
+            found.append(_prepared(task))
+            _say(watch, len(found), len(tasks))
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for each in pool.map(_prepared, tasks):
+                found.append(each)
+                _say(watch, len(found), len(tasks))
+    kept = [each for each in found if each is not None]
+    if not kept:
+        raise InputError("no world has a plan", source="bank", remedy="choose other families or seeds")
+    return bank_of(kept)
+
+
+def _prepared(task: tuple[str, int, str, str, int]) -> Prepared | None:
+    from hippo.decide.online.candidates import fill
+
+    family, seed, split, forecast, preferences = task
+    world = make_world(family, seed, split=split)
+    book = Book(world.problem)
+    fill(book)
+    return prepare(world, book, forecast=forecast, preferences=preferences) if len(book) > 0 else None
+
+
+def _say(watch: Progress | None, done: int, of: int) -> None:
+    if watch is not None:
+        watch(f"prepared {done} of {of} worlds", done / of)
+
+
+def tables(bank: Bank) -> Tables:
+    """What kernels take."""
+    return Tables(bank.floats, bank.ints, bank.offset, bank.shape)
+
+
+@njit(cache=True, error_model="numpy")
+def _f1(bank, world, field):  # type: ignore[no-untyped-def]
+    begin = bank.offset[world, field]
+    return bank.floats[begin : begin + bank.shape[world, field, 0]]
+
+
+@njit(cache=True, error_model="numpy")
+def _f2(bank, world, field):  # type: ignore[no-untyped-def]
+    begin, shape = bank.offset[world, field], bank.shape[world, field]
+    return bank.floats[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
+
+
+@njit(cache=True, error_model="numpy")
+def _f3(bank, world, field):  # type: ignore[no-untyped-def]
+    begin, shape = bank.offset[world, field], bank.shape[world, field]
+    return bank.floats[begin : begin + shape[0] * shape[1] * shape[2]].reshape((shape[0], shape[1], shape[2]))
+
+
+@njit(cache=True, error_model="numpy")
+def _i1(bank, world, field):  # type: ignore[no-untyped-def]
+    begin = bank.offset[world, field]
+    return bank.ints[begin : begin + bank.shape[world, field, 0]]
+
+
+@njit(cache=True, error_model="numpy")
+def _i2(bank, world, field):  # type: ignore[no-untyped-def]
+    begin, shape = bank.offset[world, field], bank.shape[world, field]
+    return bank.ints[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
+
+
+@njit(cache=True, error_model="numpy")
+def scene_in(bank, world):  # type: ignore[no-untyped-def]
+    """The scene of one world of a bank."""
+    return Scene(
+        _f1(bank, world, 0),  # scalars
+        _i1(bank, world, 1),  # place
+        _i1(bank, world, 2),  # member
+        _i1(bank, world, 3),  # first
+        _i2(bank, world, 4),  # ends
+        _f1(bank, world, 5),  # usd
+        _f1(bank, world, 6),  # busy
+        _f1(bank, world, 7),  # base_tokens
+        _f1(bank, world, 8),  # constructed
+        _f2(bank, world, 9),  # sent
+        _f1(bank, world, 10),  # usd_per_byte
+        _f1(bank, world, 11),  # base
+        _f3(bank, world, 12),  # move_bytes
+        _f2(bank, world, 13),  # layers
+        _f2(bank, world, 14),  # memory
+        _f2(bank, world, 15),  # domain_busy
+        _f1(bank, world, 16),  # gpus
+        _f3(bank, world, 17),  # tokens
+        _f2(bank, world, 18),  # low
+        _f2(bank, world, 19),  # high
+        _f3(bank, world, 20),  # bandwidth
+        _f2(bank, world, 21),  # doubt
+        _f2(bank, world, 22),  # latency
+        _f2(bank, world, 23),  # age
+        _f3(bank, world, 24),  # load
+        _f2(bank, world, 25),  # met
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def truth_in(bank, world):  # type: ignore[no-untyped-def]
+    """What really happens in it."""
+    return Truth(
+        _f2(bank, world, 26),  # tokens
+        _f2(bank, world, 27),  # egress
+        _f2(bank, world, 28),  # utilization
+        _f2(bank, world, 29),  # bandwidth
+        _f2(bank, world, 30),  # weak
+        _f2(bank, world, 31),  # uneven
+        _f3(bank, world, 32),  # value
+        _f2(bank, world, 33),  # weights
+        _i1(bank, world, 34),  # best
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def course_in(scene, truth):  # type: ignore[no-untyped-def]
+    """The same as the rules of moving take it."""
+    return Course(
+        scene.scalars[0],
+        scene.scalars[1],
+        scene.scalars[2],
+        scene.scalars[3],
+        truth.tokens,
+        truth.egress,
+        truth.utilization,
+        truth.bandwidth,
+        scene.sent,
+        scene.usd_per_byte,
+        scene.place,
+        scene.move_bytes,
+    )
