@@ -18,8 +18,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hippo.decide.online.candidates import fill
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.forecast import forecast_all
+from hippo.decide.online.levers import pull
+from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.describe import imbalance, weak_share
 from hippo.envs.cross_domain.generator import make_world
 from hippo.envs.cross_domain.hindsight import hindsight
@@ -30,10 +33,14 @@ from hippo.envs.cross_domain.scene import SAMPLED, Scene, Seen, ages, figures, i
 from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InputError
 from hippo.planners.base import Progress
+from hippo.problem.problem import Problem
 from hippo.simulate.moving import Course
 
 PREFERENCES = 3
 """Preferences that hindsight is worked out for in each world; the first is work alone."""
+LEVERED, MOST_WEAK, MOST_CONFIGURATIONS = 8, 6, 96
+"""Places whose levers are also pulled with links weak, links that are, configurations of a world at most."""
+WEAK_LEFT = 0.3
 VERSION = 1
 
 
@@ -143,12 +150,21 @@ def _truth(
     )
     per_usd = 1.0 / price if price > 0 else 0.0
     best = np.argmax(believed * (1.0 - per_usd * scene.usd), axis=1)
-    floats = (
-        *(true.tokens_per_s, true.egress_usd_per_s, true.utilization, true.bandwidth_bytes_per_s),
-        *(weak, np.maximum(0.0, uneven - SLACK), np.stack(values), weights),
+    return Truth(
+        tokens=_single(true.tokens_per_s),
+        egress=_single(true.egress_usd_per_s),
+        utilization=_single(true.utilization),
+        bandwidth=_single(true.bandwidth_bytes_per_s),
+        weak=weak,
+        uneven=np.maximum(0.0, uneven - np.float32(SLACK)),
+        value=_single(np.stack(values)),
+        weights=_single(weights),
+        best=best.astype(np.int64),
     )
-    stored: list[NDArray[Any]] = [np.ascontiguousarray(each, dtype=np.float32) for each in floats]
-    return Truth(*stored, best=best.astype(np.int64))
+
+
+def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 @njit(cache=True, error_model="numpy")
@@ -230,13 +246,28 @@ def make_bank(
 
 
 def _prepared(task: tuple[str, int, str, str, int]) -> Prepared | None:
-    from hippo.decide.online.candidates import fill
-
     family, seed, split, forecast, preferences = task
     world = make_world(family, seed, split=split)
-    book = Book(world.problem)
-    fill(book)
+    book = stocked(world.problem)
     return prepare(world, book, forecast=forecast, preferences=preferences) if len(book) > 0 else None
+
+
+def stocked(problem: Problem) -> Book:
+    """A book of the plans worth knowing, and of what their levers give in the base state and with each used pair of
+    links weak; about two seconds. Deterministic; empty where no plan can run."""
+    book = Book(problem)
+    fill(book)
+    base, latency = base_bandwidth(problem.cluster), base_latency(problem.cluster)
+    for place in range(book.places):
+        index = book.of_place(place)[0]
+        used = np.flatnonzero(book.bytes_per_step(index) > 0)
+        states = [base]
+        if place < LEVERED:
+            states += [np.where(np.arange(len(base)) == link, WEAK_LEFT * base, base) for link in used[:MOST_WEAK]]
+        for state in states:
+            if len(book) < MOST_CONFIGURATIONS:
+                pull(book, index, state, latency)
+    return book
 
 
 def _say(watch: Progress | None, done: int, of: int) -> None:
