@@ -30,7 +30,7 @@ class _Logits(nn.Module):
     def forward(
         self, nodes: Tensor, edges: Tensor, node_mask: Tensor, context: Tensor, joins: Tensor, stop: Tensor
     ) -> Tensor:
-        candidates = torch.cat([joins, stop], dim=1)
+        candidates = torch.cat([joins.flatten(1, 2), stop], dim=1)
         return self.network(nodes, edges, node_mask, context, candidates)[0]  # type: ignore[no-any-return]
 
 
@@ -41,7 +41,7 @@ def _construct(network: Constructor) -> bytes:
         torch.ones(w, k, k, PAIRS),
         torch.ones(w, k, dtype=torch.bool),
         torch.zeros(w, DRAFTS),
-        torch.zeros(w, k, CANDIDATES),
+        torch.zeros(w, k, 2, CANDIDATES),
         torch.zeros(w, 1, CANDIDATES),
     )
     letters = ("WK", "WKK", "WK", "W", "WK", "W")

@@ -20,7 +20,7 @@ WIDTH = 32
 
 
 class Constructor(nn.Module):
-    """The upper agent: logits (W, K S + 1) over (next domain, claim) and to stop, and a value (W,)."""
+    """The upper agent: logits (W, 2 K S + 1) over (next domain, end, claim) and to stop, and a value (W,)."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Constructor(nn.Module):
         used = nodes[..., 2:3]
         chain = (state * used).sum(1) / used.sum(1).clamp_min(1.0)
         around = torch.cat([everywhere, chain, context], dim=-1)
-        each = torch.cat([state, torch.zeros_like(state[:, :1])], dim=1)
+        each = torch.cat([state.repeat_interleave(2, dim=1), torch.zeros_like(state[:, :1])], dim=1)
         wide = torch.cat([each, around.unsqueeze(1).expand(-1, each.shape[1], -1), candidates], dim=-1)
         inner = torch.relu(self.inner(wide))
         greedy = self.greed * candidates[..., 0]

@@ -42,7 +42,7 @@ class Brain(Arranging, Protocol):
     """Who chooses: logits of what a batch of drafts shows."""
 
     def construct(self, seen: Domains) -> Floats:
-        """(W, K S + 1)"""
+        """(W, 2 K S + 1)"""
         ...
 
     def recipe(self, seen: Rows) -> Floats:
@@ -66,8 +66,10 @@ class Served:
     policy: Running
 
     def construct(self, seen: Domains) -> Floats:
-        """(W, K S + 1)"""
-        parts = (*seen[:4], seen.candidates[:, :-1], seen.candidates[:, -1:])
+        """(W, 2 K S + 1)"""
+        count, size = seen.node_mask.shape
+        joins = seen.candidates[:, :-1].reshape(count, size, 2, -1)
+        parts = (*seen[:4], joins, seen.candidates[:, -1:])
         return self.policy.run(CONSTRUCT, dict(zip(DOMAIN_INPUTS, parts, strict=True)))[0]
 
     def recipe(self, seen: Rows) -> Floats:
@@ -83,9 +85,9 @@ class Greedy:
     """What the networks are before they learn: the closed form's choice."""
 
     def construct(self, seen: Domains) -> Floats:
-        """(W, K S + 1)"""
+        """(W, 2 K S + 1)"""
         joins = np.repeat(seen.candidates[:, :-1, 0], len(CLAIMS), axis=1)
-        joins = joins + np.tile(np.where(np.arange(len(CLAIMS)) == PLAIN, 0.0, SHY), seen.nodes.shape[1])
+        joins = joins + np.tile(np.where(np.arange(len(CLAIMS)) == PLAIN, 0.0, SHY), 2 * seen.nodes.shape[1])
         return np.asarray(GREED * np.concatenate([joins, seen.candidates[:, -1:, 0]], axis=1), dtype=np.float32)
 
     def recipe(self, seen: Rows) -> Floats:
@@ -167,7 +169,7 @@ def _choose_domains(
             if seen.mask[row].sum() > 1:
                 taken.append(Taken(w, seen, row, action, float(log_probs[row])))
             if action != stop:
-                drafts[w].append(action // len(CLAIMS), action % len(CLAIMS))
+                drafts[w].add(action)
                 going.append(w)
         open_ones = going
     return taken

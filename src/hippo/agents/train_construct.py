@@ -82,7 +82,7 @@ class TorchBrain:
         self.builders = builders
 
     def construct(self, seen: Domains) -> NDArray[np.float32]:
-        """(W, K S + 1)"""
+        """(W, 2 K S + 1)"""
         with torch.no_grad():
             logits, _ = self.builders.constructor(*_tensors(seen)[:5])
         return np.asarray(logits.numpy())
@@ -150,6 +150,7 @@ def learn(
     torch.set_num_threads(1)
     rng, began = np.random.default_rng((seed, 99)), time.monotonic()
     optimizers = optimizers_of(builders, plan) if optimizers is None else optimizers
+    weights = np.array([ground.site.ground.domains for ground in grounds], dtype=np.float64)  # more to choose from
     for number in range(1, plan.updates + 1):
         spent = (time.monotonic() - began) / 60
         if minutes and spent >= minutes:
@@ -159,7 +160,8 @@ def learn(
         for optimizer in optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        chosen = [grounds[at] for at in rng.choice(len(grounds), size=min(plan.sites, len(grounds)), replace=False)]
+        picked = rng.choice(len(grounds), size=min(plan.sites, len(grounds)), replace=False, p=weights / weights.sum())
+        chosen = [grounds[at] for at in picked]
         figures = one_update(builders, optimizers, chosen, plan, rng)
         if track is not None:
             track(number, figures | {"minutes": (time.monotonic() - began) / 60})

@@ -1,9 +1,9 @@
 """Plans built choice by choice: domains one after the other with a claim on layers each, a recipe, a layout per domain.
 
-An episode is one problem under one state of its links (a ``Site``). The upper agent appends a domain with a *claim*
-(its layers over what its GPUs' share would be) or stops; then it settles the recipe: sequences of a wave,
-recomputation, sharding. The lower agent answers for every domain: (tp, dp, stages). Cut points follow from claims and
-layouts: the slowest stage, over its claim, as fast as memory allows (``estimate.settle``); devices by
+An episode is one problem under one state of its links (a ``Site``). The upper agent adds a domain to either end of its
+chain with a *claim* (its layers over what its GPUs' share would be) or stops; then it settles the recipe: sequences of
+a wave, recomputation, sharding. The lower agent answers for every domain: (tp, dp, stages). Cut points follow from claims
+and layouts: the slowest stage, over its claim, as fast as memory allows (``estimate.settle``); devices by
 ``planners.placement``, warm-ups by ``planners.run_ahead``; the ``fast`` engine plays the plan. What is out of memory or
 joined by no link is masked.
 
@@ -93,7 +93,7 @@ def build(where: Site, draft: Draft) -> list[Plan]:
     stages = int(arrays.stages[draft.rows].sum())
     cuts = np.zeros(stages + 1, np.int64)
     choice = where.ground.choices[draft.recipe]
-    if not settle(arrays, where.slower, draft.chain, draft.claims, draft.rows, choice.wave, cuts):
+    if not settle(arrays, where.links, where.slower, draft.chain, draft.claims, draft.rows, choice.wave, cuts):
         return []
     at = np.repeat(np.arange(len(draft.chain)), arrays.stages[draft.rows])
     names = [domain.name for domain in where.ground.problem.cluster.domains]
@@ -181,7 +181,7 @@ def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> Chain:
     inside = np.flatnonzero(at[1:] == at[:-1]) + 1
     delays[inside] = 2.0 * arrays.hop_s[rows[inside]]
     trips = np.zeros((len(draft.chain), 2))
-    slowest = wave_bytes * round_trips(links, draft.chain, len(draft.chain), trips)
+    slowest = wave_bytes * round_trips(arrays, links, draft.chain, len(draft.chain), trips)[0]
     delays[np.flatnonzero(at[1:] != at[:-1]) + 1] = wave_bytes * trips[:-1, 0] + trips[:-1, 1]
     passing = np.array([arrays.passing[row, low:high].max() for row, low, high in zip(x, start, stop, strict=True)])
     kept = arrays.kept[y, stop] - arrays.kept[y, start] + passing
@@ -201,6 +201,12 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
         for (a, b), through in zip(borders, relayed.ravel(), strict=True)
         if through
     )
+    ends = (draft.chain[0], draft.chain[-1])
+    for a, b in (ends, ends[::-1]) if where.ground.arrays.tied_bytes and len(draft.chain) > 1 else ():
+        if where.links.via[a, b] >= 0 and not any(
+            (relay.source, relay.destination) == (names[a], names[b]) for relay in relays
+        ):
+            relays += (Relay(names[a], names[b], names[where.links.via[a, b]]),)
     widest = int(where.ground.arrays.dp[draft.rows].max())
     return Plan(
         (replace(line, warm_up=warm_up),),

@@ -58,6 +58,7 @@ CANDIDATE_FEATURES = (
     "rate",  # of the border to it, as in ``PAIR_FEATURES``
     "latency",
     "gpu_share",
+    "before",  # the chain, not behind it
 )
 RECIPE_FEATURES = (
     "best",  # log of the least T over the recipe's
@@ -102,14 +103,18 @@ NODES, PAIRS, DRAFTS, CANDIDATES, RECIPES, LAYOUTS, PLACES = (
 
 
 class Domains(NamedTuple):
-    """A batch of states of the upper agent. Answers: candidate x S + claim; the last one is to stop."""
+    """A batch of states of the upper agent.
+
+    A candidate is domain x 2 + end (0: behind the chain, 1: before it); answers are candidate x S + claim; the last one
+    is to stop.
+    """
 
     nodes: Floats  # (W, K, NODES)
     edges: Floats  # (W, K, K, PAIRS)
     node_mask: Masks  # (W, K)
     context: Floats  # (W, DRAFTS)
-    candidates: Floats  # (W, K + 1, CANDIDATES) the last is to stop
-    mask: Masks  # (W, K S + 1)
+    candidates: Floats  # (W, 2 K + 1, CANDIDATES) the last is to stop
+    mask: Masks  # (W, 2 K S + 1)
 
 
 class Rows(NamedTuple):
@@ -131,8 +136,8 @@ class Drafting:
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     now: Wide = field(init=False)  # (R,) T under every recipe
     lies: Ints = field(init=False)  # (R, n) the layouts that T assumes
-    after: Wide = field(init=False)  # (K,) least T with a domain appended, whether it fits or not; inf: no way
-    fits: Masks = field(init=False)  # (K,)
+    after: Wide = field(init=False)  # (K, 2) least T with a domain behind or before, fitting or not; inf: no way
+    fits: Masks = field(init=False)  # (K, 2)
     told: Ints = field(init=False)  # recipes or layouts in the order of the rows that were shown
     _still: tuple[Floats, Floats] | None = None  # features that do not change within a draft
 
@@ -149,10 +154,13 @@ class Drafting:
         """Least T of the chain as it is."""
         return float(self.now.min(initial=np.inf))
 
-    def append(self, domain: int, claim: int) -> None:
-        """Another domain."""
-        self.chain = np.append(self.chain, domain)
-        self.claims = np.append(self.claims, CLAIMS[claim])
+    def add(self, answer: int) -> None:
+        """Another domain: (domain x 2 + end) x S + claim."""
+        candidate, claim = divmod(answer, len(CLAIMS))
+        domain, end = divmod(candidate, 2)
+        at = 0 if end else len(self.chain)
+        self.chain = np.insert(self.chain, at, domain)
+        self.claims = np.insert(self.claims, at, CLAIMS[claim])
         self._weigh()
 
     def _weigh(self) -> None:
@@ -176,10 +184,10 @@ class Drafting:
 
 
 def allowed(draft: Drafting, size: int) -> Masks:
-    """What may be answered, (size S + 1,), for a batch padded to ``size`` domains: any domain that can be joined; to
+    """What may be answered, (2 size S + 1,), for a batch padded to ``size`` domains: any domain that can be joined; to
     stop where the chain fits, or where nothing else is left."""
-    joins = np.zeros((size, len(CLAIMS)), dtype=bool)
-    joins[: len(draft.after)] = np.isfinite(draft.after)[:, None]
+    joins = np.zeros((size, 2, len(CLAIMS)), dtype=bool)
+    joins[: len(draft.after)] = np.isfinite(draft.after)[..., None]
     if len(draft.chain) == 0 and joins.any():
         joins &= np.arange(len(CLAIMS)) == CLAIMS.index(1.0)  # alone it holds all layers anyway
     stop = bool(np.isfinite(draft.step_s)) or not joins.any()
@@ -195,7 +203,7 @@ def observe_domains(drafts: Sequence[Drafting], *, size: int | None = None) -> D
         np.zeros((count, size, size, PAIRS), np.float32),
         np.zeros((count, size), bool),
         np.zeros((count, DRAFTS), np.float32),
-        np.zeros((count, size + 1, CANDIDATES), np.float32),
+        np.zeros((count, 2 * size + 1, CANDIDATES), np.float32),
         np.stack([allowed(draft, size) for draft in drafts]),
     )
     for w, draft in enumerate(drafts):
@@ -208,7 +216,7 @@ def observe_domains(drafts: Sequence[Drafting], *, size: int | None = None) -> D
         _moving_nodes(draft, found.nodes[w])
         found.context[w] = _context(draft)
         candidates = _candidates(draft, pairs)
-        found.candidates[w, :known], found.candidates[w, size] = candidates[:-1], candidates[-1]
+        found.candidates[w, : 2 * known], found.candidates[w, -1] = candidates[:-1], candidates[-1]
     return found
 
 
@@ -301,23 +309,23 @@ def _context(draft: Drafting) -> Floats:
 
 
 def _candidates(draft: Drafting, pairs: Floats) -> Floats:
-    """(K + 1, CANDIDATES)"""
+    """(2 K + 1, CANDIDATES)"""
     arrays, known = draft.site.ground.arrays, len(draft.after)
-    found = np.zeros((known + 1, CANDIDATES), np.float32)
-    steps = np.append(draft.after, draft.step_s)
+    found = np.zeros((2 * known + 1, CANDIDATES), np.float32)
+    steps = np.append(draft.after.ravel(), draft.step_s)
     finite = np.isfinite(steps)
     least = steps.min(initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         found[:, 0] = np.where(finite, np.maximum(np.log(least / steps), -3.0), -3.0)
         if finite[-1]:
             found[:, 1] = np.where(finite, np.clip(np.log(draft.step_s / steps), -3.0, 3.0), -3.0)
-    found[:known, 2], found[-1, 2] = draft.fits, finite[-1]
+    found[:-1, 2], found[-1, 2] = draft.fits.ravel(), finite[-1]
     found[-1, 3] = 1.0
-    if len(draft.chain):
-        tail = draft.chain[-1]
-        found[:known, 4] = np.minimum(pairs[tail, :, 1], pairs[:, tail, 1])
-        found[:known, 5] = pairs[tail, :, 2]
-    found[:known, 6] = arrays.gpus / arrays.gpus.sum()
+    for end, domain in enumerate(draft.chain[[-1, 0]] if len(draft.chain) else ()):
+        found[end:-1:2, 4] = np.minimum(pairs[domain, :, 1], pairs[:, domain, 1])
+        found[end:-1:2, 5] = pairs[domain, :, 2]
+    found[:-1, 6] = np.repeat(arrays.gpus / arrays.gpus.sum(), 2)
+    found[1:-1:2, 7] = 1.0
     return found
 
 

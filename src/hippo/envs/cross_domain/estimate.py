@@ -2,7 +2,7 @@
 
 The step of a pipeline that runs as far ahead as memory lets it (``planners.run_ahead``), m waves:
 
-    T = (m - 1) max_k(slowest stage, border, trip_k / room_k) + round trip + most once per step
+    T = (m - 1) max_k(slowest stage, border, trip_k / room_k) + round trip + most once per step + tied embeddings
 
 ``border`` is one wave on the slower direction of a border, ``trip_k`` the round trip of a wave from domain k to the end
 and back, ``room_k`` the waves that a stage of k has memory for. Layouts are chosen from the last domain to the first,
@@ -19,11 +19,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.envs.cross_domain.ground import Arrays, Links
+from hippo.planners.run_ahead import fitting_warm_up, least_warm_up
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-HALVINGS = 40
+HALVINGS = 30
+ROUNDED = 0.5
+"""Waves that every border takes up because a stage runs ahead by whole ones."""
+SLACKS = (1.0, 1.04, 1.1, 1.2)
+"""Of the least pace: what it takes to run ahead at a little more may leave fewer layers elsewhere."""
 LOOKED_AHEAD = 10  # recipes that are looked at with one more domain: the best of the chain as it is
 
 
@@ -113,9 +118,9 @@ def crossing(links, a, b, relayed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def round_trips(links, chain, count, trips):  # type: ignore[no-untyped-def]
-    """Fills ``trips`` (n, 2): seconds per byte and latency, there and back, of the border behind each domain; the
-    seconds per byte of the busiest link."""
+def round_trips(ground, links, chain, count, trips):  # type: ignore[no-untyped-def]
+    """Fills ``trips`` (n, 2): seconds per byte and latency, there and back, of the border behind each domain; returns
+    the seconds per byte of the busiest link, and the seconds in which both ends agree on tied embeddings."""
     relayed = np.zeros((max(count - 1, 0), 2), np.bool_)
     busiest = join(links, chain, count, relayed)
     trips[:count] = 0.0
@@ -123,14 +128,19 @@ def round_trips(links, chain, count, trips):  # type: ignore[no-untyped-def]
         there, onward = crossing(links, chain[i], chain[i + 1], relayed[i, 0])
         back, home = crossing(links, chain[i + 1], chain[i], relayed[i, 1])
         trips[i, 0], trips[i, 1] = there + back, onward + home
-    return busiest
+    if ground.tied_bytes == 0.0 or count == 1:
+        return busiest, 0.0
+    a, b = chain[0], chain[count - 1]
+    there, onward = crossing(links, a, b, links.via[a, b] >= 0)
+    back, home = crossing(links, b, a, links.via[b, a] >= 0)
+    return busiest, ground.tied_bytes * max(there, back) + 2.0 * max(onward, home)
 
 
 @njit(cache=True, error_model="numpy")
 def weigh(ground, slower, chain, cuts, count, borders, recipe, rows):  # type: ignore[no-untyped-def]
-    """T of a chain under a recipe; ``rows`` (n,) become the layouts. inf: it does not fit. ``borders``: the seconds per
-    byte of the busiest link, and ``round_trips``."""
-    busiest, trips = borders
+    """T of a chain under a recipe; ``rows`` (n,) become the layouts. inf: it does not fit. ``borders``: what
+    ``round_trips`` returns and fills."""
+    busiest, tail, trips = borders
     wave = ground.wave[recipe]
     waves = ground.batch / wave
     wave_bytes = wave * ground.border_bytes
@@ -146,7 +156,8 @@ def weigh(ground, slower, chain, cuts, count, borders, recipe, rows):  # type: i
             slowest, way, room, spent = lies(ground, row, cuts[i], cuts[i + 1], behind, slower[domain])
             if room < 1:
                 continue
-            own = max(pace, max(slowest, (trip + way) / room))
+            spare = max(room - ROUNDED * (count - 1 - i), 0.5)
+            own = max(pace, max(slowest, (trip + way) / min(spare, waves)))
             value = (waves - 1) * own + trip + way + max(once, spent)
             if value < best:
                 best, best_pace, best_trip, best_once, rows[i] = value, own, trip + way, max(once, spent), row
@@ -154,7 +165,7 @@ def weigh(ground, slower, chain, cuts, count, borders, recipe, rows):  # type: i
             return np.inf
         pace, trip, once = best_pace, best_trip, best_once
         behind += ground.stages[rows[i]]
-    return (waves - 1) * pace + trip + once
+    return (waves - 1) * pace + trip + once + tail
 
 
 @njit(cache=True, error_model="numpy")
@@ -162,31 +173,35 @@ def weigh_recipes(ground, links, slower, chain, claims, count, found, rows):  # 
     """Fills ``found`` (R,) with T under every recipe and ``rows`` (R, n) with the layouts."""
     cuts, trips = np.zeros(count + 1, np.int64), np.zeros((count, 2))
     found[:] = np.inf
-    busiest = round_trips(links, chain, count, trips)
-    if busiest < np.inf and shared_layers(ground, chain, claims, count, cuts):
+    busiest, tail = round_trips(ground, links, chain, count, trips)
+    if busiest + tail < np.inf and shared_layers(ground, chain, claims, count, cuts):
         for recipe in range(len(ground.wave)):
-            found[recipe] = weigh(ground, slower, chain, cuts, count, (busiest, trips), recipe, rows[recipe])
+            found[recipe] = weigh(ground, slower, chain, cuts, count, (busiest, tail, trips), recipe, rows[recipe])
 
 
 @njit(cache=True, error_model="numpy")
 def look_ahead(ground, links, slower, chain, claims, count, recipes, found):  # type: ignore[no-untyped-def]
-    """Fills ``found`` (K,) with the least T over ``recipes`` with each domain appended in proportion; inf: cannot."""
+    """Fills ``found`` (K, 2) with the least T over ``recipes`` with each domain added in proportion, behind the chain
+    and before it; inf: cannot."""
     size = len(ground.kind)
     longer, claimed = np.zeros(count + 1, np.int64), np.ones(count + 1)
-    longer[:count], claimed[:count] = chain[:count], claims[:count]
     cuts, rows, trips = np.zeros(count + 2, np.int64), np.zeros(count + 1, np.int64), np.zeros((count + 1, 2))
+    found[:] = np.inf
     for domain in range(size):
-        found[domain], used = np.inf, False
+        used = False
         for i in range(count):
             used = used or chain[i] == domain
-        longer[count] = domain
-        if used or not shared_layers(ground, longer, claimed, count + 1, cuts):
-            continue
-        busiest = round_trips(links, longer, count + 1, trips)
-        if busiest < np.inf:
-            for recipe in recipes:
-                value = weigh(ground, slower, longer, cuts, count + 1, (busiest, trips), recipe, rows)
-                found[domain] = min(found[domain], value)
+        for end in range(0 if used else 2 if count else 1):
+            longer[end : count + end], claimed[end : count + end] = chain[:count], claims[:count]
+            at = 0 if end else count
+            longer[at], claimed[at] = domain, 1.0
+            if not shared_layers(ground, longer, claimed, count + 1, cuts):
+                continue
+            busiest, tail = round_trips(ground, links, longer, count + 1, trips)
+            if busiest + tail < np.inf:
+                for recipe in recipes:
+                    value = weigh(ground, slower, longer, cuts, count + 1, (busiest, tail, trips), recipe, rows)
+                    found[domain, end] = min(found[domain, end], value)
 
 
 @njit(cache=True, error_model="numpy")
@@ -194,7 +209,8 @@ def weigh_layouts(ground, links, slower, chain, cuts, rows, wave, place, low, hi
     """Fills ``found`` (high - low, 6) for the layouts ``low..high`` of the domain at ``place`` of a chain whose others
     lie as in ``rows``: T, slowest stage, trip, room, once, pace that the rest of the chain allows."""
     waves, wave_bytes, trips = ground.batch / wave, wave * ground.border_bytes, np.zeros((len(chain), 2))
-    rest_pace = wave_bytes * round_trips(links, chain, len(chain), trips)
+    busiest, tail = round_trips(ground, links, chain, len(chain), trips)
+    rest_pace = wave_bytes * busiest
     rest_trip, rest_once, after = 0.0, 0.0, 0.0
     for i in range(len(chain) - 1, -1, -1):
         border = wave_bytes * trips[i, 0] + trips[i, 1]
@@ -207,57 +223,104 @@ def weigh_layouts(ground, links, slower, chain, cuts, rows, wave, place, low, hi
     for row in range(low, high):
         slowest, way, room, spent = lies(ground, row, cuts[place], cuts[place + 1], 0, slower[chain[place]])
         own = max(slowest, (after + way) / room) if room >= 1 else np.inf
-        value = (waves - 1) * max(own, rest_pace) + rest_trip + way + max(rest_once, spent)
+        value = (waves - 1) * max(own, rest_pace) + rest_trip + way + max(rest_once, spent) + tail
         at = row - low
         found[at, 0], found[at, 1], found[at, 2] = value, slowest, way
         found[at, 3], found[at, 4], found[at, 5] = room, spent, rest_pace
 
 
 @njit(cache=True, error_model="numpy")
-def settle(ground, slower, chain, claims, rows, wave, cuts):  # type: ignore[no-untyped-def]
+def settle(ground, links, slower, chain, claims, rows, wave, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (p + 1,) of all stages such that the slowest, each over its domain's claim, is as fast as it can
-    be and each fits in memory with the waves that 1F1B keeps on it; False: none fit.
+    be and each fits in memory with the waves it keeps; False: none fit.
 
-    Filling each stage as far as time and memory allow is optimal for a bound on the slowest; the bound is halved.
+    Filling each stage as far as time and memory allow is optimal for a bound on the slowest; the bound is halved. First
+    stages keep what 1F1B does; then what it takes to run ahead at (nearly) the pace so found. The least pace counts.
     """
     layers, waves = len(ground.work) - 1, ground.batch // wave
-    domain_of = np.zeros(len(cuts) - 1, np.int64)
-    stages = 0
+    stages = len(cuts) - 1
+    place, border, seconds = np.zeros(stages, np.int64), np.zeros(stages), np.zeros(stages)
+    trips = np.zeros((len(chain), 2))
+    busiest, _ = round_trips(ground, links, chain, len(chain), trips)
+    wave_bytes, stage = wave * ground.border_bytes, 0
     for i in range(len(chain)):
-        for _ in range(ground.stages[rows[i]]):
-            domain_of[stages] = i
-            stages += 1
+        for inner in range(ground.stages[rows[i]]):
+            place[stage], border[stage] = i, 2.0 * ground.hop_s[rows[i]]
+            if inner == 0:
+                border[stage] = wave_bytes * trips[i - 1, 0] + trips[i - 1, 1] if i > 0 else 0.0
+            stage += 1
     if stages > layers:
         return False
-    high = 0.0
-    for i in range(len(chain)):
-        high = max(high, ground.seconds[ground.timing[rows[i]], layers] * slower[chain[i]] / claims[i])
-    if not _fill(ground, slower, chain, claims, rows, domain_of, waves, high, cuts):
+    live, tried, warm_up = np.zeros(stages), np.zeros(stages + 1, np.int64), np.zeros(stages)
+    for s in range(stages):
+        live[s] = min(waves, stages - s)
+    if not _halve(ground, slower, chain, claims, rows, place, live, cuts):
         return False
-    low = 0.0
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        if _fill(ground, slower, chain, claims, rows, domain_of, waves, middle, cuts):
-            high = middle
-        else:
-            low = middle
-    return _fill(ground, slower, chain, claims, rows, domain_of, waves, high, cuts)
+    least = wave_bytes * busiest
+    best = _pace(ground, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up)
+    least = max(least, seconds.max())
+    own = seconds.copy()
+    for slack in SLACKS:
+        if least * slack >= best * (1 - 1e-9):
+            break
+        least_warm_up(own, border, least * slack, float(waves), live)
+        for s in range(stages):
+            live[s] = max(live[s], min(waves, stages - s))
+        if _halve(ground, slower, chain, claims, rows, place, live, tried):
+            floor = wave_bytes * busiest
+            found = _pace(ground, slower, chain, rows, place, waves, border, tried, floor, seconds, warm_up)
+            if found < best * (1 - 1e-9):
+                best, cuts[:] = found, tried
+    return True
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(ground, slower, chain, claims, rows, domain_of, waves, bound, cuts):  # type: ignore[no-untyped-def]
+def _pace(ground, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up):  # type: ignore[no-untyped-def]
+    """Seconds per wave with these cuts and the room they leave, at least ``least``; fills ``seconds`` (p,)."""
+    room, lowest = np.zeros(len(place)), float(waves)
+    for s in range(len(place)):
+        i, start, stop = place[s], cuts[s], cuts[s + 1]
+        x, y = ground.timing[rows[i]], ground.holding[rows[i]]
+        seconds[s], passing = (ground.seconds[x, stop] - ground.seconds[x, start]) * slower[chain[i]], 0.0
+        for layer in range(start, stop):
+            passing = max(passing, ground.passing[x, layer])
+        free = ground.usable_bytes - (ground.kept[y, stop] - ground.kept[y, start]) - passing
+        lowest = min(lowest, np.floor(free / (ground.leaves[x, stop] - ground.leaves[x, start])))
+        room[s] = lowest
+    return fitting_warm_up(seconds, border, max(least, seconds.max()), waves, room, warm_up)
+
+
+@njit(cache=True, error_model="numpy")
+def _halve(ground, slower, chain, claims, rows, place, live, cuts):  # type: ignore[no-untyped-def]
+    """Cuts of the least bound on the slowest stage with ``live`` (p,) waves kept; False: none fit."""
+    low, high = 0.0, 0.0
+    for i in range(len(chain)):
+        high = max(high, ground.seconds[ground.timing[rows[i]], -1] * slower[chain[i]] / claims[i])
+    if not _fill(ground, slower, chain, claims, rows, place, live, high, cuts):
+        return False
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if _fill(ground, slower, chain, claims, rows, place, live, middle, cuts):
+            high = middle
+        else:
+            low = middle
+    return _fill(ground, slower, chain, claims, rows, place, live, high, cuts)
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(ground, slower, chain, claims, rows, place, live, bound, cuts):  # type: ignore[no-untyped-def]
     """Whether stages filled one after the other reach the last layer within ``bound``."""
-    layers, stages = len(ground.work) - 1, len(domain_of)
+    layers, stages = len(ground.work) - 1, len(place)
     at = cuts[0] = 0
     for stage in range(stages):
-        i = domain_of[stage]
+        i = place[stage]
         x, y = ground.timing[rows[i]], ground.holding[rows[i]]
-        factor, live = slower[chain[i]] / claims[i], min(waves, stages - stage)
+        factor = slower[chain[i]] / claims[i]
         start, passing, most = at, 0.0, layers - (stages - 1 - stage)
         while at < most:
             passing = max(passing, ground.passing[x, at])
             peak = ground.kept[y, at + 1] - ground.kept[y, start] + passing
-            peak += live * (ground.leaves[x, at + 1] - ground.leaves[x, start])
+            peak += live[stage] * (ground.leaves[x, at + 1] - ground.leaves[x, start])
             if (ground.seconds[x, at + 1] - ground.seconds[x, start]) * factor > bound or peak > ground.usable_bytes:
                 break
             at += 1
@@ -275,8 +338,9 @@ def weighed(ground: Arrays, links: Links, slower: Floats, chain: Ints, claims: F
 
 
 def ahead(ground: Arrays, links: Links, slower: Floats, chain: Ints, claims: Floats, now: Floats) -> Floats:
-    """Least T (K,) with each domain appended, over the recipes best for the chain as it is (``now``, (R,))."""
+    """Least T (K, 2) with each domain added behind and before the chain, over the recipes best for the chain as it is
+    (``now``, (R,))."""
     recipes = np.arange(len(now)) if len(chain) == 0 else np.argsort(now, kind="stable")[:LOOKED_AHEAD]
-    found = np.empty(len(ground.kind))
+    found = np.empty((len(ground.kind), 2))
     look_ahead(ground, links, slower, chain, claims, len(chain), recipes, found)
     return found

@@ -40,6 +40,7 @@ class Arrays(NamedTuple):
     usable_bytes: float
     batch: int
     border_bytes: float  # of a sequence over a cut, each way
+    tied_bytes: float  # of gradients that both ends of a chain exchange where the head shares the embedding's matrix
     kind: Ints  # (K,)
     gpus: Floats  # (K,)
     work: Floats  # (N + 1,) share of the model's seconds before each layer
@@ -177,6 +178,11 @@ def _choices(tables: Tables) -> Iterator[Choice]:
                     yield Choice(wave, recompute, sharding)
 
 
+def _tied_bytes(problem: Problem) -> float:
+    model = problem.model
+    return float(model.vocab * model.hidden * problem.workload.gradient_bytes_per_parameter) if model.tied else 0.0
+
+
 def _stage_counts(room: int, layers: int) -> list[int]:
     """How many stages a domain may have: all that there is room for, one less, and ever fewer."""
     most = min(room, layers)
@@ -217,6 +223,7 @@ class _Rows:
             usable_bytes=float(self.tables.usable_bytes),
             batch=problem.workload.global_batch,
             border_bytes=float(self.tables.wave_bytes_per_sequence),
+            tied_bytes=_tied_bytes(problem),
             kind=np.array(self.tables.kinds, dtype=np.int64),
             gpus=np.array([domain.gpus for domain in problem.cluster.domains], dtype=np.float64),
             work=work / work[-1],
