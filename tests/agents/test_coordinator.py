@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hippo.agents import coordinator as hi
+from hippo.agents import verification
 from hippo.agents.coordinator import HiPpo, Settings
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.trigger import Thresholds
@@ -23,7 +24,7 @@ from hippo.problem.workload import Workload
 from hippo.simulate.moving import STREAMING
 
 KEEP, ACROSS, ALONE, LEVER = Action(), 0, 1, 2
-ALWAYS = Settings(thresholds=Thresholds(every=1), fresh=False)
+ALWAYS = Settings(thresholds=Thresholds(every=1), fresh=False, construct=0)
 USUAL = 2e8
 
 
@@ -31,8 +32,14 @@ def stage(domain: str, start: int, stop: int) -> Stage:
     return Stage(domain, (start, stop), 1, 1, (f"{domain}/0/0",))
 
 
+@pytest.fixture
+def book(known: Book) -> Book:
+    """A copy of its own for every test: methods add plans."""
+    return known.copy()
+
+
 @pytest.fixture(scope="module")
-def book() -> Book:
+def known() -> Book:
     """0: across a and b, 1: in a alone (on a link at ``USUAL`` the slower one), 2: as 0 with the schedule gpipe."""
     gpu = Gpu("A100-SXM-80GB", {"bf16": 312e12}, 80e9, 2.0e12, 300e9, 1.8, family="ampere")
     domains = tuple(Domain(name, 1, 1, 300e9, 25e9, 5e-6) for name in "ab")
@@ -60,6 +67,7 @@ class Agents:
 
     def __init__(self, *liked: Action, wait: Callable[[], None] = lambda: None) -> None:
         self.liked, self.wait, self.asked = (*liked, KEEP), wait, 0
+        self.graphs: tuple[str, ...] = ("global",)
 
     def see(self, view: View, *, quiet: float) -> tuple[SimpleNamespace, tuple[Action, ...]]:
         return SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked
@@ -80,7 +88,7 @@ def test_the_world_is_as_the_tests_need_it(book: Book) -> None:
     usual = [book.score(index).step_time_s for index in (ACROSS, ALONE)]
     assert usual[0] < 0.8 * usual[1]  # across is better
     slow = view(book, USUAL / 50)
-    assert hi.step_now_s(slow, ACROSS) > 2 * hi.step_now_s(slow, ALONE)  # until the link collapses
+    assert verification.step_now_s(slow, ACROSS) > 2 * verification.step_now_s(slow, ALONE)  # until the link collapses
 
 
 def test_the_proposal_is_taken_when_it_holds(book: Book) -> None:
@@ -142,9 +150,9 @@ def test_what_needs_a_lost_link_is_passed_over(book: Book) -> None:
 
 def test_a_move_over_a_lost_link_is_not_allowed(book: Book) -> None:
     down = view(book, 0.0)
-    assert not hi.allowed(down, Action(How.STOP, ALONE))  # b holds layers that would have to cross
-    assert hi.allowed(down, KEEP)
-    assert hi.allowed(view(book), Action(How.STOP, ALONE))
+    assert not verification.allowed(down, Action(How.STOP, ALONE))  # b holds layers that would have to cross
+    assert verification.allowed(down, KEEP)
+    assert verification.allowed(view(book), Action(How.STOP, ALONE))
 
 
 def test_begin_takes_the_best_that_can_run(book: Book) -> None:
@@ -152,7 +160,8 @@ def test_begin_takes_the_best_that_can_run(book: Book) -> None:
     assert method(Action(How.SWITCH, ACROSS), Action(How.SWITCH, ALONE)).begin(first) == ALONE
 
 
-def test_nothing_can_run_is_an_answer(book: Book) -> None:
+def test_nothing_can_run_is_an_answer(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hi.RecedingHorizon, "begin", lambda self, view: -1)  # no plan in one domain is made
     only = Book(book.problem)
     only.add(book.configurations[ACROSS].plan, origin="hand")
     with pytest.raises(InfeasibleError, match="No plan can run"):
@@ -173,14 +182,48 @@ def test_too_late_keeps(book: Book) -> None:
     assert hippo.account.times.total_s == pytest.approx(1.5)
 
 
+def test_the_agents_own_plans_join_the_book(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are constructed when the network has moved far, and not again before it does so again."""
+    asked: list[int] = []
+
+    def construct(policy: object, problem: Problem, *state: object, **more: int) -> list[Plan]:
+        asked.append(more["tries"])
+        return [replace(book.configurations[ACROSS].plan, recompute="full")]
+
+    monkeypatch.setattr(hi, "construct", construct)
+    who = Agents()
+    who.graphs = hi.GRAPHS
+    hippo = HiPpo(who, settings=replace(ALWAYS, construct=3), see=who.see)
+    for epoch, now in ((4, USUAL), (5, 0.95 * USUAL), (6, USUAL / 2)):
+        hippo.decide(view(book, now, epoch=epoch))
+    assert asked == [3, 3]
+    assert [each.origin for each in book.configurations if each.origin == "constructed"] == ["constructed"]
+
+
+def test_a_slow_construction_is_late(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def construct(*_: object, **__: object) -> list[Plan]:
+        now[0] += 0.5
+        return []
+
+    monkeypatch.setattr(hi, "construct", construct)
+    who = Agents(Action(How.STOP, ALONE))
+    who.graphs = hi.GRAPHS
+    hippo = HiPpo(who, settings=replace(ALWAYS, construct=2), see=who.see, clock=lambda: now[0])
+    assert hippo.decide(view(book, USUAL / 50)) == KEEP
+    assert hippo.account is not None
+    assert hippo.account.late == "inside a domain"
+
+
 def test_degraded_goes_where_it_can_run(book: Book) -> None:
     """The link from a to b is down for good, the way back is up: b's layers can come home."""
     rates = np.array([[0.0, USUAL], [0.0, USUAL]])
     broken = view(book)
     broken = replace(broken, forecast=replace(broken.forecast, bandwidth_bytes_per_s=rates))
-    assert hi.degraded(broken) == Action(How.STOP, ALONE)
-    assert hi.degraded(view(book)) == KEEP
-    assert hi.degraded(view(book, 0.0, running=ACROSS, target=ALONE, phase=STREAMING)) == KEEP
+    assert verification.degraded(broken) == Action(How.STOP, ALONE)
+    assert verification.degraded(view(book)) == KEEP
+    assert verification.degraded(view(book, 0.0, running=ACROSS, target=ALONE, phase=STREAMING)) == KEEP
 
 
 def test_stranded_agents_are_led_out(book: Book) -> None:
@@ -205,8 +248,8 @@ def test_egress_weighs_more_when_links_are_scarce(book: Book) -> None:
 
 
 def test_value_under_preferences(book: Book) -> None:
-    ahead = hi.outlook(view(book), [])
+    ahead = verification.outlook(view(book), [])
     expected = ahead.play(KEEP)
-    assert hi.value(view(book), expected) == expected.net_tokens
-    dear = hi.value(view(book, weights=(1.0, 0.0, 1.0)), expected)
+    assert verification.value(view(book), expected) == expected.net_tokens
+    dear = verification.value(view(book, weights=(1.0, 0.0, 1.0)), expected)
     assert dear == pytest.approx(expected.net_tokens - expected.egress_usd / 1e-3)

@@ -8,8 +8,7 @@ One decision goes through five steps, each with its share of the deadline:
    upper one as features of that option: s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}).
 3. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
 4. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
-   under the forecast. The proposal is refused where its loss is clear (``Settings``): under the forecast, and still
-   when the links turn out as the proposal would like them.
+   under the forecast. The proposal is refused where its loss is clear (``verification.verify``).
 5. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
@@ -19,22 +18,23 @@ torch is not imported: the policy is served by onnxruntime.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.agents.constructor import GRAPHS, construct
+from hippo.agents.verification import CLEARLY, KEEP, Clearly, Verdict, allowed, degraded, quickest, value, verify
 from hippo.decide.online import reasons as why
-from hippo.decide.online.candidates import fill, plan_under
-from hippo.decide.online.explain import answer_words, step_now_s
-from hippo.decide.online.outlook import Expected, outlook
-from hippo.decide.online.receding_horizon import RecedingHorizon
+from hippo.decide.online.explain import answer_words
+from hippo.decide.online.receding_horizon import FAR, Horizon, RecedingHorizon
 from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, seen
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import listed, number
+from hippo.envs.cross_domain.scene import CONSTRUCTED
 from hippo.envs.cross_domain.spaces import Observation
 from hippo.errors import InfeasibleError
 from hippo.simulate.moving import STILL
@@ -42,12 +42,11 @@ from hippo.simulate.moving import STILL
 Floats = NDArray[np.float64]
 See = Callable[..., tuple[Observation, tuple[Action, ...]]]
 """``see(view, quiet=epochs since the last change)``."""
-KEEP = Action()
 PROPOSED, KEPT, QUIET, REFUSED, LATE, STRANDED = "proposed", "kept", "quiet", "refused", "late", "stranded"
 """How an answer came about: the agents' proposal; it was to keep; nothing was due; simulation refused it; it came too
 late; what runs cannot run and nobody proposed a way out."""
-ANOTHER_NETWORK = Thresholds(link_share=0.3, latency_share=np.inf, load_share=np.inf)
-"""From where on plans are made anew: that costs tens of milliseconds."""
+UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
+"""Deadlines."""
 EGRESS_ON_SCARCE_LINKS = 2.0
 """How much more egress weighs when links have nothing left, in the mode that adapts the preferences: a judgement."""
 
@@ -61,10 +60,9 @@ class Settings:
     lower_s: float = 0.1  # inside a domain, for each plan that is arranged
     together_s: float = 2.0  # from the trigger to the answer (spec A9)
     verify: bool = True
-    clear_epochs: float = 1.0  # a loss of less than this much usual work is not clear
-    clear_share: float = 0.01  # of the work expected from keeping
-    construct: int = 2  # plans of the agents' own at a decision
-    fresh: bool = True  # plans and levers made for the forecast at hand
+    clearly: Clearly = CLEARLY
+    construct: int = 2  # plans of the agents' own when the network has moved far; 0: none
+    fresh: bool = True  # plans and levers are made anew when the network has moved far
     adapt: bool = False  # preferences follow the network's state
 
 
@@ -77,19 +75,6 @@ class Times:
     proposal_s: float = 0.0
     verification_s: float = 0.0
     total_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the simulation says of an answer, of keeping and of what a receding horizon would do."""
-
-    proposal: Expected
-    keeping: Expected
-    rival: Expected
-    rival_action: Action
-    loss_tokens: float  # of the proposal against the better of the other two
-    clear_tokens: float  # from which on a loss is clear
-    refused: bool
 
 
 @dataclass(frozen=True)
@@ -113,6 +98,10 @@ class Judging(Protocol):
 
     def act(self, observation: Observation) -> Any:
         """An answer with ``log_probs`` (W, M)."""
+        ...
+
+    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Outputs of one graph."""
         ...
 
 
@@ -146,17 +135,17 @@ class HiPpo:
         self.account: Account | None = None
         self._see = _observe() if see is None else see
         self._last: Seen | None = None
-        self._planned: Seen | None = None
+        self._drafted: Seen | None = None
         self._changed = 0  # epoch of the last answer that changed something
-        self._rival = RecedingHorizon()
+        self._rival = RecedingHorizon(replace(Horizon(), fresh=settings.fresh))
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
-        self._last = self._planned = None
+        self._last = self._drafted = None
         self._changed = view.epoch
-        if len(view.book) == 0:
-            fill(view.book)
-        self._candidates(view, self.clock())
+        self._rival = RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh))
+        self._rival.begin(view)  # fills the book
+        self._construct(view, self.clock())
         if not any(runs(view, index) for index in range(len(view.book))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
         observation, actions = self._see(view, quiet=0.0)
@@ -182,7 +171,7 @@ class HiPpo:
         total_s = self.clock() - began
         account = replace(account, times=replace(account.times, total_s=total_s), weights=view.weights)
         if total_s > self.settings.together_s and account.outcome != LATE:
-            account = replace(account, action=degraded(view), outcome=LATE, late="coordination")
+            account = replace(account, action=degraded(view), outcome=LATE, late=TOGETHER)
         return self._note(view, account).action
 
     def reasons(self, view: View) -> tuple[Reason, ...]:
@@ -198,42 +187,58 @@ class HiPpo:
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Candidates, proposal and verification, as far as there is time."""
-        lower_s = self._candidates(view, began)
+        rival = self._rival.decide(view)  # makes plans and levers anew where the network has moved far
+        rival = rival if allowed(view, rival) else KEEP
+        lower_s, drafts = self._construct(view, began)
         ready = self.clock()
+        proposal, probability, barred = self._proposed(view)
+        proposed = self.clock()
+        times = Times(ready - began, lower_s, proposed - ready)
+        account = Account(happened, proposal, PROPOSED, proposal, probability, barred, times=times)
+        missed = self._missed(proposed - began - lower_s, lower_s / max(1, drafts))
+        if missed:
+            return replace(account, action=degraded(view), outcome=LATE, late=missed)
+        if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
+            account = self._verified(view, account, rival)
+        account = _settled(view, account)
+        return replace(account, times=replace(times, verification_s=self.clock() - proposed))
+
+    def _missed(self, upper_s: float, lower_s: float) -> str:
+        """Which deadline was missed, if one was."""
+        if upper_s > self.settings.upper_s:
+            return UPPER
+        return LOWER if lower_s > self.settings.lower_s else ""
+
+    def _construct(self, view: View, began: float) -> tuple[float, int]:
+        """Adds plans of the agents' own to the book where the network has moved far and there is time; the seconds
+        that took, and how many drafts were made."""
+        tries = self.settings.construct
+        far = due(view, self._drafted, FAR)
+        if not (tries and far and view.phase == STILL and can_construct(self.policy)):
+            return 0.0, 0
+        start = self.clock()
+        if start - began > self.settings.upper_s / 2:
+            return 0.0, 0
+        self._drafted, now = seen(view), view.forecast
+        state = now.bandwidth_bytes_per_s[0], now.latency_s[0]
+        lost = ~np.isfinite(now.compute[0])
+        compute = np.where(lost, 1.0, now.compute[0])
+        plans = construct(self.policy, view.book.problem, *state, tries=tries, compute=compute, orders=False)
+        names = {domain.name for domain, gone in zip(view.book.problem.cluster.domains, lost, strict=True) if gone}
+        for plan in plans:
+            if not names & set(plan.domains):
+                view.book.add(plan, origin=CONSTRUCTED)
+        return self.clock() - start, tries
+
+    def _proposed(self, view: View) -> tuple[Action, float, tuple[Action, ...]]:
+        """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""
         observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
         order, log_probs = self._preferred(observation)
         able = [option for option in order if allowed(view, actions[option])]
-        barred = [actions[option] for option in order[: order.index(able[0])]] if able else []
-        proposal = actions[able[0]] if able else KEEP
-        probability = float(np.exp(log_probs[able[0]])) if able else 0.0
-        proposed = self.clock()
-        times = Times(ready - began, lower_s, proposed - ready)
-        account = Account(happened, proposal, PROPOSED, proposal, probability, tuple(barred), times=times)
-        if proposed - ready > self.settings.upper_s or lower_s > self.settings.lower_s * max(
-            1, self.settings.construct
-        ):
-            missed = "between domains" if proposed - ready > self.settings.upper_s else "inside a domain"
-            return replace(account, action=degraded(view), outcome=LATE, late=missed)
-        if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
-            account = self._verified(view, account)
-        if account.action.how is How.KEEP and happened.stands:
-            way_out = degraded(view)
-            outcome = STRANDED if way_out != KEEP else account.outcome
-            account = replace(account, action=way_out, outcome=outcome)
-        elif account.action.how is How.KEEP and account.outcome == PROPOSED:
-            account = replace(account, outcome=KEPT)
-        verification_s = self.clock() - proposed
-        return replace(account, times=replace(times, verification_s=verification_s))
-
-    def _candidates(self, view: View, began: float) -> float:
-        """Adds plans for the network at hand to the book; the seconds that the lower agent took."""
-        now = view.forecast
-        other = due(view, self._planned, ANOTHER_NETWORK)
-        another = other.started or other.links or other.lost or other.back
-        if self.settings.fresh and another and view.phase == STILL and self.clock() - began < self.settings.upper_s:
-            plan_under(view.book, now.bandwidth_bytes_per_s[0], now.latency_s[0])
-            self._planned = seen(view)
-        return 0.0
+        if not able:
+            return KEEP, 0.0, ()
+        barred = tuple(actions[option] for option in order[: order.index(able[0])])
+        return actions[able[0]], float(np.exp(log_probs[able[0]])), barred
 
     def _preferred(self, observation: Observation) -> tuple[list[int], Floats]:
         """Options that may be chosen, best first, and the logarithms of their probabilities."""
@@ -242,107 +247,23 @@ class HiPpo:
         order = [int(option) for option in np.argsort(-log_probs, kind="stable") if mask[option]]
         return order, log_probs
 
-    def _verified(self, view: View, account: Account) -> Account:
+    def _verified(self, view: View, account: Account, rival: Action) -> Account:
         """The account with the simulation's verdict, and another answer where the loss is clear."""
-        rival = self._rival.decide(view)
-        rival = rival if allowed(view, rival) else KEEP
-        verdict = verify(view, account.proposal, rival, self.settings)
+        verdict = verify(view, account.proposal, rival, self.settings.clearly)
         if not verdict.refused:
             return replace(account, verdict=verdict)
         better = rival if value(view, verdict.rival) > value(view, verdict.keeping) else KEEP
         return replace(account, action=better, outcome=REFUSED, verdict=verdict)
 
 
-# ------------------------------------------------------------------------------------------------------- verification
-def verify(view: View, proposal: Action, rival: Action, settings: Settings) -> Verdict:
-    """Plays the proposal, keeping, and the rival's answer to the end under the forecast.
-
-    The proposal is refused when it loses more than ``clear_epochs`` of usual work and more than ``clear_share`` of what
-    keeping gives, and loses still when every link that only the proposal uses does one standard deviation better than
-    forecast, and every link that it does without one worse.
-    """
-    indices = [action.target for action in (proposal, rival) if action.target >= 0]
-    ahead = outlook(view, indices)
-    mine, kept, others = ahead.play(proposal), ahead.play(KEEP), ahead.play(rival)
-    loss = max(value(view, kept), value(view, others)) - value(view, mine)
-    clear = max(settings.clear_epochs * usual_work(view), settings.clear_share * abs(value(view, kept)))
-    refused = proposal not in (KEEP, rival) and loss > clear and _loses_at_best(view, proposal, rival)
-    return Verdict(mine, kept, others, rival, loss, clear, refused)
-
-
-def _loses_at_best(view: View, proposal: Action, rival: Action) -> bool:
-    """Whether the proposal loses even on a network that favours it."""
-    used = np.zeros(view.forecast.sd.shape[1], dtype=bool)
-    if proposal.target >= 0:
-        used = view.book.bytes_per_step(proposal.target) > 0
-    ahead = outlook(view, [a.target for a in (proposal, rival) if a.target >= 0], tilt=np.where(used, 1.0, -1.0))
-    return max(value(view, ahead.play(KEEP)), value(view, ahead.play(rival))) > value(view, ahead.play(proposal))
-
-
-def value(view: View, expected: Expected) -> float:
-    """What the expected future is worth under the view's preferences, in tokens.
-
-    With (1, 0, 0) it is work, egress priced in. Weight on egress counts its price again that many times, weight on
-    utilisation counts tokens at the usual pace for the time that GPUs are busy; both relative to the weight on time.
-    """
-    w_eff, w_util, w_cost = view.weights
-    egress = expected.net_tokens - expected.tokens  # negative
-    busy = usual_work(view) / view.epoch_s * expected.busy_s
-    return w_eff * expected.net_tokens + w_util * busy + w_cost * egress
-
-
-def usual_work(view: View) -> float:
-    """Net tokens that what runs gives in an epoch on the network's base state."""
-    index = max(view.running, 0)
-    score = view.book.score(index)
-    steps = view.epoch_s / score.step_time_s
-    usd = score.egress_usd_per_step / view.usd_per_token if view.usd_per_token > 0 else 0.0
-    return float(steps * max(view.book.tokens_per_step - usd, 0.05 * view.book.tokens_per_step))
-
-
-# ------------------------------------------------------------------------------------------------- what can run at all
-def allowed(view: View, action: Action) -> bool:
-    """Whether an answer does without links and domains that are down: where it leads to, and the way there."""
-    if action.how in (How.KEEP, How.CANCEL):
-        return True
-    if not runs(view, action.target):
-        return False
-    if action.how is How.SWITCH or view.running < 0:
-        return True
-    book, down = view.book, view.forecast.bandwidth_bytes_per_s[0] <= 0
-    moved = book.move_bytes(*(book.configurations[index].place for index in (view.running, action.target)))
-    return bool(np.isfinite(moved).all()) and not bool((moved[down] > 0).any())
-
-
-def degraded(view: View) -> Action:
-    """The answer when there is no time for a better one: keep; where that cannot run, what can run and, as far as is
-    forecast, does most work (to wait for a link that is soon back counts as an answer too).
-
-    Ties: levers before moves, then the order of the book.
-    """
-    if view.phase != STILL or runs(view, view.running):
-        return KEEP
-    answers = [action for action in _ways_out(view) if allowed(view, action)]
-    if not answers:
-        return KEEP
-    ahead = outlook(view, [action.target for action in answers])
-    return max((*answers, KEEP), key=lambda action: value(view, ahead.play(action)))
-
-
-def quickest(view: View) -> int:
-    """The configuration that trains most on the network of the moment, of those that can run; ties: the first."""
-    able = [index for index in range(len(view.book)) if runs(view, index)]
-    return min(able, key=lambda index: step_now_s(view, index))
-
-
-def _ways_out(view: View, most: int = 8) -> Iterator[Action]:
-    """Levers of the same place first, then moves to the quickest configurations that can run now."""
-    book = view.book
-    here = book.configurations[view.running].place
-    able = [index for index in range(len(book)) if index != view.running and runs(view, index)]
-    able.sort(key=lambda index: (book.configurations[index].place != here, step_now_s(view, index)))
-    for index in able[:most]:
-        yield Action(How.SWITCH if book.configurations[index].place == here else How.STOP, index)
+def _settled(view: View, account: Account) -> Account:
+    """The account with a way out where nothing else is answered and what runs cannot run."""
+    if account.action.how is not How.KEEP:
+        return account
+    way_out = degraded(view) if account.due.stands else KEEP
+    if way_out != KEEP:
+        return replace(account, action=way_out, outcome=STRANDED)
+    return replace(account, outcome=KEPT) if account.outcome == PROPOSED else account
 
 
 # --------------------------------------------------------------------------------------------------------- preferences
@@ -374,8 +295,8 @@ def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]
         found.append(why.Barred(listed(told), len(account.barred)))
     if account.outcome == LATE:
         taken_s, allowed_s = {
-            "between domains": (account.times.proposal_s, settings.upper_s),
-            "inside a domain": (account.times.lower_s, settings.lower_s * max(1, settings.construct)),
+            UPPER: (account.times.candidates_s + account.times.proposal_s - account.times.lower_s, settings.upper_s),
+            LOWER: (account.times.lower_s / max(1, settings.construct), settings.lower_s),
         }.get(account.late, (account.times.total_s, settings.together_s))
         found.append(why.Late(account.late, taken_s, allowed_s, account.action == KEEP))
     verdict = account.verdict
@@ -403,6 +324,11 @@ def _shipped() -> Judging:
 
     found: Judging = shipped()
     return found
+
+
+def can_construct(policy: object) -> bool:
+    """Whether a policy holds the graphs that plans are constructed with."""
+    return set(GRAPHS) <= set(getattr(policy, "graphs", ()))
 
 
 def _observe() -> See:

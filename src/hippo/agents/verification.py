@@ -1,0 +1,164 @@
+"""Whether an answer holds: what it gives against keeping and a rival's answer, and what can run at all.
+
+Every judgement plays answers under the forecast with the rules of the run itself (``decide.online.outlook``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hippo.decide.online.explain import step_now_s
+from hippo.decide.online.lookahead import first_moves
+from hippo.decide.online.outlook import Expected, outlook
+from hippo.decide.online.receding_horizon import Horizon, net_rates
+from hippo.decide.online.trigger import runs
+from hippo.decide.online.view import Action, How, View
+from hippo.decide.online.worth import Now
+from hippo.decide.online.worth import ahead as ahead_of
+from hippo.simulate.moving import STILL
+
+KEEP = Action()
+
+
+@dataclass(frozen=True)
+class Clearly:
+    """From which loss on a proposal is refused: both must be passed."""
+
+    epochs: float = 1.0  # of the usual work of what runs
+    share: float = 0.01  # of the work expected from keeping
+
+
+CLEARLY = Clearly()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the simulation says of an answer, of keeping and of what a receding horizon would do."""
+
+    proposal: Expected
+    keeping: Expected
+    rival: Expected
+    rival_action: Action
+    loss_tokens: float  # of the proposal against the better of the other two
+    clear_tokens: float  # from which on a loss is clear
+    refused: bool
+
+
+def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEARLY) -> Verdict:
+    """Plays the proposal, keeping, and the rival's answer to the end under the forecast.
+
+    The proposal is refused when it is neither of the other two and all of this holds: it loses more than
+    ``clearly.epochs`` of usual work and more than ``clearly.share`` of what keeping gives; it loses as much when the
+    best moves follow it and its rivals (``lookahead``: an excursion is counted with its way back; a lever, which can be
+    taken back, by what it does now); and it loses still when every link that it uses does one standard deviation better
+    than forecast, and every other one worse.
+    """
+    indices = [action.target for action in (proposal, rival) if action.target >= 0]
+    ahead = outlook(view, indices)
+    mine, kept, others = ahead.play(proposal), ahead.play(KEEP), ahead.play(rival)
+    loss = max(value(view, kept), value(view, others)) - value(view, mine)
+    clear = max(clearly.epochs * usual_work(view), clearly.share * abs(value(view, kept)))
+    refused = (
+        proposal not in (KEEP, rival)
+        and loss > clear
+        and _loses_now(view, proposal, rival, clearly)
+        and _loses_at_best(view, proposal, rival)
+    )
+    return Verdict(mine, kept, others, rival, loss, clear, refused)
+
+
+def _loses_now(view: View, proposal: Action, rival: Action, clearly: Clearly) -> bool:
+    """Whether the loss is clear also when more may be changed later."""
+    if view.phase != STILL:
+        return True
+    look = ahead_of(view)._replace(epochs_left=min(float(view.epochs_left), Horizon().epochs))
+    rates = net_rates(look)
+    if proposal.how is How.SWITCH:
+        return bool(rates[proposal.target] < (1.0 - clearly.share) * rates[view.running])
+    leads = np.array([np.argmax(np.where(look.place == each, rates, -np.inf)) for each in range(len(look.move_bytes))])
+    gains = first_moves(look, Now(view.running, -1, STILL, 0.0), leads)
+
+    def gain(action: Action) -> float:
+        if action.how not in (How.STOP, How.BACKGROUND):
+            return 0.0
+        return float(gains[look.place[action.target], int(action.how is How.BACKGROUND)])
+
+    return max(0.0, gain(rival)) - gain(proposal) > clearly.epochs * usual_work(view)
+
+
+def _loses_at_best(view: View, proposal: Action, rival: Action) -> bool:
+    """Whether the proposal loses even on a network that favours it."""
+    used = np.zeros(view.forecast.sd.shape[1], dtype=bool)
+    if proposal.target >= 0:
+        used = view.book.bytes_per_step(proposal.target) > 0
+    ahead = outlook(view, [a.target for a in (proposal, rival) if a.target >= 0], tilt=np.where(used, 1.0, -1.0))
+    return max(value(view, ahead.play(KEEP)), value(view, ahead.play(rival))) > value(view, ahead.play(proposal))
+
+
+def value(view: View, expected: Expected) -> float:
+    """What the expected future is worth under the view's preferences, in tokens.
+
+    With (1, 0, 0) it is work, egress priced in. Weight on egress counts its price again that many times, weight on
+    utilisation counts tokens at the usual pace for the time that GPUs are busy; both relative to the weight on time.
+    """
+    w_eff, w_util, w_cost = view.weights
+    egress = expected.net_tokens - expected.tokens  # negative
+    busy = usual_work(view) / view.epoch_s * expected.busy_s
+    return w_eff * expected.net_tokens + w_util * busy + w_cost * egress
+
+
+def usual_work(view: View) -> float:
+    """Net tokens that what runs gives in an epoch on the network's base state."""
+    index = max(view.running, 0)
+    score = view.book.score(index)
+    steps = view.epoch_s / score.step_time_s
+    usd = score.egress_usd_per_step / view.usd_per_token if view.usd_per_token > 0 else 0.0
+    return float(steps * max(view.book.tokens_per_step - usd, 0.05 * view.book.tokens_per_step))
+
+
+# ------------------------------------------------------------------------------------------------- what can run at all
+def allowed(view: View, action: Action) -> bool:
+    """Whether an answer does without links and domains that are down: where it leads to, and the way there."""
+    if action.how in (How.KEEP, How.CANCEL):
+        return True
+    if not runs(view, action.target):
+        return False
+    if action.how is How.SWITCH or view.running < 0:
+        return True
+    book, down = view.book, view.forecast.bandwidth_bytes_per_s[0] <= 0
+    moved = book.move_bytes(*(book.configurations[index].place for index in (view.running, action.target)))
+    return bool(np.isfinite(moved).all()) and not bool((moved[down] > 0).any())
+
+
+def degraded(view: View) -> Action:
+    """The answer when there is no time for a better one: keep; where that cannot run, what can run and, as far as is
+    forecast, does most work (to wait for a link that is soon back counts as an answer too).
+
+    Ties: levers before moves, then the order of the book.
+    """
+    if view.phase != STILL or runs(view, view.running):
+        return KEEP
+    answers = [action for action in _ways_out(view) if allowed(view, action)]
+    if not answers:
+        return KEEP
+    ahead = outlook(view, [action.target for action in answers])
+    return max((*answers, KEEP), key=lambda action: value(view, ahead.play(action)))
+
+
+def quickest(view: View) -> int:
+    """The configuration that trains most on the network of the moment, of those that can run; ties: the first."""
+    able = [index for index in range(len(view.book)) if runs(view, index)]
+    return min(able, key=lambda index: step_now_s(view, index))
+
+
+def _ways_out(view: View, most: int = 8) -> Iterator[Action]:
+    """Levers of the same place first, then moves to the quickest configurations that can run now."""
+    book = view.book
+    here = book.configurations[view.running].place
+    able = [index for index in range(len(book)) if index != view.running and runs(view, index)]
+    able.sort(key=lambda index: (book.configurations[index].place != here, step_now_s(view, index)))
+    for index in able[:most]:
+        yield Action(How.SWITCH if book.configurations[index].place == here else How.STOP, index)
