@@ -16,7 +16,7 @@ from typing import Any
 from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.view import Action, Method, View
 from hippo.envs.cross_domain.judge import Judged, Setting, judge
-from hippo.envs.cross_domain.play import Run, play, steps
+from hippo.envs.cross_domain.play import Run, foresee, play, steps
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.problem import Problem
@@ -31,6 +31,7 @@ class Entrant:
 
     name: str
     make: Callable[[], Method]
+    forecast: str | None = None  # told this one, whatever the others are told
 
 
 class Held:
@@ -110,6 +111,8 @@ def compete(
 def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
     """One method's run; ``timed``: warmed up, and on its own."""
     world, terms, forecasts = setting.world, setting.terms, setting.forecasts
+    if entrant.forecast is not None:
+        forecasts = foresee(world, entrant.forecast)
     if timed:
         for _ in islice(steps(world, setting.book.copy(), entrant.make(), terms, forecasts=forecasts), WARMED):
             pass

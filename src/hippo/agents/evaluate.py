@@ -19,10 +19,10 @@ from hippo.simulate.moving import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 Document = dict[str, Any]
 
 
-def world_document(judged: Judged, methods: Sequence[str], *, baseline: str) -> Document:
+def world_document(judged: Judged, methods: Sequence[str], *, baseline: str, begin_s: float = 0.0) -> Document:
     """The document of one world: ``methods``, ``plans``, ``kpis`` and what the world is.
 
-    ``baseline``: the run that rewards and requirements are measured against.
+    ``baseline``: the run that rewards and requirements are measured against. ``begin_s``: time of the first epoch.
     """
     plans = sorted({index for name in methods for index in judged.places[name].values()})
     place = {index: at for at, index in enumerate(plans)}
@@ -37,7 +37,7 @@ def world_document(judged: Judged, methods: Sequence[str], *, baseline: str) -> 
             "weights": list(judged.terms.weights),
             "gain": finite(judged.gain),
         },
-        "methods": {name: _method(judged, name, place, base) for name in methods},
+        "methods": {name: _method(judged, name, place, base, begin_s) for name in methods},
         "plans": [
             {**_plan(judged, index), "origin": each.origin, "lever": each.lever}
             for index, each in zip(plans, configurations, strict=True)
@@ -53,11 +53,11 @@ def _plan(judged: Judged, index: int) -> Document:
     return document
 
 
-def _method(judged: Judged, name: str, place: Mapping[int, int], base: Run) -> Document:
+def _method(judged: Judged, name: str, place: Mapping[int, int], base: Run, begin_s: float) -> Document:
     run, own = judged.runs[name], judged.places[name]
     epochs = [
         {
-            "time_s": epoch * judged.world.epoch_s,
+            "time_s": begin_s + epoch * judged.world.epoch_s,
             "plan": place[own[int(running)]],
             "moved_bytes": float(gave[MOVED_BYTES]),
             "downtime_s": float(gave[DOWNTIME_S]),

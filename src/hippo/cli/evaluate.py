@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HINDSIGHT = "hindsight"
 STATIC = "static"
 PLANNING_S = 5.0  # that a planner may take whose plan is held fixed
-SHORTEST_S, LONGEST_S = 1.0, 86_400.0
+SHORTEST_S, LONGEST_S, MOST_EPOCHS = 1.0, 86_400.0, 20_000
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
 
     forecaster(choice.forecast)
     asked = names(choice.methods)
-    problem, world = _world(choice)
+    problem, world, begin_s = _world(choice)
     with Watch("evaluating") as watch:
         base, held = _baseline(problem, choice.seed)
         entrants = entrants_of(dict.fromkeys((*asked, STATIC)), problem, choice)
         extra = [] if base in {each.name for each in entrants} else held
         setting = prepare(world, forecast=choice.forecast, weights=weights(choice.objective), watch=watch)
         judged = compete(setting, [*entrants, *extra], watch=watch)
-    return world_document(judged, asked, baseline=base)
+    return world_document(judged, asked, baseline=base, begin_s=begin_s)
 
 
 def names(methods: str | None) -> list[str]:
@@ -185,8 +185,8 @@ def _stop() -> Any:
     return Stop(time_limit_s=PLANNING_S)
 
 
-def _world(choice: Choice) -> tuple[Problem, World]:
-    """The problem and the world of the trace; ``InputError`` names the option or the line that is wrong."""
+def _world(choice: Choice) -> tuple[Problem, World, float]:
+    """The problem, the world of the trace and its first time; ``InputError`` names the option or line that is wrong."""
     from hippo.envs.cross_domain.generator import world_from_trace
     from hippo.problem.load import load_problem, load_trace
 
@@ -204,8 +204,13 @@ def _world(choice: Choice) -> tuple[Problem, World]:
         seq=choice.seq,
         precision=choice.precision,
     )
-    trace = load_trace(choice.trace, given.cluster)
-    return given, world_from_trace(given, trace, epoch_s=choice.epoch, name=choice.trace.stem)
+    trace = load_trace(choice.trace, given.cluster, complete=True)
+    world = world_from_trace(given, trace, epoch_s=choice.epoch, name=choice.trace.stem)
+    if world.epochs > MOST_EPOCHS:
+        remedy = f"use --epoch {world.epochs * world.epoch_s / MOST_EPOCHS + 1:.0f} or more, or cut the trace"
+        problem = f"makes {world.epochs:,} epochs, more than {MOST_EPOCHS:,}"
+        raise InputError(problem, source=str(choice.trace), remedy=remedy)
+    return given, world, float(trace.time_s[0])
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:

@@ -80,21 +80,22 @@ def suite_of(choice: Choice) -> Suite:
 
 
 def ablations(choice: Choice) -> tuple[Entrant, ...]:
-    """Variants of Hi-PPO without one of its parts, as far as their policies are shipped."""
+    """Variants of Hi-PPO without one of its parts: settings of the coordinator, and policies that were trained without
+    it (``agents/policies/no_*.policy``), as far as they are shipped."""
     from functools import partial
     from importlib.resources import files
 
     from hippo.agents.entrants import Entrant, named
 
-    found = [Entrant("no_verification", partial(named, "no_verification", _policy(choice.policy), verify=False))]
-    folder = Path(str(files("hippo.agents"))) / "policies"
-    for file in sorted(folder.glob("no_*.policy")):
-        found.append(Entrant(file.stem, partial(named, file.stem, str(file))))
-    return tuple(found)
-
-
-def _policy(policy: Path | None) -> str | None:
-    return None if policy is None else str(policy)
+    usual = None if choice.policy is None else str(choice.policy)
+    off: dict[str, dict[str, Any]] = {"no_verification": {"verify": False}, "no_fresh_plans": {"fresh": False}}
+    found = [Entrant(name, partial(named, name, usual, **settings)) for name, settings in off.items()]
+    trained = {
+        file.stem: str(file) for file in sorted((Path(str(files("hippo.agents"))) / "policies").glob("no_*.policy"))
+    }
+    blind = trained.pop("no_forecast", usual)
+    found.append(Entrant("no_forecast", partial(named, "no_forecast", blind), forecast="persistence"))
+    return (*found, *(Entrant(name, partial(named, name, file)) for name, file in trained.items()))
 
 
 def _about(suite: Suite) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""``hippo evaluate``: the document others rely on, hindsight above everybody, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HEADER = "time_s,src,dst,bandwidth_gbps,latency_ms\n"
+METHOD = {
+    *("reward", "work", "of_hindsight", "captured", "step_time_s", "utilization", "egress_usd", "moves"),
+    *("decision_ms_p50", "decision_ms_p99", "epochs"),
+}
+EPOCH = {"time_s", "plan", "moved_bytes", "downtime_s", "tokens", "egress_usd"}
+ASKED = ("--model", "llama-3-8b", "--cluster", "toy", "--global-batch", 64)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """The toy's link, first at rest, then at a tenth; begins at 600 s."""
+    rows = [
+        f"{600 + 300 * epoch},{pair},{8.0 if epoch < 6 else 0.8},20"
+        for epoch in range(12)
+        for pair in ("east,west", "west,east")
+    ]
+    path = tmp_path / "net.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    return path
+
+
+def test_the_document(hippo, trace):
+    methods = ("static", "receding_horizon", "single_domain", "hindsight")
+    document = hippo("evaluate", *ASKED, "--trace", trace, "--methods", ",".join(methods), "--json").document
+    assert tuple(document["methods"]) == methods
+    best = document["methods"]["hindsight"]["work"]
+    for told in document["methods"].values():
+        assert set(told) >= METHOD
+        assert told["work"] <= best * (1 + 1e-9)
+        assert told["of_hindsight"] == pytest.approx(told["work"] / best)
+        assert [set(epoch) for epoch in told["epochs"]] == [EPOCH] * 12
+        assert told["epochs"][0]["time_s"] == 600.0
+        assert all(0 <= epoch["plan"] < len(document["plans"]) for epoch in told["epochs"])
+        tokens = sum(epoch["tokens"] for epoch in told["epochs"])
+        egress = sum(epoch["egress_usd"] for epoch in told["epochs"])
+        assert told["egress_usd"] == pytest.approx(egress)
+        assert told["work"] == pytest.approx(tokens - egress / document["world"]["usd_per_token"])
+    assert document["plans"][0]["pipelines"]
+    assert document["kpis"]["baseline"] == "even"
+    assert set(document["kpis"]) == {"baseline", *methods}
+
+
+def test_only_who_was_asked_is_told(hippo, trace):
+    document = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "receding_horizon", "--json").document
+    assert set(document["methods"]) == {"receding_horizon"}
+    assert document["methods"]["receding_horizon"]["of_hindsight"] <= 1.0
+
+
+def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
+    answer = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "static,hindsight", "--out", tmp_path / "out")
+    assert answer.code == 0
+    assert "hindsight" in answer.out
+    assert (tmp_path / "out" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "llama-3-8b"), "--cluster"),
+        (("--methods", "nobody", "--seeds", 1), "nobody"),
+        (("--families", "nothing"), "nothing"),
+        (("--forecast", "tea-leaves"), "tea-leaves"),
+        (("--methods", "even"), "planners"),
+    ],
+)
+def test_what_is_refused(refused, arguments, words):
+    assert words in refused("evaluate", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("0,east,west,8,20\n", "west"),  # no value for the way back
+        ("0,east,west,-1,20\n0,west,east,8,20\n", "not negative"),
+        ("0,east,moon,8,20\n0,west,east,8,20\n", "moon"),
+        ("5,east,west,8,20\n5,west,east,8,20\n0,east,west,8,20\n", "backwards"),
+    ],
+)
+def test_a_bad_trace(refused, tmp_path, row, words):
+    path = tmp_path / "bad.csv"
+    path.write_text(HEADER + row)
+    assert words in refused("evaluate", *ASKED, "--trace", path, "--methods", "static")
+
+
+def test_a_policy_that_is_none(refused, trace, tmp_path):
+    path = tmp_path / "no.policy"
+    path.write_text("nothing of the kind")
+    assert "no.policy" in refused("evaluate", *ASKED, "--trace", trace, "--methods", "hi_ppo", "--policy", path)
+
+
+def test_a_problem_without_a_plan_is_an_answer(hippo, trace):
+    answer = hippo("evaluate", "--model", "gpt3-175b", "--cluster", "toy", "--trace", trace, "--methods", "static")
+    assert answer.code == 3
+    assert "no plan" in answer.err

@@ -1,0 +1,91 @@
+"""The page, the pictures and the charts of an evaluation: all parts, honest words, nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from hippo.agents.evidence import evidence, figures_asked
+from hippo.report.evaluation_html import evaluation_page
+from hippo.report.evaluation_page import page, spread, table
+from hippo.report.evaluation_pictures import pictures
+from hippo.report.evaluation_terminal import suite_view
+
+from ..agents.evidence_rows import rows
+
+ABOUT = {
+    "seeds": 2,
+    "first_seed": 0,
+    "families": ["ou3"],
+    "methods": ["hi_ppo"],
+    "forecast": "kalman",
+    "preference": [1.0, 0.0, 0.0],
+    "ours": "hi_ppo",
+    "tasks": 7,
+    "processes": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    found = evidence(rows(), ablations=["no_verification"])
+    return {"suite": ABOUT, "figures": figures_asked(found), **found}
+
+
+def test_the_page_has_every_part(document: dict) -> None:
+    drawn = pictures(document)
+    text = page(document, document["figures"], ABOUT, pictures=drawn)
+    assert "Not played" not in text
+    for name in drawn:
+        assert f"(img/{name})" in text
+    assert "| work done, share of hindsight | >= 97 % |" in text
+    assert "**no**" in text
+    assert "no difference from `receding_horizon`" in text
+    assert all(line.count("|") == 5 for line in text.splitlines() if line.startswith("| share of"))
+
+
+def test_the_page_says_when_the_claim_is_wrong(document: dict) -> None:
+    worse = {"mean": -0.02, "low": -0.03, "high": -0.01, "count": 9}
+    told = document["paired"]["receding_horizon"] | {"worth_capturing": worse}
+    changed = document | {"paired": {"receding_horizon": told}}
+    assert "**Hi-PPO does less work than `receding_horizon`**" in page(changed, changed["figures"], ABOUT)
+
+
+def test_a_part_that_was_not_played_says_so() -> None:
+    found = evidence([row for row in rows() if row["part"] == "main"])
+    text = page(found, figures_asked(found), ABOUT, pictures=pictures(found))
+    assert text.count("Not played") >= 4
+
+
+def test_pictures_are_whole_and_small(document: dict) -> None:
+    drawn = pictures(document)
+    assert set(drawn) == {f"evaluation-{part}.svg" for part in ("families", "movement", "front")}
+    for picture in drawn.values():
+        assert len(picture) < 50_000
+        ElementTree.fromstring(picture)
+        assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_charts_need_nothing_from_outside(document: dict) -> None:
+    html = evaluation_page(document)
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="http', html)
+    assert html.count('class="plotly-graph-div"') == 6
+
+
+def test_the_terminal_shows_figures_and_methods(document: dict) -> None:
+    from rich.console import Console
+
+    console = Console(width=150, record=True, file=__import__("io").StringIO())
+    console.print(suite_view(document))
+    text = console.export_text()
+    assert "hi_ppo" in text
+    assert ">= 97 %" in text
+
+
+def test_numbers_as_people_read_them() -> None:
+    told = {"mean": 0.9876, "low": 0.98, "high": 0.995, "count": 3}
+    assert spread(told) == "98.76 % (98.00 to 99.50)"
+    assert spread(told, short=True, digits=1) == "98.8 ±0.8"
+    assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
