@@ -30,5 +30,7 @@ def test_regimes_are_levels_and_stays_are_as_long_as_asked() -> None:
 
 def test_a_level_is_never_followed_by_itself() -> None:
     """Two levels must alternate, so that over many stays both hold for half of the time."""
-    factor = regimes(np.arange(20000, dtype=np.float64) * 60.0, 1, np.random.default_rng(1), stay_s=1800.0, levels=(1.0, 0.3))
+    factor = regimes(
+        np.arange(20000, dtype=np.float64) * 60.0, 1, np.random.default_rng(1), stay_s=1800.0, levels=(1.0, 0.3)
+    )
     assert 0.45 < (factor == 1.0).mean() < 0.55
