@@ -32,7 +32,7 @@ class Horizon:
     """How far ahead, and how clearly. Found on the training networks (``benchmarks/heuristics.py``)."""
 
     epochs: float = 64.0  # ahead that count; at most the rest of the run
-    margin: float = 0.2  # by which a move must be better, in epochs of the usual work of what runs
+    margin: float = 0.1  # by which a move must be better, in epochs of the usual work of what runs
     lever: float = 0.002  # share by which a lever must do more now: it costs nothing and can be taken back
     fresh: bool = True  # plans are made anew when the network has moved far
 
