@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hippo.agents.rollout import Stepped, numbers, words
+from hippo.agents.rollout import numbers, words
+from hippo.envs.cross_domain.env import Stepped
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, NODES, OPTIONS, Observation
 
 M, K = 4, 2
@@ -53,7 +54,7 @@ class ToyEnvs:
         self.clock[done] = 0
         epochs = self.rng.integers(1, 4, size=self.size)
         self._draw()
-        return Stepped(self._seen(), reward, done, costs.astype(np.float32), epochs)
+        return Stepped(self._seen(), reward, done, costs.astype(np.float32), epochs, reward)
 
     def state(self) -> dict[str, Any]:
         return {

@@ -18,19 +18,10 @@ from torch import Tensor, nn
 from hippo.agents.advantage import advantages
 from hippo.agents.ppo import Evaluated, choice
 from hippo.agents.settings import Ppo
+from hippo.envs.cross_domain.env import Stepped
 from hippo.envs.cross_domain.spaces import Observation
 
 Floats = NDArray[np.float32]
-
-
-class Stepped(NamedTuple):
-    """What came of the actions: the next observation, and what lay between."""
-
-    observation: Observation
-    reward: NDArray[Any]  # (W,) of the epochs until the next decision, discounted
-    done: NDArray[np.bool_]  # (W,) the run ended; the observation is of a new one
-    costs: NDArray[Any]  # (W, G)
-    epochs: NDArray[Any]  # (W,) that passed
 
 
 class Envs(Protocol):

@@ -23,6 +23,7 @@ from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
 from hippo.cli.schedule import schedule
 from hippo.cli.simulate import simulate
+from hippo.cli.train import train
 from hippo.cli.validate import validate
 from hippo.cli.watch import watch
 from hippo.errors import InfeasibleError, InputError
@@ -36,6 +37,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     estimate,
     validate,
     schedule,
+    train,
     evaluate,
     watch,
     catalogue,

@@ -1,0 +1,111 @@
+"""``hippo train``: worlds, network, learner, session, and the policy file at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hippo.agents.checkpoint import NAME, load
+from hippo.agents.distributed import Place, agreed, connected
+from hippo.agents.export import save
+from hippo.agents.global_agent import GlobalAgent, NetworkConfig
+from hippo.agents.learner import Learner
+from hippo.agents.session import Outcome, Session
+from hippo.agents.settings import Settings
+from hippo.agents.worlds import Look, banks, shares
+from hippo.errors import InputError
+from hippo.planners.base import Progress
+
+POLICY = "hi_ppo.zip"
+
+
+def train(
+    settings: Settings,
+    *,
+    out: Path,
+    resume: bool = False,
+    progress: Progress = lambda phase, share: None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:
+    """Trains a policy and writes it, its curve and its checkpoints into ``out``.
+
+    One thread in each process: networks of this size lose by more. Under ``torchrun`` the first process writes and
+    speaks; the others answer with an empty mapping.
+
+    Returns
+    -------
+    dict
+        ``policy``, ``curve`` (paths), ``updates``, ``epochs``, ``seconds``, ``of_hindsight`` (mean share of perfect
+        hindsight on validation worlds; None: there are none), ``keeping`` (of who never changes anything),
+        ``best_update``.
+
+    Raises
+    ------
+    InputError
+        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
+    """
+    torch.set_num_threads(1)
+    if not resume and (out / NAME).exists():
+        remedy = "go on with --resume, or give another folder"
+        raise InputError("holds a run already", source="--out", value=str(out), remedy=remedy)
+    with connected() as place:
+        settings = effective(settings)
+        own = place.own(settings.run.shares)
+        watch = progress if place.first else _silent
+        train_bank, validation = _prepared(settings, out, place, watch)
+        torch.manual_seed(settings.run.seed)
+        policy = GlobalAgent(network(settings))
+        learner = Learner(policy, shares(train_bank, settings, own), settings, place)
+        looks = Look(validation) if validation is not None and place.first else None
+        if place.first:
+            say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
+        session = Session(learner, settings, out, look=looks, progress=watch)
+        found = session.run(load(out) if resume else None)
+        return _written(found, settings, out, looks) if place.first else {}
+
+
+def effective(settings: Settings) -> Settings:
+    """The settings with what is left out left out."""
+    off = settings.ablation
+    if off.no_gnn:
+        settings = replace(settings, network=replace(settings.network, encoder="none"))
+    if off.no_multipliers:
+        settings = replace(settings, multipliers=replace(settings.multipliers, enabled=False))
+    return settings
+
+
+def network(settings: Settings) -> NetworkConfig:
+    """What the upper agent is made of."""
+    return NetworkConfig(**asdict(settings.network))
+
+
+def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> Any:
+    """The banks; the first process makes them, the others wait for it."""
+    found = banks(settings, out, progress=watch) if place.first else None
+    agreed(place, True)
+    return banks(settings, out) if found is None else found
+
+
+def _written(found: Outcome, settings: Settings, out: Path, looks: Look | None) -> dict[str, Any]:
+    """Writes the policy; the answer of ``train``."""
+    keeping = None if looks is None else looks.usual["validation/keeping"]
+    figures = {
+        "updates": found.updates,
+        "epochs": found.epochs,
+        "seconds": round(found.seconds, 1),
+        "of_hindsight": found.best,
+        "keeping": keeping,
+        "best_update": found.best_update,
+    }
+    assert isinstance(found.policy, GlobalAgent)
+    save(out / POLICY, found.policy, figures=figures, settings=asdict(settings))
+    torch.save(found.policy.state_dict(), out / "hi_ppo.pt")
+    return {"policy": str(out / POLICY), "curve": str(out / "curve.jsonl"), **figures}
+
+
+def _silent(phase: str, share: float) -> None:
+    """Other processes say nothing."""

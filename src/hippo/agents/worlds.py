@@ -1,0 +1,166 @@
+"""The worlds that a policy learns in, and those on which it is looked at: banks made once, shares, and looks.
+
+Training worlds are the first seeds of every family in turn; validation worlds are other seeds of the same split, from
+``VALIDATION`` on. The test split is never opened here. Letters: W worlds, M options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from hippo.agents.rollout import Share, decide
+from hippo.agents.settings import Settings
+from hippo.envs.cross_domain.bank import Bank, load, make_bank, save
+from hippo.envs.cross_domain.env import Env, Rules, Stepped
+from hippo.envs.cross_domain.generator import FAMILIES
+from hippo.envs.cross_domain.spaces import EDGE_FEATURES, OPTION_FEATURES, Observation
+from hippo.errors import UnknownNameError
+from hippo.planners.base import Progress
+
+VALIDATION = 5000
+"""First seed of the worlds that are looked at."""
+
+TRAIN_FILE, VALIDATION_FILE = "bank.npz", "validation.npz"
+GAIN_NOW, WORTH_REST = OPTION_FEATURES.index("gain_now"), OPTION_FEATURES.index("worth_rest")
+BANDWIDTH, DOUBT = EDGE_FEATURES.index("bandwidth"), EDGE_FEATURES.index("doubt")
+
+Choose = Callable[[Observation], NDArray[np.int64]]
+
+
+def banks(settings: Settings, folder: Path, *, progress: Progress | None = None) -> tuple[Bank, Bank | None]:
+    """Training and validation worlds: read from the folder where they are, else made and kept there.
+
+    Raises
+    ------
+    InputError
+        A family that the generator does not know; a file that is no bank of this version.
+    """
+    worlds = settings.worlds
+    families = worlds.families or tuple(FAMILIES)
+    for name in families:
+        if name not in FAMILIES:
+            raise UnknownNameError("family of networks", name, FAMILIES, key="worlds.families")
+    train = _bank(folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), settings, progress)
+    if worlds.validation == 0:
+        return train, None
+    return train, _bank(folder / VALIDATION_FILE, seeds(families, worlds.validation, VALIDATION), settings, progress)
+
+
+def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, int]]:
+    """``count`` worlds: every family in turn, seed after seed."""
+    return [(families[each % len(families)], first + each // len(families)) for each in range(count)]
+
+
+def _bank(path: Path, wanted: list[tuple[str, int]], settings: Settings, progress: Progress | None) -> Bank:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        forecast = "persistence" if settings.ablation.no_forecast else "kalman"
+        bank = make_bank(wanted, forecast=forecast, processes=settings.worlds.processes, watch=progress)
+        partial = path.with_suffix(".part")
+        save(bank, partial)
+        partial.replace(path)
+    return load(path)
+
+
+class Unmasked:
+    """Worlds in which every option may be chosen; what cannot run counts as keeping (ablation)."""
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+
+    def begin(self) -> Observation:
+        """As of ``Env``."""
+        return _unmasked(self.env.begin())
+
+    def act(self, actions: NDArray[np.int64]) -> Stepped:
+        """As of ``Env``."""
+        came = self.env.act(actions)
+        return came._replace(observation=_unmasked(came.observation))
+
+    def state(self) -> dict[str, Any]:
+        """As of ``Env``."""
+        return self.env.state()
+
+    def restore(self, state: dict[str, Any]) -> Observation:
+        """As of ``Env``."""
+        return _unmasked(self.env.restore(state))
+
+
+def _unmasked(observation: Observation) -> Observation:
+    return observation._replace(option_mask=np.ones_like(observation.option_mask))
+
+
+def shares(bank: Bank, settings: Settings, own: Sequence[int]) -> list[Share]:
+    """The shares of the worlds that a process runs, each with random numbers of its own."""
+    run, found = settings.run, []
+    for each in own:
+        numbers = np.random.SeedSequence((run.seed, each)).generate_state(2)
+        size = max(1, run.parallel // run.shares)
+        env = Env(bank, size, seed=int(numbers[0]), rules=Rules(gamma=max(settings.ppo.gamma, 1e-6)))
+        envs = Unmasked(env) if settings.ablation.no_masks else env
+        found.append(Share(envs, np.random.default_rng(numbers[1])))
+    return found
+
+
+def played(bank: Bank, choose: Choose) -> NDArray[np.float64]:
+    """Share of perfect hindsight's work in every world of a bank, (W,), work alone counted."""
+    env = Env(bank, bank.worlds)
+    seen = env.begin_in(np.arange(bank.worlds), np.zeros(bank.worlds, np.int64))
+    work, over = np.zeros(bank.worlds), np.zeros(bank.worlds, bool)
+    while not over.all():
+        came = env.act(choose(seen))
+        work += np.where(over, 0.0, came.work)
+        over |= came.done
+        seen = came.observation
+    return work / most_work(bank)
+
+
+def most_work(bank: Bank) -> NDArray[np.float64]:
+    """What perfect hindsight does in every world, epochs of usual work."""
+    from hippo.envs.cross_domain.bank import tables, truth_in
+
+    held = tables(bank)
+    return np.array([truth_in(held, world).value[0, 0].max() for world in range(bank.worlds)], dtype=np.float64)
+
+
+def keeping(seen: Observation) -> NDArray[np.int64]:
+    """Begin with what does most now, then keep: ``static``."""
+    first = np.where(seen.option_mask[:, 1:], seen.options[:, 1:, GAIN_NOW], -np.inf).argmax(1) + 1
+    return np.where(seen.option_mask[:, 0], 0, first)
+
+
+def worth(seen: Observation) -> NDArray[np.int64]:
+    """The option of most expected worth: a receding horizon over the rest of the run, without a margin."""
+    return np.asarray(np.where(seen.option_mask, seen.options[..., WORTH_REST], -np.inf).argmax(1))
+
+
+class Look:
+    """A look at a policy: mean share of hindsight over the worlds of a bank, the same of each family, and of two who
+    learn nothing (``usual``)."""
+
+    def __init__(self, bank: Bank) -> None:
+        self.bank = bank
+        self.usual = {f"validation/{name}": float(played(bank, rule).mean()) for name, rule in RULES.items()}
+
+    def __call__(self, policy: nn.Module) -> dict[str, float]:
+        """Its favourite options, all worlds once."""
+        return self.of(lambda seen: np.asarray(decide(policy, seen, None)[0]))
+
+    def of(self, choose: Choose) -> dict[str, float]:
+        """The same of any rule."""
+        found = played(self.bank, choose)
+        by_family = {
+            f"validation/family/{name}": float(found[self.bank.families == name].mean())
+            for name in np.unique(self.bank.families)
+        }
+        return {"validation/of_hindsight": float(found.mean()), **self.usual, **by_family}
+
+
+RULES = {"keeping": keeping, "worth": worth}
+"""Who learns nothing."""

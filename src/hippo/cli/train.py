@@ -1,0 +1,100 @@
+"""``hippo train``: a policy of Hi-PPO from nothing, or from where an earlier run was cut off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hippo.cli.options import Json, takes
+from hippo.cli.output import check_folder, print_document, say
+from hippo.cli.progress import Watch
+from hippo.errors import InputError
+
+LONGEST_MINUTES = 100_000.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How, where to, and for how long."""
+
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Learning configuration; see configs/algo/hi_ppo.yaml.")
+    ] = None
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where policy, curve, checkpoints and prepared worlds go.")
+    ] = Path("out/train")
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out was cut off.")] = False
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Seed of whatever is random.", show_default="the configuration's"),
+    ] = None
+    minutes: Annotated[
+        float | None,
+        typer.Option(metavar="M", help="Most minutes of learning; 0: no limit.", show_default="the configuration's"),
+    ] = None
+    json: Json = False
+
+
+@takes(Choice)
+def train(choice: Choice) -> None:
+    """Train the policy of Hi-PPO; needs the extra 'learn'.
+
+    Prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
+    --nproc-per-node 2 -m hippo.cli.main train ...
+    """
+    settings = _settings(choice)
+    check_folder(choice.out)
+    learn = _trainer()
+    with Watch("training") as watch:
+        found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
+    if not found:  # another process speaks
+        return
+    if choice.json:
+        print_document(found)
+    else:
+        print(_sentences(found))
+
+
+def _settings(choice: Choice) -> Any:
+    """The configuration with what the command line overrules."""
+    from hippo.agents.settings import Settings, load_settings
+
+    settings = Settings() if choice.config is None else load_settings(choice.config)
+    run = settings.run
+    if choice.seed is not None:
+        run = replace(run, seed=choice.seed)
+    if choice.minutes is not None:
+        if not 0 <= choice.minutes <= LONGEST_MINUTES:
+            remedy = "give a number of minutes, for instance 40"
+            problem = f"must be from 0 to {LONGEST_MINUTES:g}"
+            raise InputError(problem, source="--minutes", value=choice.minutes, remedy=remedy)
+        run = replace(run, minutes=choice.minutes)
+    return replace(settings, run=run)
+
+
+def _trainer() -> Any:
+    """What trains; ``InputError`` where torch and its like are not installed."""
+    from hippo.registry import TRAINING, load
+
+    try:
+        return load(TRAINING, "training", "hi_ppo")
+    except ModuleNotFoundError as error:
+        remedy = "install hippo with the extra 'learn': pip install 'hippo[learn]'"
+        raise InputError(f"needs {error.name}, which is not installed", source="hippo train", remedy=remedy) from None
+
+
+def _sentences(found: dict[str, Any]) -> str:
+    """What came of it, for people."""
+    best = ""
+    if found["of_hindsight"] is not None:
+        best = (
+            f"\nbest at update {found['best_update']}: {found['of_hindsight']:.4f} of perfect hindsight on worlds that "
+            f"were not learned from (keeping: {found['keeping']:.4f})"
+        )
+    return (
+        f"{found['updates']} updates, {found['epochs']:,} epochs of worlds, {found['seconds'] / 60:.1f} minutes{best}\n"
+        f"policy {found['policy']}, curve {found['curve']}"
+    )

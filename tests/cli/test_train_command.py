@@ -1,0 +1,38 @@
+"""``hippo train``: what it refuses before anything heavy is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hippo.cli.main import run
+from hippo.cli.train import Choice, _settings
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["train", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "To fix:" in said.err
+    return said.err
+
+
+def test_wrong_configurations_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "mine.yaml"
+    file.write_text("ppo: {gama: 0.9}")
+    out = ("--out", str(tmp_path / "out"))
+    assert "gamma" in refused(capsys, "--config", str(file), *out)
+    assert "does not exist" in refused(capsys, "--config", str(tmp_path / "none.yaml"), *out)
+    assert "--minutes" in refused(capsys, "--minutes", "-1", *out)
+    (tmp_path / "file").write_text("")
+    assert "not a folder" in refused(capsys, "--out", str(tmp_path / "file"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_overrules_the_configuration(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("run: {seed: 3, minutes: 5, updates: 7}")
+    found = _settings(Choice(config=file, seed=4)).run
+    assert (found.seed, found.minutes, found.updates) == (4, 5.0, 7)
+    assert _settings(Choice(config=file, minutes=9.0)).run.minutes == 9.0
