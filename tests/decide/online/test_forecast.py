@@ -85,3 +85,12 @@ def test_a_straggler_is_expected_to_recover() -> None:
 def test_an_unknown_forecast_lists_the_known() -> None:
     with pytest.raises(UnknownNameError, match="kalman"):
         forecast(told(np.ones((2, 2))), TOY, 60.0, method="oracle")
+
+
+def test_what_never_arrived_is_no_number_and_does_no_harm() -> None:
+    telemetry = told(np.ones((5, 2)))
+    nothing = np.full((5, 2), np.nan)
+    silent = Telemetry(nothing, nothing, telemetry.compute, np.zeros((5, 2), dtype=bool))
+    found = forecast(silent, TOY, 60.0)
+    assert found.bandwidth_bytes_per_s == pytest.approx(np.tile(BASE, (len(HORIZONS), 1)), rel=0.05)
+    assert found.latency_s == pytest.approx(np.tile(base_latency(TOY), (len(HORIZONS), 1)))

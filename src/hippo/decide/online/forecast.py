@@ -33,6 +33,7 @@ FORECASTS: Mapping[str, str] = MappingProxyType(
 """Modules with ``predict`` and ``predict_all``."""
 OUT_S = 600.0  # an outage that has just begun is expected to last about so long
 LATENCY_MEMORY_S = 3600.0  # what differs from the usual latency fades with it
+USUAL_WEIGHT = 8.0  # of the base latency in the usual one, in epochs
 LEAST, MOST = 1e-3, 4.0  # of the ratio to the base that is forecast
 
 
@@ -151,8 +152,9 @@ def _back(measured: Floats, fresh: NDArray[np.bool_], epoch_s: float, horizons: 
 
 def _latency(telemetry: Telemetry, base_s: Floats, epoch_s: float, horizons: Ints) -> Floats:
     """Latency (L, H, E): that of now fades towards the mean of what was seen."""
-    count = np.arange(1, len(telemetry.latency_s) + 1)[:, None]
-    usual = (np.cumsum(telemetry.latency_s, axis=0) + 8.0 * base_s) / (count + 8.0)
+    seen = np.where(np.isnan(telemetry.latency_s), base_s, telemetry.latency_s)
+    count = np.arange(1, len(seen) + 1)[:, None]
+    usual = (np.cumsum(seen, axis=0) + USUAL_WEIGHT * base_s) / (count + USUAL_WEIGHT)
     fade = np.exp(-np.asarray(horizons, dtype=np.float64) * epoch_s / LATENCY_MEMORY_S)[None, :, None]
-    found: Floats = usual[:, None] + fade * (telemetry.latency_s - usual)[:, None]
+    found: Floats = usual[:, None] + fade * (seen - usual)[:, None]
     return found
