@@ -63,7 +63,6 @@ def suite_of(choice: Choice) -> Suite:
         remedy = "leave them out: the suite holds the plans of all planners fixed"
         raise InputError("plans of planners are no methods of the suite", source="--methods", remedy=remedy)
     entrants = (*entrants_of(asked, None, choice), Entrant(StaticLevers.name, StaticLevers))
-    whole = choice.methods is None and choice.families is None
     kept = planners(name for name in PLANNERS if name not in ("exact", "brute"))
     suite = Suite(
         entrants,
@@ -76,7 +75,10 @@ def suite_of(choice: Choice) -> Suite:
         preference=weights(PREFERENCE),
         ours=OURS if OURS in asked else asked[0],
     )
-    return suite if whole else replace(suite, large=0, movement=0, fronts=0)
+    if choice.families is not None:  # these are not about families
+        return replace(suite, large=0, movement=0, fronts=0)
+    fewer = {name: min(getattr(suite, name), suite.seeds) for name in ("large", "movement", "fronts")}
+    return replace(suite, **fewer)
 
 
 def ablations(choice: Choice) -> tuple[Entrant, ...]:
