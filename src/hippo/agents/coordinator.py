@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.agents.constructor import GRAPHS, construct
+from hippo.agents.refresh import Refresher
 from hippo.agents.verification import CLEARLY, KEEP, Clearly, Verdict, allowed, degraded, quickest, value, verify
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
@@ -137,14 +138,15 @@ class HiPpo:
         self._last: Seen | None = None
         self._drafted: Seen | None = None
         self._changed = 0  # epoch of the last answer that changed something
-        self._rival = RecedingHorizon(replace(Horizon(), fresh=settings.fresh))
+        self._rival = RecedingHorizon(replace(Horizon(), fresh=False))
+        self._refresher = Refresher()
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
         self._last = self._drafted = None
         self._changed = view.epoch
-        self._rival = RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh))
-        self._rival.begin(view)  # fills the book
+        RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the book
+        self._refresher.begin(view)
         self._construct(view, self.clock())
         if not any(runs(view, index) for index in range(len(view.book))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
@@ -187,7 +189,9 @@ class HiPpo:
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Candidates, proposal and verification, as far as there is time."""
-        rival = self._rival.decide(view)  # makes plans and levers anew where the network has moved far
+        if self.settings.fresh:
+            self._refresher.refresh(view)
+        rival = self._rival.decide(view)
         rival = rival if allowed(view, rival) else KEEP
         lower_s, drafts = self._construct(view, began)
         ready = self.clock()
