@@ -13,6 +13,7 @@ from hippo.decide.online.forecast import Forecasts
 from hippo.decide.online.view import Action, How, View
 from hippo.envs.cross_domain.play import Terms, foresee, play, usd_per_token
 from hippo.envs.cross_domain.world import World, course
+from hippo.errors import InfeasibleError
 from hippo.plan.plan import Compression
 from hippo.planners.base import Stop
 from hippo.planners.exact import Exact
@@ -130,6 +131,11 @@ def test_an_answer_against_the_rules_is_a_fault(
 ) -> None:
     with pytest.raises(AssertionError, match=fault):
         play(still, known, Scripted(answers), Terms(1e-6), forecasts=unchanging(still))
+
+
+def test_a_method_that_knows_nothing_to_begin_with_is_an_answer(known: Book, still: World) -> None:
+    with pytest.raises(InfeasibleError):
+        play(still, known, Scripted(first=-1), Terms(1e-6), forecasts=unchanging(still))
 
 
 def test_a_method_sees_no_future_and_is_told_of_gaps(known: Book, still: World) -> None:

@@ -19,6 +19,7 @@ from hippo.decide.online.view import Action, Forecast, How, Method, Telemetry, V
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.spaces import HORIZONS
 from hippo.envs.cross_domain.world import RESTART_S, World, course
+from hippo.errors import InfeasibleError
 from hippo.simulate.moving import (
     BUSY_S,
     CONFIGURATION,
@@ -191,6 +192,11 @@ def steps(
     """Epoch after epoch of a run, as it goes; the method may add to ``book``.
 
     The answer of the first epoch is where the run begins (``Method.begin``); from the second on ``decide`` is asked.
+
+    Raises
+    ------
+    InfeasibleError
+        The method knows nothing that can run at the start.
     """
     foreseen = foresee(world) if forecasts is None else forecasts
     told, state, remaining = (
@@ -205,6 +211,8 @@ def steps(
         began_s = process_time()
         action = Action(How.SWITCH, method.begin(view)) if epoch == 0 else method.decide(view)
         decision_s = process_time() - began_s
+        if epoch == 0 and action.target < 0:
+            raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
         known = course(world, book, restart_s=terms.restart_s, known=known)
         _carry_out(known, state, remaining, action, first=epoch == 0)
         running, target, phase = (int(value) for value in state)
