@@ -1,0 +1,65 @@
+"""Steps of the environment per CPU second, on worlds of the training split.
+
+    python benchmarks/environment.py [--seeds N] [--runs W] [--seconds S]
+
+An *epoch* is a step of the world; a *decision* is a step of the upper agent, with the whole observation worked out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import process_time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.envs.cross_domain.bank import Bank, make_bank
+from hippo.envs.cross_domain.env import Env
+from hippo.envs.cross_domain.generator import FAMILIES
+from hippo.envs.cross_domain.spaces import OPTION_FEATURES, Observation
+
+WORTH = OPTION_FEATURES.index("worth_rest")
+
+
+def main() -> None:
+    """Makes a bank, runs it under three ways to answer, prints a table."""
+    parser = argparse.ArgumentParser(description="Steps of the environment per CPU second.")
+    parser.add_argument("--seeds", type=int, default=1, help="worlds of each family")
+    parser.add_argument("--runs", type=int, default=128, help="runs side by side")
+    parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds for each row")
+    given = parser.parse_args()
+    began_s = process_time()
+    wanted = [(family, seed) for family in FAMILIES for seed in range(given.seeds)]
+    bank = make_bank(wanted)
+    print(f"{bank.worlds} worlds of up to {bank.domains} domains prepared in {process_time() - began_s:.1f} CPU s")
+    print(f"{'answers':10} {'epochs/CPU s':>14} {'decisions/CPU s':>16} {'epochs/decision':>16}")
+    for name in ("keep", "random", "worth"):
+        epochs, decisions = measured(bank, name, given.runs, given.seconds)
+        print(f"{name:10} {epochs:14,.0f} {decisions:16,.0f} {epochs / decisions:16.1f}")
+
+
+def measured(bank: Bank, name: str, runs: int, seconds: float) -> tuple[float, float]:
+    """Epochs and decisions per CPU second of the environment alone."""
+    env, rng = Env(bank, runs, seed=0), np.random.default_rng(0)
+    seen = env.begin()
+    seen = env.act(answer(seen, name, rng)).observation  # compiles
+    spent_s, epochs, decisions = 0.0, 0, 0
+    while spent_s < seconds:
+        actions = answer(seen, name, rng)
+        began_s = process_time()
+        came = env.act(actions)
+        spent_s += process_time() - began_s
+        epochs, decisions, seen = epochs + int(came.epochs.sum()), decisions + runs, came.observation
+    return epochs / spent_s, decisions / spent_s
+
+
+def answer(seen: Observation, name: str, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Always keep, anything, or what is worth most."""
+    if name == "keep":
+        return np.zeros(len(seen.context), np.int64)
+    score = rng.random(seen.option_mask.shape) if name == "random" else seen.options[..., WORTH]
+    return np.asarray(np.where(seen.option_mask, score, -np.inf).argmax(axis=1))
+
+
+if __name__ == "__main__":
+    main()
