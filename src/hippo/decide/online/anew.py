@@ -93,7 +93,7 @@ class Anew:
         return [(each, each.fluid(most)) for each in families(self.field)]
 
     def _field(self, problem: Problem) -> Field:
-        """The field under this problem's links."""
+        """The field under this problem's links, with a judge of its own."""
         own, kinds = self.field, range(len(self.field.tables.examples))
         rows: dict[object, object] = {("rows", kind): own.layout_rows(kind) for kind in kinds}
         found = Field(problem, own.tables, Judge(problem), own.sync, own.ordered, _cache=rows)
@@ -154,7 +154,7 @@ class Anew:
         return tuple(found)
 
     def _uniform(self, field: Field, joined: Joined) -> Plan | None:
-        field = replace(field, judge=Judge(field.problem))
+        field = self._field(field.problem)
         for tried, (bound, shape, cuts) in enumerate(best_first(field, joined.kind, list(joined.ways))):
             play(field, shape, cuts, bound)
             if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
@@ -162,7 +162,7 @@ class Anew:
         return _ordered(field)
 
     def _mixed(self, field: Field, joined: Joined) -> Plan | None:
-        field = replace(field, judge=Judge(field.problem))
+        field = self._field(field.problem)
         for family in joined.families:
             for share in WITHIN:
                 found = along(field, family, *joined.paths[0], limit=share * joined.bound)

@@ -56,7 +56,7 @@ def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | N
     anew = Anew.of(book.problem)
     for done, state in enumerate(wanted):
         _say(watch, "planning for states that may come", done / len(wanted))
-        for plan in anew.plans(state):
+        for plan in anew.plans(state, most=1 if (state.bandwidth_bytes_per_s <= 0).any() else 2):
             trials.add(plan, origin="anew")
     judged = [*wanted, *_swings(base)]
     price = usd_per_token(trials, base)
