@@ -60,6 +60,7 @@ def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
     assert answer.code == 0
     assert "hindsight" in answer.out
     assert (tmp_path / "out" / "evaluation.json").exists()
+    assert "Work done so far" in (tmp_path / "out" / "evaluation.html").read_text()
 
 
 @pytest.mark.parametrize(

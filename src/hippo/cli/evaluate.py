@@ -216,6 +216,7 @@ def _world(choice: Choice) -> tuple[Problem, World, float]:
 def _write(folder: Path, document: dict[str, Any]) -> None:
     from hippo.cli.output import say, write_files
     from hippo.files import json_text
+    from hippo.report.evaluation_html import world_page
 
-    write_files(folder, {"evaluation.json": json_text(document)})
-    say(f"wrote {folder / 'evaluation.json'}")
+    write_files(folder, {"evaluation.json": json_text(document), "evaluation.html": world_page(document)})
+    say(f"wrote {folder / 'evaluation.json'}, {folder / 'evaluation.html'}")

@@ -22,11 +22,44 @@ def evaluation_page(document: Document) -> str:
     charts += [_front(each) for each in document["front"].get("problems", ())]
     if document["decisions"]:
         charts.append(_decisions(document))
+    return _page(charts, f"Evaluation: {document['suite']['ours']}")
+
+
+def world_page(document: Document) -> str:
+    """Charts of one network: what each method's run gave, epoch by epoch."""
+    price = document["world"]["usd_per_token"]
+    found = _figure("Work done so far, less that of hindsight", "s", "tokens, egress priced in")
+    pace = _figure("Tokens trained in each epoch", "s", "tokens")
+    methods = document["methods"]
+    work = {name: _so_far(told["epochs"], price) for name, told in methods.items()}
+    best = work.get("hindsight")
+    for name in ordered(methods):
+        epochs = methods[name]["epochs"]
+        times = [epoch["time_s"] for epoch in epochs]
+        told = work[name] if best is None else [one - other for one, other in zip(work[name], best, strict=True)]
+        found.add_scatter(x=times, y=told, mode="lines", name=name)
+        plans = [f"plan {epoch['plan']}" for epoch in epochs]
+        pace.add_scatter(x=times, y=[epoch["tokens"] for epoch in epochs], text=plans, mode="lines", name=name)
+    if best is None:
+        found.update_layout(title="Work done so far")
+    return _page([found, pace], f"Evaluation: {document['world']['name']}")
+
+
+def _so_far(epochs: Any, price: float) -> list[float]:
+    total, found = 0.0, []
+    for epoch in epochs:
+        total += epoch["tokens"] - (epoch["egress_usd"] / price if price > 0 else 0.0)
+        found.append(total)
+    return found
+
+
+def _page(charts: list[Any], heading: str) -> str:
+    """One file with its script inside."""
     parts = [
         chart.to_html(full_html=False, include_plotlyjs=index == 0, default_height="460px")
         for index, chart in enumerate(charts)
     ]
-    title = escape(f"Evaluation: {document['suite']['ours']}")
+    title = escape(heading)
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
     body = f'<body style="font-family:sans-serif;max-width:1100px;margin:auto"><h1>{title}</h1>'
     return "".join([head, body, *parts, "</body></html>\n"])

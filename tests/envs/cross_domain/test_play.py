@@ -88,6 +88,11 @@ def test_to_keep_trains_what_the_course_says(known: Book, still: World) -> None:
     assert run.work == pytest.approx(run.gave[:, TOKENS].sum() - run.gave[:, EGRESS_USD].sum() / 1e-6)
 
 
+def test_where_gpus_cost_nothing_egress_does_not_count(known: Book, still: World) -> None:
+    run = play(still, known, Scripted(), Terms(0.0), forecasts=unchanging(still))
+    assert run.work == run.gave[:, TOKENS].sum()
+
+
 def test_a_lever_acts_in_the_epoch_in_which_it_is_pulled(known: Book, still: World) -> None:
     run = play(still, known, Scripted({7: Action(How.SWITCH, PRESSED)}), Terms(1e-6), forecasts=unchanging(still))
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)

@@ -45,7 +45,8 @@ DEFAULT_FORECAST = "kalman"
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a run is judged by and told, the same for every method. ``usd_per_token``: what a token is worth."""
+    """What a run is judged by and told, the same for every method. ``usd_per_token``: what a token is worth; 0 (GPUs
+    without a rent): egress does not count."""
 
     usd_per_token: float
     weights: Weights = (1.0, 0.0, 0.0)  # preferences: time, utilisation, egress cost
@@ -82,7 +83,8 @@ class Run:
     @property
     def work(self) -> float:
         """Tokens trained less egress in tokens (design: ``tokens - egress_usd / usd_per_token``)."""
-        return float(self.gave[:, TOKENS].sum() - self.egress_usd / self.terms.usd_per_token)
+        price = self.terms.usd_per_token
+        return float(self.gave[:, TOKENS].sum()) - (self.egress_usd / price if price > 0 else 0.0)
 
     @property
     def egress_usd(self) -> float:
