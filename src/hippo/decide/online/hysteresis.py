@@ -22,8 +22,8 @@ from hippo.simulate.moving import STILL
 class Dwell:
     """When to move: found on the training networks (``benchmarks/heuristics.py``)."""
 
-    margin: float = 0.3  # share by which the better place must do more than the present one,
-    epochs: int = 6  # so many epochs in a row
+    margin: float = 0.2  # share by which the better place must do more than the present one,
+    epochs: int = 4  # so many epochs in a row
     lever: float = 0.01  # share by which a lever must do more
 
     def __post_init__(self) -> None:
