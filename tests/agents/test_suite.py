@@ -9,9 +9,11 @@ import pytest
 
 from hippo.agents.coverage import at_rest, covered, preferences
 from hippo.agents.entrants import Entrant, StaticLevers, compete, held
+from hippo.agents.evidence import evidence
 from hippo.agents.suite import LARGE, MAIN, Suite, Task, loaded, rows_of, tasks
 from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.static import Static
+from hippo.decide.online.view import Action, View
 from hippo.envs.cross_domain.generator import make_world
 from hippo.envs.cross_domain.judge import Setting, prepare
 from hippo.envs.cross_domain.world import World
@@ -104,3 +106,18 @@ def test_a_network_at_rest_does_not_move() -> None:
     world = at_rest(small())
     assert world.epochs == 2
     assert (world.bandwidth_bytes_per_s[0] == world.bandwidth_bytes_per_s[1]).all()
+
+
+def test_a_world_in_which_nothing_begins_is_told_as_such() -> None:
+    class Lost:
+        name = "static"
+
+        def begin(self, view: View) -> int:
+            return -1
+
+        def decide(self, view: View) -> Action:
+            return Action()
+
+    rows = rows_of(Task("main", "compute_bound", 0), Suite((Entrant("static", Lost),), ours="static"))
+    assert [(row["part"], row["of"]) for row in rows] == [("skipped", "main")]
+    assert "Nothing can run" in evidence(rows)["skipped"][0]

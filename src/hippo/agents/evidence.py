@@ -31,6 +31,7 @@ def evidence(rows: Sequence[Row], *, ours: str = OURS, ablations: Iterable[str] 
     rivals = [name for name in names if name not in (*LEARNED, ours, HINDSIGHT)]
     return {
         "methods": names,
+        "skipped": [f"{row['of']}, {row['family']} {row['seed']}: {row['why']}" for row in _of(rows, "skipped")],
         "cpu_s": float(sum(row["cpu_s"] for row in rows)),
         "overall": {name: _standing(main, name) for name in names},
         "families": {family: _family(part, names) for family, part in _split(main, "family")},

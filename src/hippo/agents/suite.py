@@ -29,6 +29,7 @@ from hippo.envs.cross_domain.generator import FAMILIES, make_world, scaled
 from hippo.envs.cross_domain.judge import STATIC, Judged, Setting, prepare
 from hippo.envs.cross_domain.play import DEFAULT_FORECAST, Run, Weights
 from hippo.envs.cross_domain.world import World
+from hippo.errors import InfeasibleError
 from hippo.planners.base import Planner, Progress, Stop
 
 Row = dict[str, Any]
@@ -120,20 +121,22 @@ def _told(task: Task, suite: Suite, watch: Progress | None, share: float) -> lis
 
 
 def rows_of(task: Task, suite: Suite) -> list[Row]:
-    """Plays one task."""
+    """Plays one task; a world in which nothing can begin is a row of the part ``skipped``."""
     began_s = process_time()
+    about = {"part": task.part, "family": task.family, "seed": task.seed}
+    try:
+        found = _played(task, suite)
+    except InfeasibleError as error:
+        about, found = about | {"part": "skipped", "of": task.part, "why": str(error)}, [{}]
+    return [about | {"cpu_s": process_time() - began_s} | row for row in found]
+
+
+def _played(task: Task, suite: Suite) -> list[Row]:
     if task.part == "front":
-        found = [front_row(make_world(task.family, task.seed, split=SPLIT), _ours(suite))]
-    elif task.part == "movement":
-        found = _movement(task, suite)
-    elif task.part == "load":
-        found = [_row(_load(task, suite))]
-    else:
-        found = [_world(task, suite)]
-    return [
-        {"part": task.part, "family": task.family, "seed": task.seed, "cpu_s": process_time() - began_s} | row
-        for row in found
-    ]
+        return [front_row(make_world(task.family, task.seed, split=SPLIT), _ours(suite))]
+    if task.part == "movement":
+        return _movement(task, suite)
+    return [_row(_load(task, suite)) if task.part == "load" else _world(task, suite)]
 
 
 def _ours(suite: Suite) -> Entrant:

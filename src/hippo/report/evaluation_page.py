@@ -96,6 +96,7 @@ def _overall(found: Document) -> str:
         "\n\n*Captured of adapting* measures from `static_levers`, the best start under the forecast with its levers "
         "pulled: what is left is gained by changing something on the way. *Worst elsewhere*: the worst world against "
         "`static` among those where hindsight gains less than 3 %. *Stood still*: share of the time without training."
+        + "".join(f"\n\nNot judged, because nothing could begin: {each}" for each in found["skipped"])
     )
 
 
