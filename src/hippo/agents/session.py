@@ -142,8 +142,8 @@ class Session:
         return Outcome(number, notes["epochs"], seconds, notes["best"], notes["best_update"], policy)
 
 
-FREE = {"run": {"minutes", "updates", "checkpoint_every"}}
-"""Settings that a resumed run may change: how long, and how often it is written down."""
+FREE = {"run": {"minutes", "construction_minutes", "checkpoint_every"}}
+"""Settings that a resumed run may change: how long it sits, and how often it is written down."""
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -95,6 +95,7 @@ class Run(_Checked):
 
     seed: int = within(0, 0, 2**31)
     minutes: float = within(40.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    construction_minutes: float = within(10.0, 0.0, 1e6)  # afterwards, for the agents that construct; 0: none
     updates: int = within(400, 1, 10_000_000)
     parallel: int = within(128, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)  # independent halves of them: 2 processes then learn what 1 does

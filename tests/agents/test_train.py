@@ -1,0 +1,115 @@
+"""``train`` from prepared worlds to a policy file, on worlds of random tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hippo.agents.global_agent import GlobalAgent, NetworkConfig
+from hippo.agents.rollout import Share, collect, decide
+from hippo.agents.serving import Policy
+from hippo.agents.settings import Ablation, Network, Ppo, Run, Settings, Worlds
+from hippo.agents.tracking import read_curve
+from hippo.agents.train import begun, effective, train
+from hippo.agents.worlds import RULES, Look, Unmasked, played, seeds, shares
+from hippo.envs.cross_domain.bank import load, save
+from hippo.envs.cross_domain.env import Env
+from hippo.envs.cross_domain.spaces import OPTION_FEATURES
+from hippo.errors import InputError
+
+from ..envs.cross_domain.drawn import drawn_bank
+
+SMALL = Settings(
+    ppo=Ppo(steps_per_update=64, passes=2, minibatch=32),
+    network=Network(hidden=8),
+    worlds=Worlds(processes=1),
+    run=Run(updates=2, minutes=0.0, construction_minutes=0.0, parallel=8, checkpoint_every=1, validate_every=1),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(drawn_bank(6, seed=0), tmp_path / "bank.npz")
+    save(drawn_bank(3, seed=50), tmp_path / "validation.npz")
+    return tmp_path
+
+
+def test_it_ends_with_a_policy_that_is_served_without_torch(folder: Path):
+    found = train(SMALL, out=folder)
+    assert found["updates"] == 2
+    assert 0.0 < found["of_hindsight"] <= 1.0
+    assert [line["update"] for line in read_curve(folder / "curve.jsonl")] == [1, 2]
+    policy = Policy.load(folder / "hi_ppo.policy")
+    seen = Env(load(folder / "validation.npz"), 4).begin()
+    answer = policy.act(seen)
+    assert answer.log_probs.shape == seen.option_mask.shape
+    np.testing.assert_allclose(np.exp(answer.log_probs).sum(1), 1.0, rtol=1e-5)
+
+
+def test_a_run_that_is_there_is_not_overwritten(folder: Path):
+    (folder / "checkpoint.pt").write_bytes(b"")
+    with pytest.raises(InputError, match="--resume"):
+        train(SMALL, out=folder)
+
+
+def test_nobody_beats_hindsight_and_masks_hold():
+    bank = drawn_bank(5, seed=3)
+    for rule in RULES.values():
+        share = played(bank, rule)
+        assert (share <= 1.0 + 1e-6).all()
+    looks = Look(bank)
+    assert looks.of(RULES["worth"])["validation/of_hindsight"] == pytest.approx(looks.usual["validation/worth"])
+
+
+def test_without_masks_everything_may_be_chosen():
+    envs = Unmasked(Env(drawn_bank(3, seed=0), 4))
+    seen = envs.begin()
+    assert seen.option_mask.all()
+    assert envs.act(np.full(4, seen.option_mask.shape[1] - 1)).observation.option_mask.all()
+    assert envs.restore(envs.state()).option_mask.all()
+
+
+def test_shares_have_worlds_of_their_own_that_repeat_themselves():
+    bank = drawn_bank(6, seed=0)
+    first, second = shares(bank, SMALL, range(2))
+    assert not np.array_equal(first.seen.options, second.seen.options)
+    again = shares(bank, SMALL, [1])[0]
+    np.testing.assert_array_equal(again.seen.options, second.seen.options)
+
+
+def test_a_share_of_real_worlds_goes_on_from_its_state():
+    from .toy import toy_policy
+
+    bank, policy = drawn_bank(6, seed=0), toy_policy()
+    share = shares(bank, SMALL, [0])[0]
+    collect(policy, share, 5)
+    state = share.state()
+    ahead = collect(policy, share, 5)
+    other = Share(Env(bank, 4, seed=9), np.random.default_rng(9))
+    other.restore(state)
+    again = collect(policy, other, 5)
+    for one, two in zip(ahead[1:], again[1:], strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_families_take_turns():
+    assert seeds(("a", "b"), 3, 7) == [("a", 7), ("b", 7), ("a", 8)]
+
+
+def test_what_is_left_out_is_left_out():
+    found = effective(replace(SMALL, ablation=Ablation(no_gnn=True, no_multipliers=True)))
+    assert found.network.encoder == "none"
+    assert not found.multipliers.enabled
+
+
+def test_it_begins_with_the_habits_of_a_planner():
+    bank = drawn_bank(6, seed=1)
+    seen = Env(bank, 6).begin()
+    policy = begun(GlobalAgent(NetworkConfig(hidden=8, worth_scale=1000.0)))
+    chosen = decide(policy, seen, None)[0]
+    worth = seen.options[..., OPTION_FEATURES.index("worth_at_last")]
+    worth = worth - np.log1p(0.3) * (seen.options[..., 2] + seen.options[..., 3])
+    np.testing.assert_array_equal(chosen, np.where(seen.option_mask, worth, -np.inf).argmax(1))
