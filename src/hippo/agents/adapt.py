@@ -48,7 +48,7 @@ def reptile(
         rate = how.rate * (1.0 - (1.0 - LEAST_RATE) * number / max(1, how.rounds - 1))
         with torch.no_grad():
             for here, there in zip(found.parameters(), learned.parameters(), strict=True):
-                here += rate * (there - here)
+                here.lerp_(there, rate)
     return found
 
 

@@ -2,8 +2,8 @@
 
 An episode is one problem under one state of its links (a ``Site``). The upper agent adds a domain to either end of its
 chain with a *claim* (its layers over what its GPUs' share would be) or stops; then it settles the recipe: sequences of
-a wave, recomputation, sharding. The lower agent answers for every domain: (tp, dp, stages). Cut points follow from claims
-and layouts: the slowest stage, over its claim, as fast as memory allows (``estimate.settle``); devices by
+a wave, recomputation, sharding. The lower agent answers for every domain: (tp, dp, stages). Cut points follow from
+claims and layouts: the slowest stage, over its claim, as fast as memory allows (``estimate.settle``); devices by
 ``planners.placement``, warm-ups by ``planners.run_ahead``; the ``fast`` engine plays the plan. What is out of memory or
 joined by no link is masked.
 
