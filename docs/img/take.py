@@ -4,6 +4,8 @@
     .venv/bin/python docs/img/take.py out/report.html
     .venv/bin/hippo schedule .. --out out     (the command of the front page)
     .venv/bin/python docs/img/take.py out/schedule.html
+    .venv/bin/hippo watch .. --out out     (the command of docs/watch.md)
+    .venv/bin/python docs/img/take.py out/watch.html
 
 Each picture is the report itself with some sections hidden, 1280 wide and as high as what is left.
 """
@@ -30,6 +32,7 @@ QUIET = (
 )
 SECTIONS = ("why", "step", "layers", "network", "memory", "planners", "front", "inputs")
 OF_SCHEDULE = ("timeline", "binds", "ranks", "methods", "problem")
+OF_WATCH = ("work", "decisions", "plans")
 
 PICTURES: Mapping[str, tuple[str, ...]] = {
     "report": ("hero", "why", "step", "network"),
@@ -50,7 +53,8 @@ def main(report: Path) -> None:
     if browser is None:
         sys.exit(f"none of {', '.join(BROWSERS)} is on the PATH")
     page = report.read_text(encoding="utf-8")
-    pictures = {"schedule": ("hero", "timeline")} if report.name == "schedule.html" else PICTURES
+    others = {"schedule.html": {"schedule": ("hero", "timeline")}, "watch.html": {"watch": ("hero", "network", "work")}}
+    pictures = others.get(report.name, PICTURES)
     with tempfile.TemporaryDirectory() as folder:
         for name, shown in pictures.items():
             target = Path(__file__).with_name(f"{name}.png")
@@ -60,7 +64,7 @@ def main(report: Path) -> None:
 
 def reduced(page: str, shown: tuple[str, ...]) -> str:
     """The page with only some of its sections, which tells its height on the root element."""
-    hidden = [f"#{name}" for name in (*SECTIONS, *OF_SCHEDULE) if name not in shown]
+    hidden = [f"#{name}" for name in (*SECTIONS, *OF_SCHEDULE, *OF_WATCH) if name not in shown]
     hidden += [] if "hero" in shown else [".hero"]
     rules = [
         f"{', '.join([*hidden, '.top', 'footer', 'details'])} {{ display: none !important; }}",

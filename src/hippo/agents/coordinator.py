@@ -43,9 +43,10 @@ from hippo.simulate.moving import STILL
 Floats = NDArray[np.float64]
 See = Callable[..., tuple[Observation, tuple[Action, ...]]]
 """``see(view, quiet=epochs since the last change)``."""
-PROPOSED, KEPT, QUIET, REFUSED, LATE, STRANDED = "proposed", "kept", "quiet", "refused", "late", "stranded"
-"""How an answer came about: the agents' proposal; it was to keep; nothing was due; simulation refused it; it came too
-late; what runs cannot run and nobody proposed a way out."""
+PROPOSED, KEPT, QUIET, LATE, STRANDED = "proposed", "kept", "quiet", "late", "stranded"
+REFUSED, OVERRULED = "refused", "overruled"
+"""How an answer came about: the agents' proposal; it was to keep; nothing was due; it came too late; what runs cannot
+run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more."""
 UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
 """Deadlines."""
 EGRESS_ON_SCARCE_LINKS = 2.0
@@ -254,6 +255,8 @@ class HiPpo:
     def _verified(self, view: View, account: Account, rival: Action) -> Account:
         """The account with the simulation's verdict, and another answer where the loss is clear."""
         verdict = verify(view, account.proposal, rival, self.settings.clearly)
+        if verdict.lever_share > 0.0:
+            return replace(account, action=rival, outcome=OVERRULED, verdict=verdict)
         if not verdict.refused:
             return replace(account, verdict=verdict)
         better = rival if value(view, verdict.rival) > value(view, verdict.keeping) else KEEP
@@ -310,6 +313,9 @@ def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]
         words = answer_words(view, account.proposal)
         refused = why.Refused(words, account.probability, share, verdict.loss_tokens, verdict.clear_tokens)
         found.append(refused)
+    elif verdict is not None and account.outcome == OVERRULED:
+        words = answer_words(view, account.proposal)
+        found.append(why.Overruled(words, account.probability, verdict.lever_share))
     elif account.outcome == KEPT and verdict is not None and verdict.rival_action != KEEP:
         found.append(_kept(view, verdict))
     return tuple(found)

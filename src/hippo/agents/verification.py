@@ -45,6 +45,7 @@ class Verdict:
     loss_tokens: float  # of the proposal against the better of the other two
     clear_tokens: float  # from which on a loss is clear
     refused: bool
+    lever_share: float = 0.0  # what the rival's lever does more now than the proposal; 0: that is not the case
 
 
 def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEARLY) -> Verdict:
@@ -55,6 +56,9 @@ def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEAR
     best moves follow it and its rivals (``lookahead``: an excursion is counted with its way back; a lever, which can be
     taken back, by what it does now); and it loses still when every link that it uses does one standard deviation better
     than forecast, and every other one worse.
+
+    A lever costs nothing and can be taken back. So where the rival's does clearly more now than keeping (or than the
+    lever proposed), and not less in the end, it is pulled: ``lever_share``.
     """
     indices = [action.target for action in (proposal, rival) if action.target >= 0]
     ahead = outlook(view, indices)
@@ -67,7 +71,18 @@ def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEAR
         and _loses_now(view, proposal, rival, clearly)
         and _loses_at_best(view, proposal, rival)
     )
-    return Verdict(mine, kept, others, rival, loss, clear, refused)
+    more = _lever_gain(view, proposal, rival) if value(view, others) > value(view, mine) else 0.0
+    return Verdict(mine, kept, others, rival, loss, clear, refused, more if more > clearly.share else 0.0)
+
+
+def _lever_gain(view: View, proposal: Action, rival: Action) -> float:
+    """What the rival's lever does more now than keeping, or than the proposed lever; 0: other answers."""
+    free = proposal.how in (How.KEEP, How.SWITCH) and rival.how is How.SWITCH
+    if not free or view.phase != STILL or proposal == rival:
+        return 0.0
+    rates = net_rates(ahead_of(view))
+    stays = rates[proposal.target if proposal.how is How.SWITCH else view.running]
+    return float(rates[rival.target] / stays - 1.0) if stays > 0 else float(rates[rival.target] > 0)
 
 
 def _loses_now(view: View, proposal: Action, rival: Action, clearly: Clearly) -> bool:

@@ -220,7 +220,9 @@ def _price(view: View, action: Action) -> float:
 def changes(before: Plan, after: Plan) -> tuple[str, ...]:
     """What differs between two plans of one placement, in words."""
     found = [f"{each.source} -> {each.destination} through {each.via}" for each in _new(before.relays, after.relays)]
-    found += [f"{each.source} -> {each.destination} direct again" for each in _new(after.relays, before.relays)]
+    relayed = {(each.source, each.destination) for each in after.relays}
+    direct = [each for each in before.relays if (each.source, each.destination) not in relayed]
+    found += [f"{each.source} -> {each.destination} direct again" for each in direct]
     found += [
         f"{each.source} -> {each.destination} compressed as {each.kind}"
         for each in _new(before.compression, after.compression)

@@ -250,6 +250,21 @@ class Refused(Reason):
 
 
 @dataclass(frozen=True)
+class Overruled(Reason):
+    """A lever that was pulled against the agents' proposal, as it costs nothing; ``subject``: what they proposed."""
+
+    kind: ClassVar[str] = "overruled"
+    probability: float  # that the agents gave their proposal
+    gain_share: float  # what the lever does more now
+
+    def _said(self) -> str:
+        return (
+            f"The agents proposed (at {percent(self.probability)}) to {self.subject}; a lever that costs nothing and "
+            f"can be taken back does {percent(self.gain_share)} more now, and is pulled."
+        )
+
+
+@dataclass(frozen=True)
 class Late(Reason):
     """A deadline that was missed; ``subject`` says which: between domains, inside a domain, coordination."""
 
