@@ -9,13 +9,10 @@ import numpy as np
 
 from hippo.decide.online.candidates import plan_under
 from hippo.decide.online.rates import best_of_place, net_now
+from hippo.decide.online.renewal import Renewal
 from hippo.decide.online.static import start
-from hippo.decide.online.trigger import Seen, Thresholds, due, seen
 from hippo.decide.online.view import Action, How, View
 from hippo.simulate.moving import STILL
-
-MOVED = Thresholds(link_share=0.3, latency_share=1.0, load_share=0.2, every=10**9)
-"""How far the network must have moved since the last plans were made for plans to be made anew."""
 
 
 class Greedy:
@@ -24,12 +21,12 @@ class Greedy:
     name = "greedy"
 
     def __init__(self) -> None:
-        self._planned: Seen | None = None
+        self._renewal = Renewal()
 
     def begin(self, view: View) -> int:
         """The configuration that does most now."""
         first = start(view)
-        self._planned = seen(view)
+        self._renewal.begin(view)
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
 
@@ -37,9 +34,8 @@ class Greedy:
         """Switch or stop for what does most now; keep while a move is under way."""
         if view.phase != STILL:
             return Action()
-        if due(view, self._planned, MOVED):
+        if self._renewal.due(view):
             plan_under(view.book, view.forecast.bandwidth_bytes_per_s[0], view.forecast.latency_s[0])
-            self._planned = seen(view)
         return towards(view, net_now(view), margin=0.0, lever=0.0)
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.decide.online.candidates import plan_under
-from hippo.decide.online.greedy import MOVED, towards
+from hippo.decide.online.greedy import towards
 from hippo.decide.online.rates import best_of_place, net_now
+from hippo.decide.online.renewal import Renewal
 from hippo.decide.online.static import start
-from hippo.decide.online.trigger import Seen, due, seen
 from hippo.decide.online.view import Action, View
 from hippo.simulate.moving import STILL
 
@@ -38,13 +38,14 @@ class Hysteresis:
 
     def __init__(self, dwell: Dwell | None = None) -> None:
         self.dwell = dwell or Dwell()
-        self._planned: Seen | None = None
+        self._renewal = Renewal()
         self._better = 0  # epochs in a row in which another place was clearly better
 
     def begin(self, view: View) -> int:
         """The configuration that does most now."""
         first = start(view)
-        self._planned, self._better = seen(view), 0
+        self._renewal.begin(view)
+        self._better = 0
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
 
@@ -53,9 +54,8 @@ class Hysteresis:
         if view.phase != STILL:
             self._better = 0
             return Action()
-        if due(view, self._planned, MOVED):
+        if self._renewal.due(view):
             plan_under(view.book, view.forecast.bandwidth_bytes_per_s[0], view.forecast.latency_s[0])
-            self._planned = seen(view)
         rates = net_now(view)
         here = best_of_place(view.book, rates, view.book.configurations[view.running].place)
         better = rates.max() > (1.0 + self.dwell.margin) * max(0.0, rates[here])

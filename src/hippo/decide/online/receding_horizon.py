@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from hippo.decide.online.anew import Net
 from hippo.decide.online.candidates import renew
 from hippo.decide.online.lookahead import best_start, first_moves
+from hippo.decide.online.renewal import FAR as FAR
+from hippo.decide.online.renewal import Renewal
 from hippo.decide.online.static import start
-from hippo.decide.online.trigger import Seen, Thresholds, due, seen
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.online.worth import Ahead, Now, ahead, worth
 from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FAR = Thresholds(link_share=0.4, latency_share=2.0, load_share=0.3, every=10**9)
-"""How far the network must have moved since the last plans were made for plans to be made anew."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,14 @@ class RecedingHorizon:
 
     def __init__(self, horizon: Horizon | None = None) -> None:
         self.horizon = horizon or Horizon()
-        self._planned: Seen | None = None
+        self._renewal = Renewal()
 
     def begin(self, view: View) -> int:
         """The place from which most can be done over the horizon; -1: nothing can run now."""
         first = start(view)
         if first < 0:
             return first
-        self._planned = seen(view)
+        self._renewal.begin(view)
         if self.horizon.fresh:
             _renew(view, first)
         look = self._ahead(view)
@@ -63,8 +62,7 @@ class RecedingHorizon:
         """The first step of the best sequence, where it beats keeping by the margin; else the best lever."""
         if view.phase != STILL:
             return self._moving(view)
-        if self.horizon.fresh and due(view, self._planned, FAR):
-            self._planned = seen(view)
+        if self.horizon.fresh and self._renewal.due(view):
             _renew(view, view.running)
         look = self._ahead(view)
         leads = _leads(look)
