@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from hippo.decide.online.anew import Net
 from hippo.decide.online.candidates import renew
 from hippo.decide.online.lookahead import best_start, first_moves
-from hippo.decide.online.renewal import FAR as FAR
-from hippo.decide.online.renewal import Renewal
+from hippo.decide.online.renewal import FAR, Renewal
 from hippo.decide.online.static import start
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.online.worth import Ahead, Now, ahead, worth
 from hippo.simulate.moving import STILL
 
+__all__ = ["FAR", "Horizon", "RecedingHorizon", "net_rates"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
