@@ -135,7 +135,9 @@ class _Script:
         self.path = path
 
     def begin(self, view: View) -> int:
+        """Where the best path begins."""
         return self.path[0].target
 
     def decide(self, view: View) -> Action:
+        """The best path's answer."""
         return self.path[view.epoch]
