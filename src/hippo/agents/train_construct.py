@@ -41,8 +41,9 @@ class Construction:
     """How construction is learned."""
 
     families: tuple[str, ...] = tuple(FAMILIES)
-    problems: int = 40  # of each family
-    states: int = 3  # of each problem's links
+    problems: int = 24  # of each family
+    states: int = 4  # of each problem's links
+    uneven: float = 0.8  # most standard deviation of the log by which links are drawn apart, in every second state
     first_seed: int = 10_000  # far from the worlds that the upper agent's bank is made of
     sites: int = 24  # of an update
     drafts: int = 8  # of a site
@@ -117,7 +118,8 @@ def train_construct(
 
 
 def sites(plan: Construction, seed: int, *, split: str = "train") -> Iterator[Spot]:
-    """Problems of every family at random epochs of their worlds."""
+    """Problems of every family at random epochs of their worlds; in every second state links are drawn further apart,
+    each by a factor of its own, so that networks of any unevenness are met."""
     rng = np.random.default_rng((seed, 77))
     for number in range(plan.problems):
         for family in plan.families:
@@ -125,15 +127,11 @@ def sites(plan: Construction, seed: int, *, split: str = "train") -> Iterator[Sp
                 world = make_world(family, plan.first_seed + number, split=split)
             except HippoError:
                 continue
-            for epoch in rng.integers(world.epochs, size=plan.states):
-                yield Spot(
-                    site(
-                        world.problem,
-                        world.bandwidth_bytes_per_s[epoch],
-                        world.latency_s[epoch],
-                        world.compute[epoch],
-                    )
-                )
+            for at, epoch in enumerate(rng.integers(world.epochs, size=plan.states).tolist()):
+                rates = world.bandwidth_bytes_per_s[epoch]
+                apart = rng.uniform(0.0, plan.uneven) * rng.standard_normal(len(rates)) * (at % 2)
+                rates = rates * np.exp(apart) if split == "train" else rates
+                yield Spot(site(world.problem, rates, world.latency_s[epoch], world.compute[epoch]))
 
 
 def learn(

@@ -187,6 +187,16 @@ def test_a_domain_without_links_is_never_joined() -> None:
         assert plan.domains == (lost,) or lost not in plan.domains
 
 
+def test_a_lost_domain_is_never_used() -> None:
+    problem = problem_of("compute_bound", 1)
+    base = base_site(problem)
+    compute = np.ones(len(problem.cluster.domains))
+    compute[1] = np.inf
+    plans = construct(Greedy(), problem, base.bandwidth_bytes_per_s, base.latency_s, tries=4, compute=compute)
+    assert plans
+    assert all(problem.cluster.domains[1].name not in plan.domains for plan in plans)
+
+
 def test_stopping_waits_until_the_chain_fits() -> None:
     where = base_site(problem_of("ou3", 2))
     draft = Drafting(where)

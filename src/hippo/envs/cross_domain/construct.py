@@ -58,15 +58,22 @@ class Site:
     bandwidth_bytes_per_s: Floats  # (E,)
     latency_s: Floats  # (E,)
     slower: Floats  # (K,) factor on the length of operations
+    lost: NDArray[np.bool_]  # (K,) domains that cannot be used
 
 
 def site(problem: Problem, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None = None) -> Site:
-    """A problem under a state (E,), (E,) of the links and (K,) of the domains."""
+    """A problem under a state (E,), (E,) of the links and (K,) of the domains: the factor on the length of their
+    operations, inf for a domain that is lost."""
     known = ground(problem)
     slower = np.ones(known.domains) if compute is None else np.asarray(compute, dtype=np.float64)
     bandwidth = np.asarray(bandwidth_bytes_per_s, dtype=np.float64)
     latency = np.asarray(latency_s, dtype=np.float64)
-    return Site(known, links_under(known, bandwidth, latency), bandwidth, latency, slower)
+    lost = ~np.isfinite(slower)
+    at, links = problem.cluster.domain_index, problem.cluster.links
+    cut = np.array([lost[at[link.source]] or lost[at[link.destination]] for link in links], dtype=bool)
+    bandwidth = np.where(cut, 0.0, bandwidth)
+    joined = links_under(known, bandwidth, latency)
+    return Site(known, joined, bandwidth, latency, np.where(lost, 1.0, slower), lost)
 
 
 @dataclass(frozen=True, eq=False)

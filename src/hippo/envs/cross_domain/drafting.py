@@ -171,10 +171,12 @@ class Drafting:
         else:
             self.now, self.lies = np.full(len(arrays.wave), np.inf), np.zeros((len(arrays.wave), 0), np.int64)
         self.after = ahead(arrays, links, slower, self.chain, self.claims, self.now)
+        self.after[where.lost] = np.inf
         self.fits = np.isfinite(self.after)
         if not np.isfinite(self.step_s) and not self.fits.all():
             roomy = arrays._replace(usable_bytes=NO_LIMIT)
             free = ahead(roomy, links, slower, self.chain, self.claims, self.now)
+            free[where.lost] = np.inf
             self.after = np.where(self.fits, self.after, WITHOUT_ROOM * free)
 
     def choose_recipe(self, row: int) -> None:
