@@ -19,6 +19,7 @@ from hippo.envs.cross_domain.bank import FIELDS, Bank, course_in, scene_in, tabl
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
 from hippo.envs.cross_domain.observe import empty_observation, fill
 from hippo.envs.cross_domain.options import find_options
+from hippo.envs.cross_domain.regret import fill_regrets
 from hippo.envs.cross_domain.reward import COSTS, reward_of
 from hippo.envs.cross_domain.scene import EPOCHS
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTIONS, Observation
@@ -138,6 +139,13 @@ class Env:
         numbers = rules.link_share, rules.pace_share, rules.every, rules.gamma, 1.0 if rules.shaped else 0.0
         _act_all(self._tables, self._runs, np.asarray(actions, np.int64), numbers, worlds, preferences, came)
         return came
+
+    def regrets(self) -> NDArray[np.float32]:
+        """What each option of the decisions that are due gives less than the best of them, both followed by perfect
+        hindsight, (W, M), in epochs of usual work; 0 where an option is masked."""
+        found = np.zeros((self.size, MOST_OPTIONS), np.float32)
+        fill_regrets(self._tables, self._runs, found)
+        return found
 
     @property
     def worlds(self) -> NDArray[np.int64]:
