@@ -59,9 +59,9 @@ class Wanted:
 
 @takes(Wanted)
 def watch(wanted: Wanted) -> None:
-    """A network trace replayed: each decision as it is taken, with its reasons and what keeping would have cost.
+    """A network trace replayed: decisions as they are taken, and why.
 
-    At the end the work done is set against the plan of the start kept to the end, and against perfect hindsight.
+    Each with its reasons and what keeping would have cost. At the end the work done is set against the plan of the start kept to the end, and against perfect hindsight.
     """
     _check(wanted)
     method = _method(wanted)

@@ -177,12 +177,14 @@ class _Able:
         self.method, self.name = method, method.name
 
     def begin(self, view: View) -> int:
+        """Where the method's run begins; ``InfeasibleError``: it cannot."""
         found = self.method.begin(view)
         if found < 0:
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
         return found
 
     def decide(self, view: View) -> Action:
+        """The method's answer."""
         return self.method.decide(view)
 
 
@@ -193,7 +195,9 @@ class _Follow:
         self.path, self.name = path, HINDSIGHT
 
     def begin(self, view: View) -> int:
+        """The first answer's target."""
         return self.path[0].target
 
     def decide(self, view: View) -> Action:
+        """The answer of this epoch."""
         return self.path[view.epoch]
