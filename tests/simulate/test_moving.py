@@ -121,6 +121,18 @@ def test_a_full_link_never_lets_the_background_through() -> None:
     assert state.tolist() == [0, 1, STREAMING]
 
 
+def test_what_cannot_be_kept_in_step_is_sent_once_more() -> None:
+    # 80 bytes arrive in the first epoch; then the link has 13 bytes/s, training takes 12, and the shadow of what has
+    # arrived wants 2: one is missing, so 10 bytes an epoch fall out of step
+    world = course(sent=60.0)
+    world.bandwidth_bytes_per_s[1:] = 13.0
+    state, gave = run(world, 2, phase=STREAMING, target=1)
+    assert gave[1, MOVED_BYTES] == pytest.approx(10.0)
+    assert state[PHASE] == STREAMING
+    later = run(world, 30, phase=STREAMING, target=1)[1]
+    assert later[:, MOVED_BYTES].sum() <= 80.0 + 29 * 10.0 + 1e-6
+
+
 @given(
     bandwidth=st.floats(0.5, 200.0),
     sent=st.floats(0.0, 120.0),

@@ -8,7 +8,8 @@ judged by it, so that no two of them can disagree about what would have happened
   processes have started anew (``restart_s``, at the same time); the rest of that epoch runs the new configuration.
 * *In the background*: training goes on as it was; the bytes take what training leaves of each link. What has arrived
   is kept in step by gradients (``shadow_share`` of its bytes per optimizer step), which take their part of the idle
-  capacity and are paid for. Once everything is there, training stands still for the last gradients and the restart.
+  capacity and are paid for; where that is too little, what is out of step has to be sent once more. Once everything is
+  there, training stands still for the last gradients and the restart.
 * While a move is under way nothing else can be changed; it may be cancelled, and what it sent is lost.
 
 Letters: T epochs, C configurations, P placements of weights, E links as in ``cluster.links``.
@@ -126,11 +127,11 @@ def _stream(course, epoch, state, remaining, most, gave):  # type: ignore[no-unt
     for link in range(len(remaining) - 1):
         total = course.move_bytes[source, destination, link]
         if total > 0.0:
-            arrived = 1.0 - remaining[link] / total
-            shadow = total * course.shadow_share * steps_per_s * arrived * seconds
             idle = _idle(course, epoch, link, now, source, destination, remaining[link], steps_per_s)
+            wanted = total * course.shadow_share * (1.0 - remaining[link] / total) * steps_per_s
+            shadow = min(wanted, max(0.0, idle + wanted)) * seconds
             sent = min(remaining[link], max(0.0, idle) * seconds)
-            remaining[link] -= sent
+            remaining[link] = min(total, remaining[link] - sent + wanted * seconds - shadow)
             gave[MOVED_BYTES] += sent + shadow
             gave[EGRESS_USD] += (sent + shadow) * course.usd_per_byte[link]
     if need <= most:
