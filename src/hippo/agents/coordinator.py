@@ -30,7 +30,8 @@ from hippo.agents.refresh import Refresher
 from hippo.agents.verification import CLEARLY, KEEP, Clearly, Verdict, allowed, degraded, quickest, value, verify
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
-from hippo.decide.online.receding_horizon import FAR, Horizon, RecedingHorizon
+from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
+from hippo.decide.online.renewal import FAR
 from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, seen
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason

@@ -12,8 +12,7 @@ from hippo.decide.online.candidates import WORTH_KNOWING, plan_under
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.explain import step_now_s
 from hippo.decide.online.levers import pull
-from hippo.decide.online.receding_horizon import FAR
-from hippo.decide.online.trigger import Seen, due, seen
+from hippo.decide.online.renewal import Renewal
 from hippo.decide.online.view import View
 from hippo.simulate.moving import STILL
 
@@ -22,19 +21,19 @@ class Refresher:
     """Remembers for which network plans were made last, and what is still to be done."""
 
     def __init__(self) -> None:
-        self._made: Seen | None = None
+        self._renewal = Renewal()
         self._next: int | None = None
 
     def begin(self, view: View) -> None:
         """Plans for this network are known."""
-        self._made, self._next = seen(view), None
+        self._renewal.begin(view)
+        self._next = None
 
     def refresh(self, view: View) -> None:
         """Adds to the book what is due; some tens of milliseconds, most often nothing."""
         if view.phase != STILL:
             return
-        if due(view, self._made, FAR):
-            self._made = seen(view)
+        if self._renewal.due(view):
             self._next = _planned(view)
             _levers(view, view.running)
         elif self._next is not None:

@@ -61,7 +61,8 @@ class Wanted:
 def watch(wanted: Wanted) -> None:
     """A network trace replayed: decisions as they are taken, and why.
 
-    Each with its reasons and what keeping would have cost. At the end the work done is set against the plan of the start kept to the end, and against perfect hindsight.
+    Each with its reasons and what keeping would have cost. At the end the work done is set against the plan of the
+    start kept to the end, and against perfect hindsight.
     """
     _check(wanted)
     method = _method(wanted)
