@@ -110,6 +110,6 @@ def test_it_begins_with_the_habits_of_a_planner():
     seen = Env(bank, 6).begin()
     policy = begun(GlobalAgent(NetworkConfig(hidden=8, worth_scale=1000.0)))
     chosen = decide(policy, seen, None)[0]
-    worth = seen.options[..., OPTION_FEATURES.index("worth_at_last")]
-    worth = worth - np.log1p(0.3) * (seen.options[..., 2] + seen.options[..., 3])
+    worth = seen.options[..., OPTION_FEATURES.index("ahead")]
+    worth = worth - np.log1p(0.1) * (seen.options[..., 2] + seen.options[..., 3])
     np.testing.assert_array_equal(chosen, np.where(seen.option_mask, worth, -np.inf).argmax(1))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hippo.envs.cross_domain.bank import Bank, Prepared, Truth, bank_of
+from hippo.envs.cross_domain.foresight import foresight
 from hippo.envs.cross_domain.hindsight import hindsight
 from hippo.envs.cross_domain.reward import draw_weights, taste_of
 from hippo.envs.cross_domain.scene import Scene
@@ -63,7 +64,9 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
         "load": np.ones((epochs, 2, domains)),
         "met": np.zeros((epochs, configurations)),
     }
+    arrays["ahead"] = np.zeros((1, 1, 1))
     scene = Scene(**{name: _stored(array) for name, array in arrays.items()})
+    scene = scene._replace(ahead=foresight(scene, np.arange(epochs, 0, -1.0)))
     course = Course(
         epoch_s=60.0,
         restart_s=30.0,

@@ -41,7 +41,7 @@ PREFERENCES = 3
 LEVERED, MOST_WEAK, MOST_CONFIGURATIONS = 8, 6, 96
 """Places whose levers are also pulled with links weak, links that are, configurations of a world at most."""
 WEAK_LEFT = 0.3
-VERSION = 1
+VERSION = 2
 
 
 class Truth(NamedTuple):
@@ -130,7 +130,8 @@ def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, prefe
     )
     met = np.array([logs[instants_met(epoch)].sum(axis=0) / SAMPLED for epoch in range(world.epochs)])
     age = ages(told.bandwidth_bytes_per_s, base)
-    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met)
+    left = np.arange(world.epochs, 0, -1)
+    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left)
     rng = np.random.default_rng((world.seed, 77))
     true = course(world, book)
     return Prepared(
@@ -340,6 +341,7 @@ def scene_in(bank, world):  # type: ignore[no-untyped-def]
         _f2(bank, world, 23),  # age
         _f3(bank, world, 24),  # load
         _f2(bank, world, 25),  # met
+        _f3(bank, world, 26),  # ahead
     )
 
 
@@ -347,15 +349,15 @@ def scene_in(bank, world):  # type: ignore[no-untyped-def]
 def truth_in(bank, world):  # type: ignore[no-untyped-def]
     """What really happens in it."""
     return Truth(
-        _f2(bank, world, 26),  # tokens
-        _f2(bank, world, 27),  # egress
-        _f2(bank, world, 28),  # utilization
-        _f2(bank, world, 29),  # bandwidth
-        _f2(bank, world, 30),  # weak
-        _f2(bank, world, 31),  # uneven
-        _f3(bank, world, 32),  # value
-        _f2(bank, world, 33),  # weights
-        _i1(bank, world, 34),  # best
+        _f2(bank, world, 27),  # tokens
+        _f2(bank, world, 28),  # egress
+        _f2(bank, world, 29),  # utilization
+        _f2(bank, world, 30),  # bandwidth
+        _f2(bank, world, 31),  # weak
+        _f2(bank, world, 32),  # uneven
+        _f3(bank, world, 33),  # value
+        _f2(bank, world, 34),  # weights
+        _i1(bank, world, 35),  # best
     )
 
 

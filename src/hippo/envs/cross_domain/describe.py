@@ -20,6 +20,8 @@ HOWS = (How.KEEP, How.SWITCH, How.STOP, How.BACKGROUND, How.CANCEL)
 """What the numbers of ``Options.how`` mean."""
 
 AHEAD = np.array(HORIZONS, dtype=np.int64)
+LEAST_AHEAD = 8.0
+"""What an impossible sequence shows, signed logarithm of epochs."""
 FLOOR_SHARE = 0.5
 """The bandwidth floor: share of its base bandwidth below which a link is weak."""
 FLOOR_USUAL = 0.05
@@ -29,8 +31,8 @@ _AT = {name: place for place, name in enumerate(OPTION_FEATURES)}
 _CONSTRUCTED, _GAIN, _DOWNTIME, _DURATION, _USD, _WORTH, _DOUBT = (
     _AT[name] for name in ("constructed", "gain_now", "downtime", "duration", "usd", "worth_soon", "worth_doubt")
 )
-_UTILIZATION, _EGRESS, _IMBALANCE, _WEAK, _ROBUST = (
-    _AT[name] for name in ("utilization", "egress", "imbalance", "weak", "robust")
+_UTILIZATION, _EGRESS, _IMBALANCE, _WEAK, _ROBUST, _AHEAD = (
+    _AT[name] for name in ("utilization", "egress", "imbalance", "weak", "robust", "ahead")
 )
 
 
@@ -110,6 +112,26 @@ def describe(scene, now, worths, time, found, row, how, each, way, gave):  # typ
     features[_WEAK] = weak_share(scene, scene.bandwidth[now.instant, 0], each)
     met = scene.met[now.instant, each] - (scene.met[now.instant, runs] if runs >= 0 else 0.0)
     features[_ROBUST] = min(TAIL, max(-TAIL, met))
+    features[_AHEAD] = max(-LEAST_AHEAD, _signed_log(_followed(scene, now, how, each, gave) / (usual * epoch_s)))
+
+
+@njit(cache=True, error_model="numpy")
+def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
+    """Net tokens of the option if the best sequence of moves follows, less those of keeping, work alone counted. A
+    lever can be taken back, so it counts for the next epochs only; a start is held against the best one."""
+    ahead, place = scene.ahead[now.instant], scene.place[each]
+    if now.running < 0:
+        best = -np.inf
+        for other in range(len(ahead)):
+            best = max(best, ahead[other, 2 * other])
+        return ahead[place, 2 * place] - best
+    if how == KEEP:
+        return 0.0
+    if how == SWITCH:
+        return gave[0]
+    if how == CANCEL:
+        return gave[2]
+    return ahead[scene.place[now.running], 2 * place + (0 if how == STOP else 1)]
 
 
 @njit(cache=True, error_model="numpy")

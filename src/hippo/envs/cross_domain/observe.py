@@ -5,15 +5,18 @@ Letters: K domains (padded in a batch), E links, H horizons, M options, C config
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hippo.decide.online.nearly import nearly
 from hippo.decide.online.view import Action, View
 from hippo.dynamics.links import base_bandwidth
 from hippo.envs.cross_domain.describe import HOWS, Standing, empty_options
+from hippo.envs.cross_domain.foresight import foresight
 from hippo.envs.cross_domain.options import find_options
 from hippo.envs.cross_domain.scene import (
     EPOCH_S,
@@ -87,7 +90,7 @@ def scene_of(view: View) -> Scene:
     met = instants_met(len(told.fresh) - 1)
     states = told.bandwidth_bytes_per_s[met], told.latency_s[met], told.compute[met]
     worth = np.array([each.worth for each in book.configurations])
-    tokens = [book.step_time_s(each, *states) for each in range(len(book))]
+    tokens = [nearly(book, each, *states) for each in range(len(book))]
     so_far = book.tokens_per_step * worth / np.stack(tokens, axis=1)
     base = base_bandwidth(book.problem.cluster)
     epochs = view.epoch + view.epochs_left
@@ -105,6 +108,7 @@ def scene_of(view: View) -> Scene:
         played,
         age=ages(told.bandwidth_bytes_per_s, base)[-1:],
         met=log_net(so_far, known.arrays["usd"], view.usd_per_token, known.usual).mean(axis=0)[None],
+        left=[view.epochs_left],
     )
 
 
@@ -116,8 +120,10 @@ def assemble(
     *,
     age: NDArray[np.float64],
     met: NDArray[np.float64],
+    left: Sequence[float] | NDArray[Any],
 ) -> Scene:
-    """A scene from figures, what is seen at its instants, and what every configuration would do there."""
+    """A scene from figures, what is seen at its instants, and what every configuration would do there; ``left`` (I,):
+    epochs that are left at each."""
     moving: dict[str, NDArray[Any]] = {
         "scalars": numbers,
         "tokens": np.stack([each[0] for each in played], axis=2),
@@ -130,8 +136,10 @@ def assemble(
         "load": np.minimum(MOST_LOAD, seen.compute[:, [0, -1]]),
         "met": met,
     }
+    moving["ahead"] = np.zeros((1, 1, 1))  # found from all the others
     whole = {name: array for name, array in (*fixed.items(), *moving.items()) if name in Scene._fields}
-    return Scene(**{name: _stored(array) for name, array in whole.items()})
+    scene = Scene(**{name: _stored(array) for name, array in whole.items()})
+    return scene._replace(ahead=foresight(scene, np.asarray(left, dtype=np.float64)))
 
 
 def _stored(array: NDArray[Any]) -> NDArray[Any]:

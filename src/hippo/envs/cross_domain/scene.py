@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
+from hippo.decide.online.nearly import nearly
 from hippo.dynamics.links import base_bandwidth
 from hippo.score.evaluate import domain_utilization, memory
 from hippo.simulate.layouts import cost_model
@@ -30,6 +31,10 @@ LEAST_RATE = 1e-3
 """Of the usual rate: what stands still counts as this in logarithms."""
 WEAK, TAIL = 0.7, 3.0
 """Share of its base bandwidth below which a link is on an excursion; most that a log ratio says."""
+PLAYED, BETWEEN = (0, 2, 4), ((1, 0, 2), (3, 2, 4))
+"""Horizons that are played, and those between two of them."""
+CLOSE, COARSE = 0.02, 4
+"""Step times that differ by less are joined by a line; how much wider steps are where the forecast is tilted."""
 GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL, EPOCHS = range(7)
@@ -65,6 +70,7 @@ class Scene(NamedTuple):
     age: Floats  # (I, E) epochs of the present excursion
     load: Floats  # (I, 2, K) factor on the length of operations, now and at the last horizon
     met: Floats  # (I, C) mean log of net tokens/s over the usual, of states met so far
+    ahead: Floats  # (I, P, 2 P) net tokens of every first move (``foresight``)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,17 +162,45 @@ class Seen(NamedTuple):
 
 def rates(book: Book, index: int, seen: Seen) -> tuple[NDArray[np.float64], ...]:
     """Tokens/s of a configuration under the forecasts (I, H), and at the last horizon with every link a standard
-    deviation lower and higher, (I,) each."""
-    instants, horizons, links = seen.bandwidth.shape
-    states = [seen.bandwidth.reshape(-1, links)]
-    states += [seen.bandwidth[:, -1] * np.exp(np.clip(sign * seen.sd[:, -1], -TAIL, TAIL)) for sign in (-1.0, 1.0)]
-    latency = np.concatenate([seen.latency.reshape(-1, links), seen.latency[:, -1], seen.latency[:, -1]])
-    compute = seen.compute.reshape(instants * horizons, -1)
-    slower = np.concatenate([compute, seen.compute[:, -1], seen.compute[:, -1]])
-    seconds = book.step_time_s(index, np.concatenate(states), latency, slower)
-    tokens = book.tokens_per_step * book.configurations[index].worth / seconds
-    cut = instants * horizons
-    return tokens[:cut].reshape(instants, horizons), tokens[cut : cut + instants], tokens[cut + instants :]
+    deviation lower and higher, (I,) each. States are rounded (``nearly``); the horizons between now, the middle and
+    the last are played only where the ones around them differ.
+    """
+    instants, horizons, _ = seen.bandwidth.shape
+    state = seen.bandwidth, seen.latency, seen.compute
+    seconds = np.empty((instants, horizons))
+    for horizon in PLAYED:
+        seconds[:, horizon] = nearly(book, index, *(each[:, horizon] for each in state))
+    links, domains = book.bytes_per_step(index) > 0, book.domains_used(index)
+    for horizon, before, after in BETWEEN:
+        early, late = seconds[:, before], seconds[:, after]
+        close = np.isfinite(early) & np.isfinite(late) & (np.abs(late - early) < CLOSE * early)
+        share = _share(state, links, domains, (horizon, before, after))
+        seconds[:, horizon] = np.where(close, early + share * np.where(close, late - early, 0.0), np.inf)
+        if not close.all():
+            seconds[~close, horizon] = nearly(book, index, *(each[~close, horizon] for each in state))
+    tilted = [
+        nearly(book, index, bandwidth, seen.latency[:, -1], seen.compute[:, -1], coarse=COARSE)
+        for bandwidth in (seen.bandwidth[:, -1] * np.exp(np.clip(sign * seen.sd[:, -1], -TAIL, TAIL)) for sign in (-1, 1))
+    ]
+    tokens = book.tokens_per_step * book.configurations[index].worth
+    return tokens / seconds, tokens / tilted[0], tokens / tilted[1]
+
+
+def _share(
+    state: tuple[NDArray[np.float64], ...],
+    links: NDArray[np.bool_],
+    domains: NDArray[np.bool_],
+    horizons: tuple[int, int, int],
+) -> NDArray[np.float64]:
+    """How far a horizon lies from the one before to the one after, (I,), by the states of what a configuration uses."""
+    bandwidth, _, compute = state
+    logs = [np.log(np.maximum(bandwidth[:, each][:, links], 1.0)) for each in horizons]
+    loads = [np.log(np.minimum(compute[:, each][:, domains], 1e9)) for each in horizons]
+    now, before, after = (np.concatenate(pair, axis=1) for pair in zip(logs, loads, strict=True))
+    way = after - before
+    length = np.maximum((way * way).sum(axis=1), 1e-12)
+    found: NDArray[np.float64] = np.clip(((now - before) * way).sum(axis=1) / length, 0.0, 1.0)
+    return found
 
 
 def ages(bandwidth: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -91,6 +91,7 @@ OPTION_FEATURES = (
     "imbalance",  # (max - min) / mean of the domains' compute
     "weak",  # share of its traffic over links below the bandwidth floor
     "robust",  # log of net tokens/s over those of keeping, mean over states met on this network
+    "ahead",  # net work if the best sequence of moves under the forecast follows, 64 epochs, less that of keeping
 )
 
 NODES, EDGES, CONTEXT, OPTIONS = (

@@ -1,0 +1,36 @@
+"""Puts a trained policy into the package, with the constructing agents of another file where it has none.
+
+    python benchmarks/_ship_policy.py out/train/hi_ppo.policy [OTHER.policy]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+from hippo.agents.export import write
+from hippo.agents.serving import META, SHIPPED, Policy
+
+SUFFIX = ".onnx"
+
+
+def graphs(path: Path) -> dict[str, bytes]:
+    """ONNX graphs of a policy file by name."""
+    with zipfile.ZipFile(path) as folder:
+        return {name.removesuffix(SUFFIX): folder.read(name) for name in folder.namelist() if name.endswith(SUFFIX)}
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the package's policy file."""
+    trained = Path(arguments[0])
+    with zipfile.ZipFile(trained) as folder:
+        made = json.loads(folder.read(META)).get("made", {})
+    others = graphs(Path(arguments[1])) if len(arguments) > 1 else {}
+    write(SHIPPED, {**others, **graphs(trained)}, made)
+    print(f"{SHIPPED.name}: {', '.join(Policy.load(SHIPPED).graphs)}, {SHIPPED.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

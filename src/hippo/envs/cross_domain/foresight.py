@@ -1,0 +1,92 @@
+"""What the best sequence of moves would give if the network went as forecast, for every place a run may stand in.
+
+The same dynamic programming as the receding horizon's (``decide.online.lookahead``), once per instant for all places:
+in training it is done when a world is prepared, so that a decision is a look-up.
+
+Letters: I instants, P places, C configurations, H horizons, E links.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hippo.decide.online.lookahead import _moved, _values
+from hippo.decide.online.worth import Ahead, grid
+from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, Scene
+from hippo.envs.cross_domain.spaces import HORIZONS
+
+AHEAD = np.array(HORIZONS, dtype=np.int64)
+MOST_EPOCHS = 64.0
+"""Epochs ahead that count: beyond the last horizon nothing is forecast."""
+
+
+def foresight(scene: Scene, epochs_left: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Net tokens of every first move less those of keeping, both followed by the best sequence, (I, P, 2 P).
+
+    Row: where the run stands; column ``2 p + mode``: to p by stopping (0) or in the background (1); -inf: impossible.
+    On the diagonal, mode 0: net tokens of standing there, with the best sequence. ``epochs_left`` (I,).
+    """
+    places = len(scene.first) - 1
+    found = np.zeros((len(epochs_left), places, 2 * places), np.float32)
+    _all(scene, epochs_left, found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def _all(scene, epochs_left, found):  # type: ignore[no-untyped-def]
+    for instant in range(len(epochs_left)):
+        look = _look(scene, instant, min(MOST_EPOCHS, epochs_left[instant]))
+        _first(look, found[instant])
+
+
+@njit(cache=True, error_model="numpy")
+def _look(scene, instant, epochs_left):  # type: ignore[no-untyped-def]
+    """One column per place: at each horizon what its best configuration does then; traffic of the best one now."""
+    places, price = len(scene.first) - 1, scene.scalars[USD_PER_TOKEN]
+    tokens, egress = np.zeros((len(AHEAD), places)), np.zeros((len(AHEAD), places))
+    sent = np.zeros((places, scene.sent.shape[1]))
+    for place in range(places):
+        for horizon in range(len(AHEAD)):
+            best, most = -1, -np.inf
+            for at in range(scene.first[place], scene.first[place + 1]):
+                each = scene.member[at]
+                worth = 1.0 - scene.usd[each] / price if price > 0.0 else 1.0
+                if scene.tokens[instant, horizon, each] * worth > most:
+                    best, most = each, scene.tokens[instant, horizon, each] * worth
+            tokens[horizon, place] = scene.tokens[instant, horizon, best]
+            egress[horizon, place] = tokens[horizon, place] * scene.usd[best]
+            if horizon == 0:
+                sent[place] = scene.sent[best]
+    return Ahead(
+        scene.scalars[EPOCH_S],
+        epochs_left,
+        scene.scalars[RESTART_S],
+        scene.scalars[SHADOW_SHARE],
+        scene.scalars[TOKENS_PER_STEP],
+        price,
+        AHEAD,
+        tokens,
+        egress,
+        scene.bandwidth[instant],
+        sent,
+        scene.usd_per_byte,
+        np.arange(places),
+        scene.move_bytes,
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def _first(look, gains):  # type: ignore[no-untyped-def]
+    leads = look.place
+    edges, net, carried = grid(look)
+    value = _values(look, leads, edges, net, carried)
+    for here in range(len(leads)):
+        keep = net[1, here] + value[1, here]
+        for there in range(len(leads)):
+            for mode in range(2):
+                if there != here:
+                    found = _moved(look, leads, edges, net, carried, value, 0, here, there, mode)
+                    gains[here, 2 * there + mode] = found - keep
+        gains[here, 2 * here] = value[0, here]
