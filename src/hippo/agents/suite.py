@@ -76,7 +76,7 @@ class Task:
 
 def tasks(suite: Suite) -> list[Task]:
     """All tasks, those that take longest first."""
-    found = [Task("front", "ou3", suite.first_seed + at) for at in range(suite.fronts)]
+    found = [Task("front", "ou3", seed) for seed in _priced(suite)]
     found += [task for count in reversed(LARGE) for task in _large(count, suite)]
     for at in range(suite.seeds):
         extras = ("held",) * (at < suite.held) + ("ablated",) * (at < suite.ablated) + ("timed",) * (at < suite.timed)
@@ -84,6 +84,16 @@ def tasks(suite: Suite) -> list[Task]:
     for at in range(suite.movement):
         found += [Task(part, "ou3", suite.first_seed + at) for part in ("movement", "load")]
     return found
+
+
+def _priced(suite: Suite) -> Iterator[int]:
+    """The first seeds of worlds whose links have a price: without one the front has no third side."""
+    left, seed = suite.fronts, suite.first_seed
+    while left > 0:
+        if any(link.price_usd_per_gb > 0 for link in make_world("ou3", seed, split=SPLIT).problem.cluster.links):
+            yield seed
+            left -= 1
+        seed += 1
 
 
 def _large(domains: int, suite: Suite) -> Iterator[Task]:
