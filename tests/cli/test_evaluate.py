@@ -55,6 +55,12 @@ def test_only_who_was_asked_is_told(hippo, trace):
     assert document["methods"]["receding_horizon"]["of_hindsight"] <= 1.0
 
 
+def test_a_planner_without_a_plan_is_left_out(hippo, trace):
+    answer = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "diloco,hindsight", "--json")
+    assert set(answer.document["methods"]) == {"hindsight"}  # local SGD is not allowed here
+    assert "diloco has no plan" in answer.err
+
+
 def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
     answer = hippo("evaluate", *ASKED, "--trace", trace, "--methods", "static,hindsight", "--out", tmp_path / "out")
     assert answer.code == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from hippo.decide.online.configuration import Book
 from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.view import Action, Method, View
 from hippo.envs.cross_domain.judge import Judged, Setting, judge
@@ -90,9 +91,12 @@ def _policy(file: str) -> Any:
 
 
 def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int = 0) -> list[Entrant]:
-    """Planners that find a plan for the network as it is at rest, each to be kept to the end."""
+    """Planners that find a plan for the network as it is at rest, each to be kept to the end; those without a plan,
+    or whose plan breaks the problem's rules (local SGD where it is not allowed), are left out."""
     found = [(each.name, each.propose(problem, stop, seed=seed).plan) for each in planners]
-    return [Entrant(name, partial(Held, name, plan)) for name, plan in found if plan is not None]
+    book = Book(problem)
+    able = [(name, plan) for name, plan in found if plan is not None and book.add(plan, origin=name) is not None]
+    return [Entrant(name, partial(Held, name, plan)) for name, plan in able]
 
 
 def compete(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, takes
-from hippo.cli.output import check_folder, print_document, print_view
+from hippo.cli.output import check_folder, print_document, print_view, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
@@ -114,7 +114,11 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
         extra = [] if base in {each.name for each in entrants} else held
         setting = prepare(world, forecast=choice.forecast, weights=weights(choice.objective), watch=watch)
         judged = compete(setting, [*entrants, *extra], watch=watch)
-    return world_document(judged, asked, baseline=base, begin_s=begin_s)
+    played = [name for name in asked if name in judged.runs]
+    for name in asked:
+        if name not in played:
+            say(f"{name} has no plan for this problem, and is left out")
+    return world_document(judged, played, baseline=base, begin_s=begin_s)
 
 
 def names(methods: str | None) -> list[str]:
@@ -214,7 +218,7 @@ def _world(choice: Choice) -> tuple[Problem, World, float]:
 
 
 def _write(folder: Path, document: dict[str, Any]) -> None:
-    from hippo.cli.output import say, write_files
+    from hippo.cli.output import write_files
     from hippo.files import json_text
     from hippo.report.evaluation_html import world_page
 
