@@ -40,19 +40,19 @@ class _Checked:
 class Ppo(_Checked):
     """One update: how many decisions, how often each is looked at, how far the policy may move."""
 
-    learning_rate: float = within(3e-4, 1e-7, 1.0)
-    learning_rate_end: float = within(3e-5, 0.0, 1.0)  # reached linearly at the end of the run
-    gamma: float = within(0.99, 0.0, 1.0)  # per epoch of the world
+    learning_rate: float = within(2e-3, 1e-7, 1.0)
+    learning_rate_end: float = within(1e-4, 0.0, 1.0)  # reached linearly at the end of the run
+    gamma: float = within(0.98, 0.0, 1.0)  # per epoch of the world
     gae_lambda: float = within(0.95, 0.0, 1.0)  # per decision
     clip: float = within(0.2, 0.0, 1.0)
-    entropy: float = within(0.01, 0.0, 1.0)
+    entropy: float = within(0.002, 0.0, 1.0)
     entropy_end: float = within(0.0, 0.0, 1.0)
-    value: float = within(0.5, 0.0, 100.0)
-    max_grad_norm: float = within(0.5, 1e-6, 1e6)
+    value: float = within(0.03, 0.0, 100.0)
+    max_grad_norm: float = within(1.0, 1e-6, 1e6)
     target_kl: float = within(0.02, 0.0, 10.0)  # 0: never stop early
-    steps_per_update: int = within(2048, 1, 10_000_000)  # decisions
-    passes: int = within(10, 1, 1000)  # PPO's "epochs"; an epoch is a decision period here
-    minibatch: int = within(256, 1, 10_000_000)
+    steps_per_update: int = within(8192, 1, 10_000_000)  # decisions
+    passes: int = within(3, 1, 1000)  # PPO's "epochs"; an epoch is a decision period here
+    minibatch: int = within(1024, 1, 10_000_000)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Network(_Checked):
     layers: int = within(2, 1, 8)
     hidden: int = within(32, 4, 1024)
     heads: int = within(2, 1, 16)  # of gatv2
-    worth_scale: float = within(3.0, 0.0, 100.0)  # logits start as this times the expected worth
+    worth_scale: float = within(8.0, 0.0, 100.0)  # logits start as this times the expected worth
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Worlds(_Checked):
     """The bank of prepared worlds: made first, then kept in a file."""
 
     families: tuple[str, ...] = ()  # empty: all that the generator knows
-    train: int = within(400, 1, 1_000_000)
-    validation: int = within(60, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
+    train: int = within(330, 1, 1_000_000)
+    validation: int = within(66, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
     first_seed: int = within(0, 0, 2**31)
     processes: int = within(2, 1, 1024)
     traces: tuple[str, ...] = ()  # offline: "MODEL,CLUSTER,NET.csv" each, met beside the generated ones
@@ -94,10 +94,10 @@ class Run(_Checked):
     """How long, how wide, how often it looks up."""
 
     seed: int = within(0, 0, 2**31)
-    minutes: float = within(40.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    minutes: float = within(30.0, 0.0, 1e6)  # of wall clock; 0: no limit
     construction_minutes: float = within(10.0, 0.0, 1e6)  # afterwards, for the agents that construct; 0: none
-    updates: int = within(400, 1, 10_000_000)
-    parallel: int = within(128, 1, 1_000_000)  # worlds that run at once, of all shares together
+    updates: int = within(200, 1, 10_000_000)
+    parallel: int = within(256, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)  # independent halves of them: 2 processes then learn what 1 does
     checkpoint_every: int = within(10, 1, 1_000_000)
     validate_every: int = within(10, 1, 1_000_000)
