@@ -142,6 +142,10 @@ class Book:
             seconds[up] = step_times(program, bandwidth_bytes_per_s=idle, latency_s=latency_s[up], compute=slower)
         return seconds
 
+    def program(self, index: int) -> Program:
+        """What is played; copies of a book have it in common."""
+        return self._programs[index]
+
     def bytes_per_step(self, index: int) -> Floats:
         """Bytes on each link, (E,)."""
         return link_bytes(self._programs[index])

@@ -116,8 +116,8 @@ def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, prefe
     known, told = figures(book, price), telemetry_of(world)
     ahead = forecast_all(told, world.problem.cluster, world.epoch_s, method=forecast)
     seen = Seen(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
-    played = [rates(book, each, seen) for each in range(len(book))]
-    believed = np.stack([each[0][:, 0] for each in played], axis=1)  # (T, C)
+    played = rates(book, seen)
+    believed = played.tokens[:, 0]  # (T, C)
     logs = log_net(believed, known.arrays["usd"], price, known.usual)
     base = known.arrays["base"]
     numbers = scalars(

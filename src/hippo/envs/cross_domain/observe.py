@@ -12,7 +12,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.decide.online.nearly import nearly
 from hippo.decide.online.view import Action, View
 from hippo.dynamics.links import base_bandwidth
 from hippo.envs.cross_domain.describe import HOWS, Standing, empty_options
@@ -24,6 +23,7 @@ from hippo.envs.cross_domain.scene import (
     TAIL,
     TOKENS_PER_STEP,
     USD_PER_TOKEN,
+    Rates,
     Scene,
     Seen,
     ages,
@@ -32,6 +32,7 @@ from hippo.envs.cross_domain.scene import (
     log_net,
     rates,
     scalars,
+    tokens_of,
 )
 from hippo.envs.cross_domain.spaces import (
     CONTEXT,
@@ -86,12 +87,8 @@ def scene_of(view: View) -> Scene:
     seen = Seen(
         forecast.bandwidth_bytes_per_s[None], forecast.latency_s[None], forecast.compute[None], forecast.sd[None]
     )
-    played = [rates(book, each, seen) for each in range(len(book))]
     met = instants_met(len(told.fresh) - 1)
-    states = told.bandwidth_bytes_per_s[met], told.latency_s[met], told.compute[met]
-    worth = np.array([each.worth for each in book.configurations])
-    tokens = [nearly(book, each, *states) for each in range(len(book))]
-    so_far = book.tokens_per_step * worth / np.stack(tokens, axis=1)
+    so_far = tokens_of(book, told.bandwidth_bytes_per_s[met], told.latency_s[met], told.compute[met])
     base = base_bandwidth(book.problem.cluster)
     epochs = view.epoch + view.epochs_left
     return assemble(
@@ -105,7 +102,7 @@ def scene_of(view: View) -> Scene:
             epochs=epochs,
         ),
         seen,
-        played,
+        rates(book, seen),
         age=ages(told.bandwidth_bytes_per_s, base)[-1:],
         met=log_net(so_far, known.arrays["usd"], view.usd_per_token, known.usual).mean(axis=0)[None],
         left=[view.epochs_left],
@@ -116,7 +113,7 @@ def assemble(
     fixed: dict[str, NDArray[Any]],
     numbers: NDArray[np.float32],
     seen: Seen,
-    played: list[tuple[NDArray[np.float64], ...]],
+    played: Rates,
     *,
     age: NDArray[np.float64],
     met: NDArray[np.float64],
@@ -126,9 +123,7 @@ def assemble(
     epochs that are left at each."""
     moving: dict[str, NDArray[Any]] = {
         "scalars": numbers,
-        "tokens": np.stack([each[0] for each in played], axis=2),
-        "low": np.stack([each[1] for each in played], axis=1),
-        "high": np.stack([each[2] for each in played], axis=1),
+        **played._asdict(),
         "bandwidth": seen.bandwidth,
         "doubt": seen.sd[:, -1],
         "latency": seen.latency[:, 0],

@@ -31,10 +31,6 @@ LEAST_RATE = 1e-3
 """Of the usual rate: what stands still counts as this in logarithms."""
 WEAK, TAIL = 0.7, 3.0
 """Share of its base bandwidth below which a link is on an excursion; most that a log ratio says."""
-PLAYED, BETWEEN = (0, 2, 4), ((1, 0, 2), (3, 2, 4))
-"""Horizons that are played, and those between two of them."""
-CLOSE, COARSE = 0.02, 4
-"""Step times that differ by less are joined by a line; how much wider steps are where the forecast is tilted."""
 GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL, EPOCHS = range(7)
@@ -160,46 +156,33 @@ class Seen(NamedTuple):
     sd: NDArray[np.float64]  # (I, H, E)
 
 
-def rates(book: Book, index: int, seen: Seen) -> tuple[NDArray[np.float64], ...]:
-    """Tokens/s of a configuration under the forecasts (I, H), and at the last horizon with every link a standard
-    deviation lower and higher, (I,) each. States are rounded (``nearly``); the horizons between now, the middle and
-    the last are played only where the ones around them differ.
-    """
-    instants, horizons, _ = seen.bandwidth.shape
-    state = seen.bandwidth, seen.latency, seen.compute
-    seconds = np.empty((instants, horizons))
-    for horizon in PLAYED:
-        seconds[:, horizon] = nearly(book, index, *(each[:, horizon] for each in state))
-    links, domains = book.bytes_per_step(index) > 0, book.domains_used(index)
-    for horizon, before, after in BETWEEN:
-        early, late = seconds[:, before], seconds[:, after]
-        close = np.isfinite(early) & np.isfinite(late) & (np.abs(late - early) < CLOSE * early)
-        share = _share(state, links, domains, (horizon, before, after))
-        seconds[:, horizon] = np.where(close, early + share * np.where(close, late - early, 0.0), np.inf)
-        if not close.all():
-            seconds[~close, horizon] = nearly(book, index, *(each[~close, horizon] for each in state))
+class Rates(NamedTuple):
+    """Tokens/s of every configuration; doubles."""
+
+    tokens: NDArray[np.float64]  # (I, H, C) under the forecasts
+    low: NDArray[np.float64]  # (I, C) at the last horizon with every link a standard deviation lower
+    high: NDArray[np.float64]  # (I, C) and higher
+
+
+def rates(book: Book, seen: Seen) -> Rates:
+    """What configurations do under the forecasts, by the planes of their step times (``decide.online.nearly``)."""
+    instants, horizons, links = seen.bandwidth.shape
     tilted = [
-        nearly(book, index, bandwidth, seen.latency[:, -1], seen.compute[:, -1], coarse=COARSE)
-        for bandwidth in (seen.bandwidth[:, -1] * np.exp(np.clip(sign * seen.sd[:, -1], -TAIL, TAIL)) for sign in (-1, 1))
+        tokens_of(book, bandwidth, seen.latency[:, -1], seen.compute[:, -1])
+        for bandwidth in (
+            seen.bandwidth[:, -1] * np.exp(np.clip(sign * seen.sd[:, -1], -TAIL, TAIL)) for sign in (-1, 1)
+        )
     ]
-    tokens = book.tokens_per_step * book.configurations[index].worth
-    return tokens / seconds, tokens / tilted[0], tokens / tilted[1]
+    states = (each.reshape(instants * horizons, -1) for each in (seen.bandwidth, seen.latency, seen.compute))
+    return Rates(tokens_of(book, *states).reshape(instants, horizons, -1), *tilted)
 
 
-def _share(
-    state: tuple[NDArray[np.float64], ...],
-    links: NDArray[np.bool_],
-    domains: NDArray[np.bool_],
-    horizons: tuple[int, int, int],
+def tokens_of(
+    book: Book, bandwidth: NDArray[np.float64], latency: NDArray[np.float64], compute: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """How far a horizon lies from the one before to the one after, (I,), by the states of what a configuration uses."""
-    bandwidth, _, compute = state
-    logs = [np.log(np.maximum(bandwidth[:, each][:, links], 1.0)) for each in horizons]
-    loads = [np.log(np.minimum(compute[:, each][:, domains], 1e9)) for each in horizons]
-    now, before, after = (np.concatenate(pair, axis=1) for pair in zip(logs, loads, strict=True))
-    way = after - before
-    length = np.maximum((way * way).sum(axis=1), 1e-12)
-    found: NDArray[np.float64] = np.clip(((now - before) * way).sum(axis=1) / length, 0.0, 1.0)
+    """Tokens/s of every configuration, (S, C), under states (S, E), (S, E), (S, K)."""
+    worth = np.array([each.worth for each in book.configurations])
+    found: NDArray[np.float64] = book.tokens_per_step * worth / nearly(book, bandwidth, latency, compute)
     return found
 
 
