@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hippo.agents.global_agent import GlobalAgent, NetworkConfig
-from hippo.agents.rollout import Share, collect, decide
+from hippo.agents.rollout import collect, decide
 from hippo.agents.serving import Policy
 from hippo.agents.settings import Ablation, Network, Ppo, Run, Settings, Worlds
 from hippo.agents.tracking import read_curve
@@ -88,7 +88,7 @@ def test_a_share_of_real_worlds_goes_on_from_its_state():
     collect(policy, share, 5)
     state = share.state()
     ahead = collect(policy, share, 5)
-    other = Share(Env(bank, 4, seed=9), np.random.default_rng(9))
+    other = shares(bank, SMALL, [5])[0]
     other.restore(state)
     again = collect(policy, other, 5)
     for one, two in zip(ahead[1:], again[1:], strict=True):
