@@ -2,7 +2,7 @@
 
 A step time is close to a convex function of seconds per byte, latencies and lengths of operations
 (``simulate.critical``), so a few planes, each the critical path of one play, say what it is: their maximum. States to
-play are drawn around the base state, the same for every plan; a plane is added where those that are known are furthest
+play are drawn around the base state, the same for every plan; a plane is kept where those that are kept are furthest
 off, until none is off by more than ``CLOSE``. What is found depends on the plan alone, never on a trace: training and
 use see the same.
 
@@ -20,15 +20,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
-from hippo.simulate.batch import step_times
 from hippo.simulate.critical import planes
 from hippo.simulate.program import Program
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-DRAWN, AT_ONCE, MOST_PLANES, CLOSE = 160, 8, 64, 0.003
-"""States played for a plan, planes found at once and at most, and how far off the last state may be."""
+DRAWN, MOST_PLANES, CLOSE = 128, 64, 0.002
+"""States played for a plan, planes kept at most, and how far off the last state may be."""
 SHARED, OWN, COLLAPSE, COLLAPSED = 0.15, 0.3, 2.5, 0.25
 """Spread of log bandwidths drawn, for all links and for each; how deep links fall, and how many do."""
 
@@ -104,28 +103,26 @@ def fit(book: Book, index: int) -> Fit:
 
 def _fit(program: Program, links: Ints, domains: Ints, all_domains: int) -> Fit:
     drawn = _drawn(len(links), len(domains))
-    states = _states(program, links, domains, drawn, all_domains)
-    seconds = step_times(program, bandwidth_bytes_per_s=states[0], latency_s=states[1], compute=states[2])
-    told, rest, slope = np.zeros(DRAWN), np.zeros(0), np.zeros((0, drawn.shape[1]))
-    tried = np.zeros(DRAWN, dtype=bool)
-    while len(rest) < MOST_PLANES and not tried.all():
-        off = np.where(tried, 0.0, 1.0 - told / seconds)
-        some = np.argsort(-off, kind="stable")[: AT_ONCE if len(rest) else 1]
-        some = some[off[some] > CLOSE]
-        if len(some) == 0:
+    seconds, rest, slope = _planes(program, links, domains, drawn, all_domains)
+    told_by = rest + drawn @ slope.T  # (DRAWN, DRAWN) by the plane of the second
+    over = np.maximum(0.0, (told_by - (1.0 + CLOSE) * seconds[:, None]).max(axis=0))
+    told_by, rest = told_by - over, rest - over  # no higher anywhere than what was played
+    told, kept = told_by[:, 0], [0]
+    while len(kept) < MOST_PLANES:
+        furthest = int(np.argmin(told / seconds))
+        plane = int(np.argmax(told_by[furthest]))
+        if told[furthest] > (1.0 - CLOSE) * seconds[furthest] or plane in kept:
             break
-        tried[some] = True
-        own_rest, own_slope = _planes(program, links, domains, [each[some] for each in states], drawn[some])
-        told_by = own_rest + drawn @ own_slope.T  # (DRAWN, n)
-        over = np.maximum(0.0, (told_by - (1.0 + CLOSE) * seconds[:, None]).max(axis=0))
-        own_rest, told_by = own_rest - over, told_by - over  # no higher anywhere than what was played
-        rest, slope = np.concatenate([rest, own_rest]), np.concatenate([slope, own_slope])
-        told = np.maximum(told, told_by.max(axis=1))
-    return Fit(links, domains, rest, slope)
+        kept.append(plane)
+        told = np.maximum(told, told_by[:, plane])
+    return Fit(links, domains, rest[kept], slope[kept])
 
 
-def _planes(program: Program, links: Ints, domains: Ints, states: list[Floats], drawn: Floats) -> tuple[Floats, Floats]:
-    found = planes(program, *states)
+def _planes(
+    program: Program, links: Ints, domains: Ints, drawn: Floats, all_domains: int
+) -> tuple[Floats, Floats, Floats]:
+    """Step times, and the plane that holds at each of the states drawn."""
+    found = planes(program, *_states(program, links, domains, drawn, all_domains))
     per_byte = 1.0 / program.link_bandwidth_bytes_per_s[links]
     slope = np.concatenate(
         [
@@ -135,7 +132,7 @@ def _planes(program: Program, links: Ints, domains: Ints, states: list[Floats], 
         ],
         axis=1,
     )
-    return found.seconds - (slope * drawn).sum(axis=1), slope
+    return found.seconds, found.seconds - (slope * drawn).sum(axis=1), slope
 
 
 def _drawn(links: int, domains: int) -> Floats:
