@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hippo.agents.flat_ppo import MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
 from hippo.decide.online.view import Action, How
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.errors import InputError
+from hippo.simulate.moving import STREAMING
 
 
 def observation(domains: int, options: int, worlds: int = 1) -> Observation:
@@ -67,9 +69,10 @@ def test_it_takes_the_likeliest_option_that_may_be_chosen(file: Path):
     seen.options[0, :, 0] = [0.1, 0.9, 0.5, 0.2]
     answers = tuple(Action(How.SWITCH, index) for index in range(4))
     method = FlatPpo(file, see=lambda view: (seen, answers))
-    assert method.decide(None) == answers[1]  # type: ignore[arg-type]
+    while_it_moves = SimpleNamespace(phase=STREAMING)
+    assert method.decide(while_it_moves) == answers[1]  # type: ignore[arg-type]
     seen.option_mask[0, 1] = False
-    assert method.decide(None) == answers[2]  # type: ignore[arg-type]
+    assert method.decide(while_it_moves) == answers[2]  # type: ignore[arg-type]
 
 
 def test_what_is_no_flat_policy_is_refused(tmp_path: Path):

@@ -1,8 +1,8 @@
 """The flat rival: MaskablePPO of Stable-Baselines3 on the same environment, without graph network and hierarchy.
 
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
-among the same options, with no lower agent and no verification. Trained by ``benchmarks/_train_flat_ppo.py``, shipped
-as ONNX, served by onnxruntime: no torch here.
+among the same options, which are made anew as for Hi-PPO when the network has moved far, with no lower agent and no
+verification. Trained by ``benchmarks/_train_flat_ppo.py``, shipped as ONNX, served by onnxruntime: no torch here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.agents.refresh import Refresher
 from hippo.decide.online.static import start
 from hippo.decide.online.view import Action, How, View
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
@@ -58,15 +59,18 @@ class FlatPpo:
     def __init__(self, file: Path | None = None, *, see: See | None = None) -> None:
         self._session = _shipped() if file is None else _session(file)
         self._see = _observe() if see is None else see
+        self._refresher = Refresher()
 
     def begin(self, view: View) -> int:
         """Where the run begins: the likeliest option of a first decision; without any, as ``static`` does."""
         found = start(view)
+        self._refresher.begin(view)
         action = self._act(view)
         return action.target if action.target >= 0 else found
 
     def decide(self, view: View) -> Action:
         """The likeliest option."""
+        self._refresher.refresh(view)
         return self._act(view)
 
     def _act(self, view: View) -> Action:
