@@ -41,7 +41,8 @@ def flat(observation: Observation) -> Floats:
 
 def flat_mask(observation: Observation) -> NDArray[np.bool_]:
     """Which of ``MOST_OPTIONS`` options may be chosen, (W, MOST_OPTIONS)."""
-    return _fitted(observation.option_mask, (MOST_OPTIONS,))
+    found: NDArray[np.bool_] = _fitted(observation.option_mask, (MOST_OPTIONS,))
+    return found
 
 
 def _fitted(array: Any, sizes: tuple[int, ...]) -> Any:
