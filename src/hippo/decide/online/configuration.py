@@ -57,6 +57,7 @@ class Book:
     _places: dict[object, int] = field(default_factory=dict)
     _programs: list[Program] = field(default_factory=list)
     _moves: dict[tuple[int, int], Floats] = field(default_factory=dict)
+    _moved_all: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
     _scores: dict[int, Score] = field(default_factory=dict)
     _played: dict[tuple[int, bytes], tuple[Program, Floats]] | None = None  # what is remembered, by program and states
 
@@ -180,6 +181,19 @@ class Book:
         if (source, destination) not in self._moves:
             self._moves[source, destination] = self._moved(source, destination)
         return self._moves[source, destination]
+
+    def moves(self) -> Floats:
+        """``move_bytes`` of all pairs of places, (P, P, E); the same array until there are more places."""
+        known, places = len(self._moved_all), self.places
+        if known < places:
+            grown = np.zeros((places, places, len(self.problem.cluster.links)))
+            if known:
+                grown[:known, :known] = self._moved_all
+            for new in range(known, places):
+                for other in range(new + 1):
+                    grown[new, other], grown[other, new] = self.move_bytes(new, other), self.move_bytes(other, new)
+            self._moved_all = grown
+        return self._moved_all
 
     def domains_used(self, index: int) -> NDArray[np.bool_]:
         """Which domains a configuration uses, (K,)."""

@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.view import View
+from hippo.simulate.compiling import ENTRY, INNER
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -86,7 +87,6 @@ def ahead(view: View, indices: Sequence[int] | None = None) -> Ahead:
     steps = 1.0 / np.stack(times, axis=1)
     sent = np.stack([book.bytes_per_step(index) for index in chosen])
     worth = np.array([book.configurations[index].worth for index in chosen])
-    places = range(book.places)
     return Ahead(
         epoch_s=float(view.epoch_s),
         epochs_left=float(view.epochs_left),
@@ -101,7 +101,7 @@ def ahead(view: View, indices: Sequence[int] | None = None) -> Ahead:
         bytes_per_step=sent,
         usd_per_byte=book.usd_per_byte,
         place=np.array([book.configurations[index].place for index in chosen], dtype=np.int64),
-        move_bytes=np.array([[book.move_bytes(one, other) for other in places] for one in places]),
+        move_bytes=book.moves(),
     )
 
 
@@ -135,7 +135,7 @@ def _net(look: Ahead) -> Floats:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` for a run that stands at ``now``. Nothing runs yet (``running`` -1): every configuration is a
     SWITCH, against nothing."""
@@ -166,7 +166,7 @@ def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
                 _value(look, edges, net, now.running, each, ends, way, gave, found.keep)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def window_ends(look):  # type: ignore[no-untyped-def]
     """(V,) epochs ahead at which the windows end: none lasts longer than the run."""
     ends = np.full(4, look.epochs_left)
@@ -175,7 +175,7 @@ def window_ends(look):  # type: ignore[no-untyped-def]
     return ends
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def grid(look):  # type: ignore[no-untyped-def]
     """Edges of the cells (G + 1,) in epochs ahead; net tokens of every configuration up to each edge (G + 1, C); bytes
     that each link can carry up to each edge (G + 1, E)."""
@@ -201,7 +201,7 @@ def grid(look):  # type: ignore[no-untyped-def]
     return edges, net, carried
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     """The horizons on either side of the epochs [begin, end), and the share of the later one in their mean.
 
@@ -214,7 +214,7 @@ def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     return last, last, 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def total(edges, summed, at):  # type: ignore[no-untyped-def]
     """A sum up to each edge, (G + 1,), at ``at`` epochs."""
     for cell in range(len(edges) - 1):
@@ -224,7 +224,7 @@ def total(edges, summed, at):  # type: ignore[no-untyped-def]
     return summed[-1]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a growing sum reaches ``wanted``; inf: not within the run."""
     for cell in range(len(edges) - 1):
@@ -234,7 +234,7 @@ def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     return np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def stop(look, edges, carried, needed, begin, way):  # type: ignore[no-untyped-def]
     """What a stop at ``begin`` epochs costs that brings ``needed`` (E,) bytes over the links; fills ``way`` (3,)."""
     end, usd = begin + look.restart_s / look.epoch_s, 0.0
@@ -251,7 +251,7 @@ def stop(look, edges, carried, needed, begin, way):  # type: ignore[no-untyped-d
     way[2] = usd
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type: ignore[no-untyped-def]
     """What a move in the background costs that starts at ``begin`` epochs, of which ``already`` (E,) bytes have
     arrived; fills ``way`` (3,), its duration counted from ``begin``."""
@@ -277,7 +277,7 @@ def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type:
     way[2] += usd
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a link has streamed all of ``needed`` over what training and shadows leave of it, from
     ``begin`` on; inf: never."""
@@ -309,7 +309,7 @@ def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[n
     return np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     """Optimizer steps of a configuration up to ``until`` epochs."""
     found = 0.0
@@ -323,7 +323,7 @@ def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _value(look, edges, net, now, target, ends, way, gave, keep):  # type: ignore[no-untyped-def]
     """Net tokens up to each window's end of a move as ``way`` says (``now`` trains until it stands still), less
     ``keep``; fills ``gave`` (V,)."""
@@ -342,7 +342,7 @@ def _value(look, edges, net, now, target, ends, way, gave, keep):  # type: ignor
         gave[window] = found - way[2] * price * paid - keep[window]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _keep(look, now, edges, net, carried, ends, keep):  # type: ignore[no-untyped-def]
     """Net tokens of going on as it is, a move under way included; fills ``keep`` (V,)."""
     keep[:] = 0.0

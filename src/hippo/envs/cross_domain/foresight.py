@@ -16,32 +16,37 @@ from hippo.decide.online.lookahead import _moved, _values
 from hippo.decide.online.worth import Ahead, grid
 from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, Scene
 from hippo.envs.cross_domain.spaces import HORIZONS
+from hippo.simulate.compiling import ENTRY, INNER
 
 AHEAD = np.array(HORIZONS, dtype=np.int64)
 MOST_EPOCHS = 64.0
 """Epochs ahead that count: beyond the last horizon nothing is forecast."""
 
 
-def foresight(scene: Scene, epochs_left: NDArray[np.float64]) -> NDArray[np.float32]:
+def foresight(scene: Scene, epochs_left: NDArray[np.float64], *, standing: int | None = None) -> NDArray[np.float32]:
     """Net tokens of every first move less those of keeping, both followed by the best sequence, (I, P, 2 P).
 
     Row: where the run stands; column ``2 p + mode``: to p by stopping (0) or in the background (1); -inf: impossible.
-    On the diagonal, mode 0: net tokens of standing there, with the best sequence. ``epochs_left`` (I,).
+    On the diagonal, mode 0: net tokens of standing there, with the best sequence. ``epochs_left`` (I,). ``standing``:
+    only that row and the diagonal are wanted (-1: only the diagonal).
     """
     places = len(scene.first) - 1
     found = np.zeros((len(epochs_left), places, 2 * places), np.float32)
-    _all(scene, epochs_left, found)
+    wanted = np.full(places, standing is None)
+    if standing is not None and standing >= 0:
+        wanted[standing] = True
+    _all(scene, epochs_left, wanted, found)
     return found
 
 
-@njit(cache=True, error_model="numpy")
-def _all(scene, epochs_left, found):  # type: ignore[no-untyped-def]
+@njit(**ENTRY)
+def _all(scene, epochs_left, wanted, found):  # type: ignore[no-untyped-def]
     for instant in range(len(epochs_left)):
         look = _look(scene, instant, min(MOST_EPOCHS, epochs_left[instant]))
-        _first(look, found[instant])
+        _first(look, wanted, found[instant])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _look(scene, instant, epochs_left):  # type: ignore[no-untyped-def]
     """One column per place: at each horizon what its best configuration does then; traffic of the best one now."""
     places, price = len(scene.first) - 1, scene.scalars[USD_PER_TOKEN]
@@ -77,8 +82,8 @@ def _look(scene, instant, epochs_left):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
-def _first(look, gains):  # type: ignore[no-untyped-def]
+@njit(**INNER)
+def _first(look, wanted, gains):  # type: ignore[no-untyped-def]
     leads = look.place
     edges, net, carried = grid(look)
     value = _values(look, leads, edges, net, carried)
@@ -86,7 +91,7 @@ def _first(look, gains):  # type: ignore[no-untyped-def]
         keep = net[1, here] + value[1, here]
         for there in range(len(leads)):
             for mode in range(2):
-                if there != here:
+                if there != here and wanted[here]:
                     found = _moved(look, leads, edges, net, carried, value, 0, here, there, mode)
                     gains[here, 2 * there + mode] = found - keep
         gains[here, 2 * here] = value[0, here]

@@ -45,6 +45,7 @@ from hippo.envs.cross_domain.spaces import (
     OPTIONS,
     Observation,
 )
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import STILL
 
 MOST_LOAD = 10.0  # factor that a lost domain shows
@@ -106,6 +107,7 @@ def scene_of(view: View) -> Scene:
         age=ages(told.bandwidth_bytes_per_s, base)[-1:],
         met=log_net(so_far, known.arrays["usd"], view.usd_per_token, known.usual).mean(axis=0)[None],
         left=[view.epochs_left],
+        standing=-1 if view.running < 0 else book.configurations[view.running].place,
     )
 
 
@@ -118,9 +120,10 @@ def assemble(
     age: NDArray[np.float64],
     met: NDArray[np.float64],
     left: Sequence[float] | NDArray[Any],
+    standing: int | None = None,
 ) -> Scene:
     """A scene from figures, what is seen at its instants, and what every configuration would do there; ``left`` (I,):
-    epochs that are left at each."""
+    epochs that are left at each; ``standing``: the only place that the run may stand in (-1: in none yet)."""
     moving: dict[str, NDArray[Any]] = {
         "scalars": numbers,
         **played._asdict(),
@@ -134,7 +137,7 @@ def assemble(
     moving["ahead"] = np.zeros((1, 1, 1))  # found from all the others
     whole = {name: array for name, array in (*fixed.items(), *moving.items()) if name in Scene._fields}
     scene = Scene(**{name: _stored(array) for name, array in whole.items()})
-    return scene._replace(ahead=foresight(scene, np.asarray(left, dtype=np.float64)))
+    return scene._replace(ahead=foresight(scene, np.asarray(left, dtype=np.float64), standing=standing))
 
 
 def _stored(array: NDArray[Any]) -> NDArray[Any]:
@@ -156,7 +159,7 @@ def empty_observation(worlds: int, domains: int) -> Observation:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyped-def]
     """Writes row ``row`` of a batch; ``found`` are the options of the state, ``count`` of them."""
     seen.options[row] = found.features
@@ -174,7 +177,7 @@ def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyp
             _lies(scene, each, seen.option_nodes[row, option], seen.option_edges[row, option])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
     """Where a configuration holds layers, (K,), and which links carry its traffic, (K, K)."""
     for domain in range(len(scene.gpus)):
@@ -188,7 +191,7 @@ def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
                 edges[scene.ends[link, 0], scene.ends[link, 1]] = scene.sent[each, link] / all_bytes
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
     nodes[:] = 0.0
     mask[:] = False
@@ -208,7 +211,7 @@ def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
             nodes[domain, 6] = 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
     edges[:] = 0.0
     instant, runs = now.instant, now.running
@@ -233,7 +236,7 @@ def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
             each[_MOVING] = np.log1p(left / (bandwidth * epoch_s))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _context(scene, now, weights, context):  # type: ignore[no-untyped-def]
     context[:] = 0.0
     instant, runs, left = now.instant, now.running, now.epochs_left

@@ -120,9 +120,7 @@ def _figures(book: Book, usd_per_token: float, known: Figures | None) -> Figures
         "sent": sent,
         "usd_per_byte": book.usd_per_byte,
         "base": base_bandwidth(cluster),
-        "move_bytes": np.array(
-            [[book.move_bytes(one, other) for other in range(book.places)] for one in range(book.places)]
-        ),
+        "move_bytes": book.moves(),
         "layers": layers,
         "memory": filled,
         "seconds": seconds,

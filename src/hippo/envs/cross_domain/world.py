@@ -6,6 +6,7 @@ Letters: T epochs, E links as in ``cluster.links``, K domains, C configurations 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Cou
     first = 0 if known is None else known.tokens_per_s.shape[1]
     if known is not None and first == len(book):
         return known
-    new, places = range(first, len(book)), book.places
+    new = range(first, len(book))
     seconds = np.stack(
         [book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute) for index in new],
         axis=1,
@@ -57,7 +58,6 @@ def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Cou
     busy = np.array([book.busy_share_s(index) for index in new])
     slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in new], axis=1)
     sent = np.stack([book.bytes_per_step(index) for index in new])
-    moves = np.array([[book.move_bytes(one, other) for other in range(places)] for one in range(places)])
     played = Course(
         epoch_s=float(world.epoch_s),
         restart_s=float(restart_s),
@@ -70,7 +70,7 @@ def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Cou
         bytes_per_step=sent,
         usd_per_byte=book.usd_per_byte,
         place=np.array([each.place for each in book.configurations], dtype=np.int64),
-        move_bytes=moves,
+        move_bytes=book.moves(),
     )
     return played if known is None else _joined(known, played)
 
@@ -78,6 +78,8 @@ def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Cou
 def _joined(known: Course, played: Course) -> Course:
     """The configurations of both, those of ``known`` first."""
     wide = ("tokens_per_s", "egress_usd_per_s", "utilization")
-    columns = {name: np.concatenate([getattr(known, name), getattr(played, name)], axis=1) for name in wide}
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(known, name), getattr(played, name)], axis=1) for name in wide
+    }
     sent = np.concatenate([known.bytes_per_step, played.bytes_per_step])
     return played._replace(**columns, bytes_per_step=sent)

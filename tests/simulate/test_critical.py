@@ -1,0 +1,82 @@
+"""What a step time hangs on is what it grows by, and its planes say what step times are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hippo.decide.online.candidates import fill
+from hippo.decide.online.configuration import Book
+from hippo.decide.online.nearly import nearly
+from hippo.envs.cross_domain.generator import make_world
+from hippo.envs.cross_domain.world import World
+from hippo.simulate.critical import planes
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world("ou3", 2)
+
+
+@pytest.fixture(scope="module")
+def book(world: World) -> Book:
+    found = Book(world.problem)
+    fill(found)
+    return found
+
+
+def test_planes_touch_the_step_time_and_its_slope(world: World, book: Book) -> None:
+    some = np.array([0, 17, 60])
+    state = [each[some] for each in (world.bandwidth_bytes_per_s, world.latency_s, world.compute)]
+    for index in range(0, len(book), 4):
+        found = planes(book.program(index), *state)
+        seconds = book.step_time_s(index, *state)
+        assert found.seconds == pytest.approx(seconds, rel=1e-12)
+        slopes = [-found.bytes / state[0] ** 2, found.latencies, found.compute]
+        for which, slope in enumerate(slopes):
+            for column in range(slope.shape[1]):
+                moved = [each.copy() for each in state]
+                step = 1e-7 * moved[which][:, column]
+                moved[which][:, column] += step
+                grown = book.step_time_s(index, *moved) - seconds
+                assert grown == pytest.approx(slope[:, column] * step, abs=1e-9 * seconds.max(), rel=0.02)
+
+
+def test_nothing_but_waiting_for_the_optimizer_is_left_over(world: World, book: Book) -> None:
+    state = world.bandwidth_bytes_per_s[:20], world.latency_s[:20], world.compute[:20]
+    for index in range(len(book)):
+        found = planes(book.program(index), *state)
+        told = (found.bytes / state[0] + found.latencies * state[1]).sum(axis=1) + (found.compute * state[2]).sum(
+            axis=1
+        )
+        assert (told <= found.seconds * (1 + 1e-9)).all()
+        assert (told >= 0.9 * found.seconds).all()
+
+
+def test_nearly_is_near_and_never_much_higher(world: World, book: Book) -> None:
+    state = world.bandwidth_bytes_per_s, world.latency_s, world.compute
+    told = nearly(book, *state)
+    for index in range(len(book)):
+        off = told[:, index] / book.step_time_s(index, *state) - 1.0
+        assert off.max() < 0.01
+        assert np.abs(off).mean() < 0.01
+        assert off.min() > -0.1
+
+
+def test_what_needs_a_link_that_is_down_never_ends(world: World, book: Book) -> None:
+    down = world.bandwidth_bytes_per_s[:1].copy()
+    down[0, 0] = 0.0
+    told = nearly(book, down, world.latency_s[:1], world.compute[:1])[0]
+    assert np.array_equal(np.isinf(told), [book.bytes_per_step(each)[0] > 0 for each in range(len(book))])
+    lost = np.where(np.arange(world.compute.shape[1]) == 1, np.inf, 1.0)[None]
+    told = nearly(book, world.bandwidth_bytes_per_s[:1], world.latency_s[:1], lost)[0]
+    assert np.array_equal(np.isinf(told), [bool(book.domains_used(each)[1]) for each in range(len(book))])
+
+
+def test_a_book_that_grows_is_looked_at_again(world: World, book: Book) -> None:
+    state = world.bandwidth_bytes_per_s[:3], world.latency_s[:3], world.compute[:3]
+    shorter = Book(world.problem)
+    shorter.adopt(book, 0)
+    assert nearly(shorter, *state).shape == (3, 1)
+    shorter.adopt(book, 1)
+    assert np.array_equal(nearly(shorter, *state), nearly(book, *state)[:, :2])
