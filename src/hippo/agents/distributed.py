@@ -1,7 +1,7 @@
 """Several processes that learn one policy, in the manner of DD-PPO (Wijmans et al. 2020): each runs worlds of its own,
 gradients are averaged at every step of the optimizer, and nobody waits for a server. By ``torchrun``, over gloo.
 
-    torchrun --standalone --nproc-per-node 2 -m hippo.cli.main train --out out/train
+    torchrun --standalone --nproc-per-node 2 --no-python hippo train --out out/train
 
 What is random belongs to a *share* of the worlds, not to a process: two processes with a share each do what one process
 does with both, up to the order of sums.

@@ -43,7 +43,7 @@ def train(choice: Choice) -> None:
     """Train the policy of Hi-PPO; needs the extra 'learn'.
 
     Prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
-    --nproc-per-node 2 -m hippo.cli.main train ...
+    --nproc-per-node 2 --no-python hippo train ...
     """
     settings = _settings(choice)
     check_folder(choice.out)
