@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.worth import Ahead, Now, grid, relevered, stop, stream, total
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,7 @@ def best_start(look: Ahead, leads: NDArray[np.int64]) -> Floats:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _first(look, leads, here, gains):  # type: ignore[no-untyped-def]
     edges, net, carried = grid(look)
     value = _values(look, leads, edges, net, carried)
@@ -49,7 +50,7 @@ def _first(look, leads, here, gains):  # type: ignore[no-untyped-def]
                 gains[there, mode] = _moved(look, leads, edges, net, carried, value, 0, here, there, mode) - keep
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _values(look, leads, edges, net, carried):  # type: ignore[no-untyped-def]
     """(G + 1, P) most net tokens from the start of each cell to the end, being in each place with no move under way."""
     cells, places = len(edges) - 1, len(leads)
@@ -69,14 +70,14 @@ def _values(look, leads, edges, net, carried):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _promises(edges, net, leads, value, cell, here, there):  # type: ignore[no-untyped-def]
     """Whether being there at once and for free would be better than staying."""
     each = leads[there]
     return net[cell + 1, each] - net[cell, each] + value[cell + 1, there] > value[cell, here]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _moved(look, leads, edges, net, carried, value, cell, here, there, mode):  # type: ignore[no-untyped-def]
     """Net tokens from a cell on if a move begins with it; -inf: it does not arrive within the run."""
     now, target, begin, way = leads[here], leads[there], edges[cell], np.zeros(3)

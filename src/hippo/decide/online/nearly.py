@@ -20,6 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.critical import planes
 from hippo.simulate.program import Program
 
@@ -159,7 +160,7 @@ def _states(program: Program, links: Ints, domains: Ints, drawn: Floats, all_dom
     return bandwidth, latency, compute
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _fill(fits, slow, late, compute, found):  # type: ignore[no-untyped-def]
     quantities = np.empty(2 * slow.shape[1] + compute.shape[1])
     for state in range(found.shape[0]):
@@ -179,7 +180,7 @@ def _fill(fits, slow, late, compute, found):  # type: ignore[no-untyped-def]
             found[state, each] = _highest(fits, each, quantities[:count]) if most < np.inf else np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _highest(fits, each, quantities):  # type: ignore[no-untyped-def]
     """The highest plane at a state, (R,)."""
     highest, at = 0.0, fits.first_slope[each]

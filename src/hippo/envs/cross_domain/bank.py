@@ -34,6 +34,7 @@ from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InputError
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import Course
 
 PREFERENCES = 3
@@ -168,7 +169,7 @@ def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _constraints(scene, bandwidth, compute, weak, uneven):  # type: ignore[no-untyped-def]
     for epoch in range(len(weak)):
         for each in range(weak.shape[1]):
@@ -281,87 +282,84 @@ def tables(bank: Bank) -> Tables:
     return Tables(bank.floats, bank.ints, bank.offset, bank.shape)
 
 
-@njit(cache=True, error_model="numpy")
-def _f1(bank, world, field):  # type: ignore[no-untyped-def]
-    begin = bank.offset[world, field]
-    return bank.floats[begin : begin + bank.shape[world, field, 0]]
+@njit(**INNER)
+def _f1(floats, begin, shape):  # type: ignore[no-untyped-def]
+    return floats[begin : begin + shape[0]]
 
 
-@njit(cache=True, error_model="numpy")
-def _f2(bank, world, field):  # type: ignore[no-untyped-def]
-    begin, shape = bank.offset[world, field], bank.shape[world, field]
-    return bank.floats[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
+@njit(**INNER)
+def _f2(floats, begin, shape):  # type: ignore[no-untyped-def]
+    return floats[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
 
 
-@njit(cache=True, error_model="numpy")
-def _f3(bank, world, field):  # type: ignore[no-untyped-def]
-    begin, shape = bank.offset[world, field], bank.shape[world, field]
-    return bank.floats[begin : begin + shape[0] * shape[1] * shape[2]].reshape((shape[0], shape[1], shape[2]))
+@njit(**INNER)
+def _f3(floats, begin, shape):  # type: ignore[no-untyped-def]
+    return floats[begin : begin + shape[0] * shape[1] * shape[2]].reshape((shape[0], shape[1], shape[2]))
 
 
-@njit(cache=True, error_model="numpy")
-def _i1(bank, world, field):  # type: ignore[no-untyped-def]
-    begin = bank.offset[world, field]
-    return bank.ints[begin : begin + bank.shape[world, field, 0]]
+@njit(**INNER)
+def _i1(ints, begin, shape):  # type: ignore[no-untyped-def]
+    return ints[begin : begin + shape[0]]
 
 
-@njit(cache=True, error_model="numpy")
-def _i2(bank, world, field):  # type: ignore[no-untyped-def]
-    begin, shape = bank.offset[world, field], bank.shape[world, field]
-    return bank.ints[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
+@njit(**INNER)
+def _i2(ints, begin, shape):  # type: ignore[no-untyped-def]
+    return ints[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def scene_in(bank, world):  # type: ignore[no-untyped-def]
     """The scene of one world of a bank."""
+    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
     return Scene(
-        _f1(bank, world, 0),  # scalars
-        _i1(bank, world, 1),  # place
-        _i1(bank, world, 2),  # member
-        _i1(bank, world, 3),  # first
-        _i2(bank, world, 4),  # ends
-        _f1(bank, world, 5),  # usd
-        _f1(bank, world, 6),  # busy
-        _f1(bank, world, 7),  # base_tokens
-        _f1(bank, world, 8),  # constructed
-        _f2(bank, world, 9),  # sent
-        _f1(bank, world, 10),  # usd_per_byte
-        _f1(bank, world, 11),  # base
-        _f3(bank, world, 12),  # move_bytes
-        _f2(bank, world, 13),  # layers
-        _f2(bank, world, 14),  # memory
-        _f2(bank, world, 15),  # domain_busy
-        _f1(bank, world, 16),  # gpus
-        _f3(bank, world, 17),  # tokens
-        _f2(bank, world, 18),  # low
-        _f2(bank, world, 19),  # high
-        _f3(bank, world, 20),  # bandwidth
-        _f2(bank, world, 21),  # doubt
-        _f2(bank, world, 22),  # latency
-        _f2(bank, world, 23),  # age
-        _f3(bank, world, 24),  # load
-        _f2(bank, world, 25),  # met
-        _f3(bank, world, 26),  # ahead
+        _f1(floats, at[0], of[0]),  # scalars
+        _i1(ints, at[1], of[1]),  # place
+        _i1(ints, at[2], of[2]),  # member
+        _i1(ints, at[3], of[3]),  # first
+        _i2(ints, at[4], of[4]),  # ends
+        _f1(floats, at[5], of[5]),  # usd
+        _f1(floats, at[6], of[6]),  # busy
+        _f1(floats, at[7], of[7]),  # base_tokens
+        _f1(floats, at[8], of[8]),  # constructed
+        _f2(floats, at[9], of[9]),  # sent
+        _f1(floats, at[10], of[10]),  # usd_per_byte
+        _f1(floats, at[11], of[11]),  # base
+        _f3(floats, at[12], of[12]),  # move_bytes
+        _f2(floats, at[13], of[13]),  # layers
+        _f2(floats, at[14], of[14]),  # memory
+        _f2(floats, at[15], of[15]),  # domain_busy
+        _f1(floats, at[16], of[16]),  # gpus
+        _f3(floats, at[17], of[17]),  # tokens
+        _f2(floats, at[18], of[18]),  # low
+        _f2(floats, at[19], of[19]),  # high
+        _f3(floats, at[20], of[20]),  # bandwidth
+        _f2(floats, at[21], of[21]),  # doubt
+        _f2(floats, at[22], of[22]),  # latency
+        _f2(floats, at[23], of[23]),  # age
+        _f3(floats, at[24], of[24]),  # load
+        _f2(floats, at[25], of[25]),  # met
+        _f3(floats, at[26], of[26]),  # ahead
     )
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def truth_in(bank, world):  # type: ignore[no-untyped-def]
     """What really happens in it."""
+    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
     return Truth(
-        _f2(bank, world, 27),  # tokens
-        _f2(bank, world, 28),  # egress
-        _f2(bank, world, 29),  # utilization
-        _f2(bank, world, 30),  # bandwidth
-        _f2(bank, world, 31),  # weak
-        _f2(bank, world, 32),  # uneven
-        _f3(bank, world, 33),  # value
-        _f2(bank, world, 34),  # weights
-        _i1(bank, world, 35),  # best
+        _f2(floats, at[27], of[27]),  # tokens
+        _f2(floats, at[28], of[28]),  # egress
+        _f2(floats, at[29], of[29]),  # utilization
+        _f2(floats, at[30], of[30]),  # bandwidth
+        _f2(floats, at[31], of[31]),  # weak
+        _f2(floats, at[32], of[32]),  # uneven
+        _f3(floats, at[33], of[33]),  # value
+        _f2(floats, at[34], of[34]),  # weights
+        _i1(ints, at[35], of[35]),  # best
     )
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def course_in(scene, truth):  # type: ignore[no-untyped-def]
     """The same as the rules of moving take it."""
     return Course(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hippo.decide.online.view import How
 from hippo.envs.cross_domain.scene import EPOCH_S, LEAST_RATE, TAIL, USD_PER_TOKEN, USUAL
 from hippo.envs.cross_domain.spaces import HORIZONS, MOST_OPTIONS, OPTION_FEATURES, OPTIONS
+from hippo.simulate.compiling import INNER
 
 KEEP, SWITCH, STOP, BACKGROUND, CANCEL = range(5)
 HOWS = (How.KEEP, How.SWITCH, How.STOP, How.BACKGROUND, How.CANCEL)
@@ -79,11 +80,18 @@ def empty_options() -> Options:
     )
 
 
-@njit(cache=True, error_model="numpy")
-def describe(scene, now, worths, time, found, row, how, each, way, gave):  # type: ignore[no-untyped-def]
-    """Writes one option: its kind, and the figures of configuration ``each`` once it runs."""
-    found.how[row], found.target[row] = how, each
-    found.mask[row] = True
+@njit(**INNER)
+def put(found, row, how, each):  # type: ignore[no-untyped-def]
+    """Writes what an option is: how to answer, and the configuration; returns ``row``. Apart from ``describe``, which
+    would be compiled once for every constant that it is called with."""
+    found.how[row], found.target[row], found.mask[row] = how, each, True
+    return row
+
+
+@njit(**INNER)
+def describe(scene, now, worths, time, found, row, way, gave):  # type: ignore[no-untyped-def]
+    """Writes the figures of the option in ``row``: what its configuration does once it runs."""
+    how, each = found.how[row], found.target[row]
     features = found.features[row]
     features[how] = 1.0  # kinds stand first, in the order of ``HOWS``
     features[_CONSTRUCTED] = scene.constructed[each]
@@ -115,7 +123,7 @@ def describe(scene, now, worths, time, found, row, how, each, way, gave):  # typ
     features[_AHEAD] = max(-LEAST_AHEAD, _signed_log(_followed(scene, now, how, each, gave) / (usual * epoch_s)))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
     """Net tokens of the option if the best sequence of moves follows, less those of keeping, work alone counted. A
     lever can be taken back, so it counts for the next epochs only; a start is held against the best one."""
@@ -134,12 +142,12 @@ def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
     return ahead[scene.place[now.running], 2 * place + (0 if how == STOP else 1)]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _signed_log(value):  # type: ignore[no-untyped-def]
     return np.log1p(value) if value >= 0.0 else -np.log1p(-value)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _doubted(scene, now, worths, time, each, way):  # type: ignore[no-untyped-def]
     """Tokens that the option loses to keeping over the rest of the run if its links do a standard deviation worse.
 
@@ -162,7 +170,7 @@ def _doubted(scene, now, worths, time, each, way):  # type: ignore[no-untyped-de
     return lost * epochs * time.epoch_s
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _grown(epochs):  # type: ignore[no-untyped-def]
     """Integral up to ``epochs`` of a weight that is 0 up to the last horizon but one and 1 from the last on."""
     early, late = AHEAD[-2], AHEAD[-1]
@@ -173,7 +181,7 @@ def _grown(epochs):  # type: ignore[no-untyped-def]
     return 0.5 * (late - early) + epochs - late
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def imbalance(scene, load, each):  # type: ignore[no-untyped-def]
     """(max - min) / mean of the compute times of the domains that a configuration uses; ``load`` (K,)."""
     most, least, total_s, count = 0.0, np.inf, 0.0, 0
@@ -186,7 +194,7 @@ def imbalance(scene, load, each):  # type: ignore[no-untyped-def]
     return (most - least) * count / total_s if total_s > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def weak_share(scene, bandwidth, each):  # type: ignore[no-untyped-def]
     """Share of a configuration's traffic over links below the bandwidth floor; ``bandwidth`` (E,)."""
     all_bytes, weak = 0.0, 0.0

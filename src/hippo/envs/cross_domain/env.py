@@ -23,6 +23,7 @@ from hippo.envs.cross_domain.regret import fill_regrets
 from hippo.envs.cross_domain.reward import COSTS, reward_of
 from hippo.envs.cross_domain.scene import EPOCHS
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTIONS, Observation
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import (
     CONFIGURATION,
     DOWNTIME_S,
@@ -119,7 +120,8 @@ class Env:
     def begin_in(self, worlds: NDArray[np.int64], preferences: NDArray[np.int64]) -> Observation:
         """New runs in these worlds with these preferences, (W,) each: to see all of a bank once."""
         seen = empty_observation(self.size, self.bank.domains)
-        _begin_all(self._tables, self._runs, worlds, preferences, seen)
+        _begin_all(self._tables, self._runs, worlds, preferences)
+        _see_all(self._tables, self._runs, seen)
         return seen
 
     def act(self, actions: NDArray[np.int64]) -> Stepped:
@@ -138,6 +140,7 @@ class Env:
         rules = self.rules
         numbers = rules.link_share, rules.pace_share, rules.every, rules.gamma, 1.0 if rules.shaped else 0.0
         _act_all(self._tables, self._runs, np.asarray(actions, np.int64), numbers, worlds, preferences, came)
+        _see_all(self._tables, self._runs, came.observation)
         return came
 
     def regrets(self) -> NDArray[np.float32]:
@@ -195,14 +198,13 @@ def _as_numbers(state: Any) -> Any:
     return int(state) if isinstance(state, str) and state.isdigit() else state
 
 
-@njit(cache=True, error_model="numpy")
-def _begin_all(bank, runs, worlds, preferences, seen):  # type: ignore[no-untyped-def]
+@njit(**ENTRY)
+def _begin_all(bank, runs, worlds, preferences):  # type: ignore[no-untyped-def]
     for run in range(len(worlds)):
         _begin(bank, runs, run, worlds[run], preferences[run])
-    _see_all(bank, runs, seen)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _begin(bank, runs, run, world, preference):  # type: ignore[no-untyped-def]
     """A new run, in which nothing runs yet."""
     runs.world[run], runs.preference[run] = world, preference
@@ -212,13 +214,13 @@ def _begin(bank, runs, run, world, preference):  # type: ignore[no-untyped-def]
     runs.promised[run] = truth_in(bank, world).value[preference, 0].max()
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _see_all(bank, runs, seen):  # type: ignore[no-untyped-def]
     for run in range(len(runs.world)):
         _see(runs, run, scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run]), seen)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
     """Observation of one run, and the options that it may answer with."""
     epoch = runs.epoch[run]
@@ -241,7 +243,7 @@ def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
     runs.pace[run] = _pace(scene, truth, epoch, now.running)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _arrived(scene, state, remaining):  # type: ignore[no-untyped-def]
     """Share of a move's bytes that has arrived."""
     if state[PHASE] == STILL:
@@ -254,14 +256,14 @@ def _arrived(scene, state, remaining):  # type: ignore[no-untyped-def]
     return 1.0 - min(1.0, left / total) if total > 0.0 else 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _pace(scene, truth, epoch, each):  # type: ignore[no-untyped-def]
     """Tokens/s of a configuration over those of the best, as believed."""
     best = scene.tokens[epoch, 0, truth.best[epoch]]
     return scene.tokens[epoch, 0, each] / best if each >= 0 and best > 0.0 else 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _act_all(bank, runs, actions, rules, worlds, preferences, came):  # type: ignore[no-untyped-def]
     for run in range(len(actions)):
         scene, truth = scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run])
@@ -269,11 +271,9 @@ def _act_all(bank, runs, actions, rules, worlds, preferences, came):  # type: ig
         _go_on(runs, run, scene, truth, rules, came, begins)
         if came.done[run]:
             _begin(bank, runs, run, worlds[run], preferences[run])
-            scene, truth = scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run])
-        _see(runs, run, scene, truth, came.observation)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
     """Carries the answer out; returns whether a move begins."""
     state, remaining = runs.state[run], runs.remaining[run, : len(scene.base) + 1]
@@ -294,7 +294,7 @@ def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-untyped-def]
     """Epochs until the next decision is due or the run ends."""
     course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]
@@ -329,7 +329,7 @@ def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-unt
             return
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _promise(runs, run, scene, truth, course, weights):  # type: ignore[no-untyped-def]
     """What the move that begins gives until it is done, and the most after it."""
     state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
@@ -342,7 +342,7 @@ def _promise(runs, run, scene, truth, course, weights):  # type: ignore[no-untyp
     return gained
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _due(runs, run, scene, truth, rules):  # type: ignore[no-untyped-def]
     """Whether a decision is due: long since the last one, what runs cannot, fell behind, or a link that it or the best
     configuration now uses has moved."""

@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.view import Action, How
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import (
     BUSY_S,
     DOWNTIME_S,
@@ -160,7 +161,7 @@ def _legs(course: Course) -> _Legs:
     return _Legs(alone, course.utilization, bandwidth, sent, usd, moved, source, destination, member, first)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped-def]
     """Fills ``value``, ``stay`` (the same with the present configuration kept through that epoch) and ``answers``."""
     epochs, configurations = rate.shape
@@ -178,7 +179,7 @@ def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped
             _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped-def]
     """Answers that move nothing: keep, or the best configuration of the same place."""
     for place in range(len(legs.first) - 1):
@@ -195,7 +196,7 @@ def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped
                 answers[epoch, each, 0], answers[epoch, each, 1], answers[epoch, each, 2] = SWITCHED, best, 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """What a move under way at the start of this epoch can still give at most."""
     whole = legs.course.epoch_s
@@ -219,7 +220,7 @@ def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # ty
         given_up[epoch, each] = max(stay[epoch, each], given_up[epoch + 1, each])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """Both kinds of move from one place to another, begun in this epoch."""
     whole, place = legs.course, legs.source[leg]
@@ -239,12 +240,12 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
     )
     members = legs.member[legs.first[place] : legs.first[place + 1]]
     args = legs, course, legs.destination[leg], epoch, rate, taste, value, stay, answers
-    _play(args, members, STOPPED, arrived, given_up, streaming)
-    for at in range(len(members)):
-        _play(args, members[at : at + 1], STREAMING, arrived, given_up, streaming)
+    for at in range(-1, len(members)):  # one call, so that it is compiled once
+        phase, sources = (STOPPED, members) if at < 0 else (STREAMING, members[at : at + 1])
+        _play(args, sources, phase, arrived, given_up, streaming)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _play(args, sources, phase, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """A move from any of ``sources`` (one, unless training stands still), epoch by epoch until it is done."""
     legs, course, destination, begun, rate, taste, value, stay, answers = args
@@ -286,7 +287,7 @@ def _play(args, sources, phase, arrived, given_up, streaming):  # type: ignore[n
             _note(answers, begun, each, answer, anyone, epochs - begun, 0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _note(answers, epoch, configuration, answer, target, takes, given_up):  # type: ignore[no-untyped-def]
     answers[epoch, configuration, 0], answers[epoch, configuration, 1] = answer, target
     answers[epoch, configuration, 2], answers[epoch, configuration, 3] = takes, given_up

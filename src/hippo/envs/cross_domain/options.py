@@ -15,16 +15,17 @@ import numpy as np
 from numba import njit
 
 from hippo.decide.online.worth import EDGES, Ahead, between, stop, stream, total
-from hippo.envs.cross_domain.describe import AHEAD, BACKGROUND, CANCEL, KEEP, STOP, SWITCH, Time, describe
+from hippo.envs.cross_domain.describe import AHEAD, BACKGROUND, CANCEL, KEEP, STOP, SWITCH, Time, describe, put
 from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import STILL, STOPPED
 
 MOST_LEVERS = 7
 WINDOWS = (4.0, 16.0, 64.0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
     """Fills ``found``; returns how many options there are (the first, to keep, is masked where nothing runs yet)."""
     found.how[:] = KEEP
@@ -40,7 +41,7 @@ def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
     return _still(scene, now, weights, worths, time, found)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     """What a token of each configuration counts, (C,): its egress off, its utilisation added, by the preferences."""
     found = np.empty(len(scene.usd))
@@ -50,14 +51,14 @@ def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _per_usd(scene, weights):  # type: ignore[no-untyped-def]
     """Tokens that a USD of egress counts."""
     price = scene.scalars[USD_PER_TOKEN]
     return (weights[0] + weights[2]) / price if price > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _time(scene, now):  # type: ignore[no-untyped-def]
     count = 1
     while count < len(EDGES) and EDGES[count] < now.epochs_left:
@@ -79,7 +80,7 @@ def _time(scene, now):  # type: ignore[no-untyped-def]
     return Time(edges, low, high, share, carried, ends, scene.scalars[EPOCH_S])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
     """Tokens up to the end of each cell, (G + 1,), of rates at the horizons (H,)."""
     found = np.zeros(len(time.edges))
@@ -89,7 +90,7 @@ def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
     """Fills ``rates`` (H,) with the best of the place at each horizon; returns the configuration that is best soon."""
     best, most = -1, -np.inf
@@ -107,7 +108,7 @@ def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _of_one(scene, now, worths, each):  # type: ignore[no-untyped-def]
     """Rates of one configuration at the horizons, (H,)."""
     rates = np.empty(len(AHEAD))
@@ -116,7 +117,7 @@ def _of_one(scene, now, worths, each):  # type: ignore[no-untyped-def]
     return rates
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _take_best(scores):  # type: ignore[no-untyped-def]
     """The place of the highest score (ties: the first), which is then struck out."""
     best = 0
@@ -127,7 +128,7 @@ def _take_best(scores):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     """Where the run may begin: the places that promise most over all of it."""
     places = len(scene.first) - 1
@@ -141,12 +142,12 @@ def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
         place = _take_best(promise)
         _of_place(scene, now, worths, place, rates)
         gave = _gains(time, zero, _summed(scene, time, rates), way, 0.0)
-        describe(scene, now, worths, time, found, count, SWITCH, best[place], way, gave)
+        describe(scene, now, worths, time, found, put(found, count, SWITCH, best[place]), way, gave)
         count += 1
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
     """Go on with the move under way, or give it up."""
     look = _look(scene, now)
@@ -166,23 +167,23 @@ def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untype
         way[1] = now.epochs_left * scene.scalars[EPOCH_S]
     going = _gains(time, before, after, way, _per_usd(scene, weights))
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
-    describe(scene, now, worths, time, found, 0, KEEP, now.target, way, nothing)
-    describe(scene, now, worths, time, found, 1, CANCEL, now.running, none, -going)
+    describe(scene, now, worths, time, found, put(found, 0, KEEP, now.target), way, nothing)
+    describe(scene, now, worths, time, found, put(found, 1, CANCEL, now.running), none, -going)
     found.target[0] = found.target[1] = -1
     return 2
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _still(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
     """Keep, levers, moves."""
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
-    describe(scene, now, worths, time, found, 0, KEEP, now.running, none, nothing)
+    describe(scene, now, worths, time, found, put(found, 0, KEEP, now.running), none, nothing)
     found.target[0] = -1
     count = _levers(scene, now, worths, time, found)
     return _moves(scene, now, weights, worths, time, found, count)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     """Other configurations of the place: those that do most soon."""
     here = scene.place[now.running]
@@ -199,23 +200,14 @@ def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
         at = _take_best(soon)
         if members[at] != now.running:
             after = _summed(scene, time, _of_one(scene, now, worths, members[at]))
-            describe(
-                scene,
-                now,
-                worths,
-                time,
-                found,
-                count,
-                SWITCH,
-                members[at],
-                none,
-                _gains(time, before, after, none, 0.0),
-            )
+            gains = _gains(time, before, after, none, 0.0)
+            row = put(found, count, SWITCH, members[at])
+            describe(scene, now, worths, time, found, row, none, gains)
             count += 1
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-untyped-def]
     """Other places: those that are worth most over any window, by the quicker look at stopping for them."""
     places, here, look = len(scene.first) - 1, scene.place[now.running], _look(scene, now)
@@ -238,17 +230,17 @@ def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-
         if promise.max() == -np.inf:
             break
         place = _take_best(promise)
-        describe(scene, now, worths, time, found, count, STOP, best[place], ways[place], gave[place])
+        describe(scene, now, worths, time, found, put(found, count, STOP, best[place]), ways[place], gave[place])
         count += 1
         stream(look, time.edges, time.carried, 0, place + 1, zero, way)
         if way[1] < np.inf:
             streamed = _gains(time, before, after[place], way, per_usd)
-            describe(scene, now, worths, time, found, count, BACKGROUND, best[place], way, streamed)
+            describe(scene, now, worths, time, found, put(found, count, BACKGROUND, best[place]), way, streamed)
             count += 1
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _look(scene, now):  # type: ignore[no-untyped-def]
     """The links ahead as ``worth`` looks at them: column 0 is what runs, 1 + p is place p."""
     places = len(scene.first) - 1
@@ -276,7 +268,7 @@ def _look(scene, now):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _gains(time, before, after, way, per_usd):  # type: ignore[no-untyped-def]
     """What a change gives over each window, (V,), less going on as ``before`` (G + 1,)."""
     found = np.empty(len(time.ends))

@@ -14,10 +14,11 @@ from numba import njit
 from hippo.envs.cross_domain.bank import course_in, scene_in, truth_in
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH
 from hippo.envs.cross_domain.reward import reward_of
+from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import CONFIGURATION, PHASE, STILL, STOPPED, STREAMING, TARGET, advance, begin_move
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**ENTRY)
 def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
     """Regret of each option of the decision that is due in each run, (W, M); 0 where an option is masked."""
     for run in range(len(found)):
@@ -31,7 +32,7 @@ def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
             found[run, option] = best - found[run, option] if runs.mask[run, option] else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
     """What an option gives until it is carried out (at least this epoch), and the most after it."""
     course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]

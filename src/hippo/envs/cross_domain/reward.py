@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.envs.cross_domain.hindsight import Taste
 from hippo.envs.cross_domain.scene import EPOCH_S, USD_PER_TOKEN, USUAL
+from hippo.simulate.compiling import INNER
 from hippo.simulate.moving import BUSY_S, EGRESS_USD, TOKENS
 
 COSTS = ("bandwidth", "balance", "latency")
@@ -46,7 +47,7 @@ def draw_weights(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**INNER)
 def reward_of(scalars, weights, gave):  # type: ignore[no-untyped-def]
     """r of one epoch; ``scalars`` of the scene, ``gave`` (5,) of ``simulate.moving``."""
     usual, price = scalars[USUAL] * scalars[EPOCH_S], scalars[USD_PER_TOKEN]
