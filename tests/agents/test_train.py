@@ -14,11 +14,12 @@ from hippo.agents.serving import Policy
 from hippo.agents.settings import Ablation, Network, Ppo, Run, Settings, Worlds
 from hippo.agents.tracking import read_curve
 from hippo.agents.train import begun, effective, train
-from hippo.agents.worlds import RULES, Look, Unmasked, played, seeds, shares
+from hippo.agents.worlds import RULES, Look, Unmasked, banks, played, seeds, shares
 from hippo.envs.cross_domain.bank import load, save
 from hippo.envs.cross_domain.env import Env
 from hippo.envs.cross_domain.spaces import OPTION_FEATURES
 from hippo.errors import InputError
+from hippo.problem.load import load_cluster
 
 from ..envs.cross_domain.drawn import drawn_bank
 
@@ -113,3 +114,33 @@ def test_it_begins_with_the_habits_of_a_planner():
     worth = seen.options[..., OPTION_FEATURES.index("ahead")]
     worth = worth - np.log1p(0.1) * (seen.options[..., 2] + seen.options[..., 3])
     np.testing.assert_array_equal(chosen, np.where(seen.option_mask, worth, -np.inf).argmax(1))
+
+
+def recorded(tmp_path: Path) -> Path:
+    """A trace of four hubs over an hour, one link gone in its second half."""
+    links = load_cluster("four-hubs").links
+    rows = ["time_s,src,dst,bandwidth_gbps,latency_ms"]
+    for time_s in range(0, 3600, 300):
+        for at, link in enumerate(links):
+            gbps = 0.5 if at == 0 and time_s >= 1800 else 4.0
+            rows.append(f"{time_s},{link.source},{link.destination},{gbps},20")
+    path = tmp_path / "net.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_recorded_traces_stand_beside_generated_worlds(folder: Path, tmp_path: Path):
+    worlds = Worlds(processes=1, validation=0, traces=(f"gpt3-6.7b,four-hubs,{recorded(tmp_path)}",))
+    bank, _ = banks(replace(SMALL, worlds=worlds), folder)
+    assert bank.worlds == 7
+    assert (bank.names[-1], bank.families[-1]) == ("net", "trace")
+    share = played(bank, RULES["worth"])
+    assert 0.5 < share[-1] <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("words", ["net.csv", "gpt3-6.7b,four-hubs,no-such.csv", "no-such,four-hubs,net.csv"])
+def test_a_trace_that_cannot_be_read_is_told_first(folder: Path, words: str):
+    worlds = Worlds(processes=1, validation=0, traces=(words,))
+    with pytest.raises(InputError):
+        banks(replace(SMALL, worlds=worlds), folder / "nothing-made-yet")
+    assert not (folder / "nothing-made-yet").exists()

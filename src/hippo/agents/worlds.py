@@ -16,13 +16,16 @@ from torch import nn
 
 from hippo.agents.rollout import Share, decide
 from hippo.agents.settings import Settings
-from hippo.envs.cross_domain.bank import Bank, load, make_bank, save
+from hippo.envs.cross_domain.bank import Bank, bank_of, joined, load, make_bank, prepare, save, stocked
 from hippo.envs.cross_domain.env import Env, Rules, Stepped
-from hippo.envs.cross_domain.generator import FAMILIES
+from hippo.envs.cross_domain.generator import FAMILIES, world_from_trace
 from hippo.envs.cross_domain.spaces import EDGE_FEATURES, OPTION_FEATURES, Observation
-from hippo.errors import UnknownNameError
+from hippo.envs.cross_domain.world import World
+from hippo.errors import InputError, UnknownNameError
 from hippo.planners.base import Progress
+from hippo.problem.load import load_problem, load_trace
 
+RECORDED_BATCH = 256  # sequences of a step in the worlds of recorded traces
 VALIDATION = 5000
 """First seed of the worlds that are looked at."""
 
@@ -39,17 +42,33 @@ def banks(settings: Settings, folder: Path, *, progress: Progress | None = None)
     Raises
     ------
     InputError
-        A family that the generator does not know; a file that is no bank of this version.
+        A family that the generator does not know; a file that is no bank of this version; a recorded trace, its model
+        or its cluster that cannot be read.
     """
     worlds = settings.worlds
     families = worlds.families or tuple(FAMILIES)
     for name in families:
         if name not in FAMILIES:
             raise UnknownNameError("family of networks", name, FAMILIES, key="worlds.families")
+    recorded = [_recorded(words) for words in worlds.traces]  # read first: a mistake is told before the long work
     train = _bank(folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), settings, progress)
+    if recorded:
+        forecast = "persistence" if settings.ablation.no_forecast else "kalman"
+        train = joined(train, bank_of([prepare(each, stocked(each.problem), forecast=forecast) for each in recorded]))
     if worlds.validation == 0:
         return train, None
     return train, _bank(folder / VALIDATION_FILE, seeds(families, worlds.validation, VALIDATION), settings, progress)
+
+
+def _recorded(words: str) -> World:
+    """The world of a recorded trace, written as ``MODEL,CLUSTER,NET.csv``."""
+    parts = [part.strip() for part in words.split(",")]
+    if len(parts) != 3:
+        remedy = "write MODEL,CLUSTER,NET.csv"
+        raise InputError("not a recorded trace", key="worlds.traces", value=words, remedy=remedy)
+    problem = load_problem(model=parts[0], cluster=parts[1], global_batch=RECORDED_BATCH)
+    trace = load_trace(parts[2], problem.cluster, complete=True)
+    return world_from_trace(problem, trace, name=Path(parts[2]).stem)
 
 
 def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env
 from tests.envs.cross_domain.drawn import drawn_bank
 
-from hippo.envs.cross_domain.bank import Bank, load, save, scene_in, tables, truth_in
+from hippo.envs.cross_domain.bank import Bank, joined, load, save, scene_in, tables, truth_in
 from hippo.envs.cross_domain.env import Env, Rules
 from hippo.envs.cross_domain.gym_vector import CrossDomainEnv, CrossDomainVectorEnv
 from hippo.envs.cross_domain.reward import taste_of
@@ -173,3 +173,15 @@ def test_the_vector_keeps_to_its_spaces(bank: Bank) -> None:
         assert bool(terminated.any()) == ("final_obs" in info)
     assert ended > 0
     assert env.single_action_space == Discrete(MOST_OPTIONS)
+
+
+def test_two_banks_side_by_side_are_the_worlds_of_both() -> None:
+    one, other = drawn_bank(3, seed=0), drawn_bank(2, seed=9)
+    both = joined(one, other)
+    assert both.worlds == 5
+    worlds, none = np.arange(5), np.zeros(5, np.int64)
+    seen = Env(both, 5).begin_in(worlds, none)
+    apart = [Env(bank, bank.worlds).begin_in(worlds[: bank.worlds], none[: bank.worlds]) for bank in (one, other)]
+    for name, array in seen._asdict().items():
+        for rows, alone in ((array[:3], getattr(apart[0], name)), (array[3:], getattr(apart[1], name))):
+            np.testing.assert_array_equal(rows[tuple(slice(size) for size in alone.shape)], alone)

@@ -104,6 +104,7 @@ class Tables(NamedTuple):
 
 
 FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
+_WHOLE_NUMBERS = ("place", "member", "first", "ends", "true_best")
 
 
 def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, preferences: int = PREFERENCES) -> Prepared:
@@ -199,6 +200,19 @@ def bank_of(prepared: Sequence[Prepared]) -> Bank:
         shape,
         np.array([each.name for each in prepared]),
         np.array([each.family for each in prepared]),
+    )
+
+
+def joined(one: Bank, other: Bank) -> Bank:
+    """The worlds of two banks, those of ``one`` first."""
+    shift = np.array([len(one.ints) if name in _WHOLE_NUMBERS else len(one.floats) for name in FIELDS])
+    return Bank(
+        np.concatenate([one.floats, other.floats]),
+        np.concatenate([one.ints, other.ints]),
+        np.concatenate([one.offset, other.offset + shift]),
+        np.concatenate([one.shape, other.shape]),
+        np.concatenate([one.names, other.names]),
+        np.concatenate([one.families, other.families]),
     )
 
 
