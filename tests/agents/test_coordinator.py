@@ -196,7 +196,7 @@ def test_too_late_keeps(book: Book) -> None:
 
 
 def test_the_agents_own_plans_join_the_book(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans are constructed when the network has moved far, and not again before it does so again."""
+    """Plans are constructed when the network has moved far, and not again before it does so again, and not too soon."""
     asked: list[int] = []
 
     def construct(policy: object, problem: Problem, *state: object, **more: int) -> list[Plan]:
@@ -207,7 +207,7 @@ def test_the_agents_own_plans_join_the_book(book: Book, monkeypatch: pytest.Monk
     who = Agents()
     who.graphs = hi.GRAPHS
     hippo = HiPpo(who, settings=replace(ALWAYS, construct=3), see=who.see)
-    for epoch, now in ((4, USUAL), (5, 0.95 * USUAL), (6, USUAL / 2)):
+    for epoch, now in ((4, USUAL), (5, 0.95 * USUAL), (6, USUAL / 2), (16, USUAL / 2), (29, USUAL / 2)):
         hippo.decide(view(book, now, epoch=epoch))
     assert asked == [3, 3]
     assert [each.origin for each in book.configurations if each.origin == "constructed"] == ["constructed"]

@@ -31,7 +31,7 @@ from hippo.agents.verification import CLEARLY, KEEP, Clearly, Verdict, allowed, 
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
 from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
-from hippo.decide.online.renewal import FAR
+from hippo.decide.online.renewal import Renewal
 from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, seen
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason
@@ -138,15 +138,15 @@ class HiPpo:
         self.account: Account | None = None
         self._see = _observe() if see is None else see
         self._last: Seen | None = None
-        self._drafted: Seen | None = None
+        self._drafting = Renewal()
         self._changed = 0  # epoch of the last answer that changed something
         self._rival = RecedingHorizon(replace(Horizon(), fresh=False))
         self._refresher = Refresher()
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
-        self._last = self._drafted = None
-        self._changed = view.epoch
+        self._last, self._changed = None, view.epoch
+        self._drafting = Renewal()
         RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the book
         self._refresher.begin(view)
         self._construct(view, self.clock())
@@ -191,11 +191,10 @@ class HiPpo:
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Candidates, proposal and verification, as far as there is time."""
-        if self.settings.fresh:
-            self._refresher.refresh(view)
+        renewed = self.settings.fresh and self._refresher.refresh(view)
         rival = self._rival.decide(view)
         rival = rival if allowed(view, rival) else KEEP
-        lower_s, drafts = self._construct(view, began)
+        lower_s, drafts = (0.0, 0) if renewed else self._construct(view, began)
         ready = self.clock()
         proposal, probability, barred = self._proposed(view)
         proposed = self.clock()
@@ -218,14 +217,12 @@ class HiPpo:
     def _construct(self, view: View, began: float) -> tuple[float, int]:
         """Adds plans of the agents' own to the book where the network has moved far and there is time; the seconds
         that took, and how many drafts were made."""
-        tries = self.settings.construct
-        far = due(view, self._drafted, FAR)
-        if not (tries and far and view.phase == STILL and can_construct(self.policy)):
+        tries, start = self.settings.construct, self.clock()
+        if not (tries and view.phase == STILL and can_construct(self.policy)):
             return 0.0, 0
-        start = self.clock()
-        if start - began > self.settings.upper_s / 2:
+        if start - began > self.settings.upper_s / 2 or not self._may_draft(view):
             return 0.0, 0
-        self._drafted, now = seen(view), view.forecast
+        now = view.forecast
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0]
         lost = ~np.isfinite(now.compute[0])
         compute = np.where(lost, 1.0, now.compute[0])
@@ -235,6 +232,13 @@ class HiPpo:
             if not names & set(plan.domains):
                 view.book.add(plan, origin=CONSTRUCTED)
         return self.clock() - start, tries
+
+    def _may_draft(self, view: View) -> bool:
+        """Whether the network has moved far, and not too soon or too often; if so, that is taken as done."""
+        if self._drafting.last is None:
+            self._drafting.begin(view)
+            return True
+        return self._drafting.due(view)
 
     def _proposed(self, view: View) -> tuple[Action, float, tuple[Action, ...]]:
         """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""

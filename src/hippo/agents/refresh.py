@@ -1,7 +1,7 @@
 """Plans and levers made anew when the network has moved far, spread over decisions so that none is late.
 
-At the decision that notices it, a plan is made for the network of the moment and the levers of what runs are pulled; at
-the next one the levers of the new plan. Only what does clearly more than all that is known joins the book.
+At the decision that notices it, a plan is made for the network of the moment; at the next one the levers of what runs
+are pulled, then those of the new plan. Only what does clearly more than all that is known joins the book.
 """
 
 from __future__ import annotations
@@ -22,23 +22,30 @@ class Refresher:
 
     def __init__(self) -> None:
         self._renewal = Renewal()
+        self._running: int | None = None  # whose levers are still to be pulled, then those of the new plan
         self._next: int | None = None
 
     def begin(self, view: View) -> None:
         """Plans for this network are known."""
         self._renewal.begin(view)
-        self._next = None
+        self._running = self._next = None
 
-    def refresh(self, view: View) -> None:
-        """Adds to the book what is due; some tens of milliseconds, most often nothing."""
+    def refresh(self, view: View) -> bool:
+        """Adds to the book what is due; some tens of milliseconds, most often nothing. Returns whether it was due."""
         if view.phase != STILL:
-            return
+            return False
         if self._renewal.due(view):
-            self._next = _planned(view)
-            _levers(view, view.running)
-        elif self._next is not None:
+            self._next, self._running = _planned(view), view.running
+            return True
+        if self._running is not None:
+            _levers(view, self._running)
+            self._running = None
+            return True
+        if self._next is not None:
             _levers(view, self._next)
             self._next = None
+            return True
+        return False
 
 
 def _planned(view: View) -> int | None:
