@@ -264,5 +264,39 @@ def test_value_under_preferences(book: Book) -> None:
     ahead = verification.outlook(view(book), [])
     expected = ahead.play(KEEP)
     assert verification.value(view(book), expected) == expected.net_tokens
-    dear = verification.value(view(book, weights=(1.0, 0.0, 1.0)), expected)
-    assert dear == pytest.approx(expected.net_tokens - expected.egress_usd / 1e-3)
+    lean, usual = view(book, weights=(0.5, 0.5, 0.0)), verification.usual_work(view(book)) * 100
+    assert verification.value(lean, expected) < usual  # the quickest plan is not the busiest
+    alone = view(book, running=ALONE, weights=(0.0, 1.0, 0.0))  # in one domain nothing is waited for
+    assert verification.value(alone, verification.outlook(alone, []).play(KEEP)) > verification.value(
+        replace(lean, weights=alone.weights), expected
+    )
+
+
+def test_a_start_that_misses_the_preference_is_corrected(book: Book) -> None:
+    """Alone in a domain the GPUs are busiest; across, training is quickest. Under work alone the agents decide."""
+    start = view(book, running=-1)
+    busy = replace(start, weights=(0.1, 0.9, 0.0))
+    hippo = method(Action(How.STOP, ACROSS))
+    assert hippo.begin(start) == ACROSS
+    begun = hippo.begin(busy)
+    assert book.configurations[begun].plan.domains == ("a",)
+    assert hippo.account is not None
+    assert (hippo.account.outcome, hippo.account.proposal.target) == (hi.REFUSED, ACROSS)
+    assert method(Action(How.STOP, ACROSS), settings=replace(ALWAYS, verify=False)).begin(busy) == ACROSS
+
+
+def test_a_start_that_meets_the_preference_holds(book: Book) -> None:
+    busy = view(book, running=-1, weights=(0.1, 0.9, 0.0))
+    wanted = method().begin(busy)
+    hippo = method(Action(How.SWITCH, wanted))
+    assert hippo.begin(busy) == wanted
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.PROPOSED
+
+
+def test_a_run_follows_a_preference_that_changes(book: Book) -> None:
+    busy = view(book, weights=(0.0, 1.0, 0.0))
+    answer = method().decide(busy)
+    assert answer.how in (How.STOP, How.BACKGROUND)
+    assert len(book.configurations[answer.target].plan.domains) == 1
+    assert method().decide(view(book, running=LEVER)) == KEEP

@@ -8,7 +8,9 @@ One decision goes through five steps, each with its share of the deadline:
    upper one as features of that option: s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}).
 3. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
 4. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
-   under the forecast. The proposal is refused where its loss is clear (``verification.verify``).
+   under the forecast. The proposal is refused where its loss is clear (``verification.verify``). Under a preference
+   other than work alone the rival is what comes closest to it (``decide.online.preferences``); the start is judged by
+   it too, and plans of the front are among its candidates.
 5. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
@@ -27,7 +29,19 @@ from numpy.typing import NDArray
 
 from hippo.agents.constructor import GRAPHS, construct
 from hippo.agents.refresh import Refresher
-from hippo.agents.verification import CLEARLY, KEEP, Clearly, Verdict, allowed, degraded, quickest, value, verify
+from hippo.agents.verification import (
+    CLEARLY,
+    KEEP,
+    Clearly,
+    Verdict,
+    allowed,
+    degraded,
+    preferred,
+    quickest,
+    value,
+    verify,
+)
+from hippo.decide.online import preferences
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
 from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
@@ -50,6 +64,8 @@ REFUSED, OVERRULED = "refused", "overruled"
 run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more."""
 UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
 """Deadlines."""
+CLOSE = 0.002
+"""Of the way from a front's best to its worst: a start that falls short of the preference by so little more holds."""
 EGRESS_ON_SCARCE_LINKS = 2.0
 """How much more egress weighs when links have nothing left, in the mode that adapts the preferences: a judgement."""
 
@@ -152,6 +168,9 @@ class HiPpo:
         self._construct(view, self.clock())
         if not any(runs(view, index) for index in range(len(view.book))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
+        compromise = not preferences.work_alone(view.weights)
+        if compromise:
+            preferences.propose(view)
         observation, actions = self._see(view, quiet=0.0)
         order, log_probs = self._preferred(observation)
         able = [option for option in order if runs(view, actions[option].target)]
@@ -160,8 +179,19 @@ class HiPpo:
         else:
             chosen, probability = actions[able[0]], float(np.exp(log_probs[able[0]]))
         chosen = replace(chosen, how=How.SWITCH)
-        self._note(view, Account(Due(started=True), chosen, PROPOSED, chosen, probability, weights=view.weights))
-        return chosen.target
+        account = Account(Due(started=True), chosen, PROPOSED, chosen, probability, weights=view.weights)
+        if compromise and self.settings.verify:
+            account = self._compromise(view, account)
+        self._note(view, account)
+        return account.action.target
+
+    def _compromise(self, view: View, account: Account) -> Account:
+        """The account of a start under a preference other than work alone: the proposal holds where it comes about as
+        close to the preference as any configuration does (``CLOSE``); else the closest one is taken."""
+        best, behind = preferences.wanted(view, levers=self.settings.fresh)
+        if behind[account.proposal.target] <= behind[best] + CLOSE:
+            return account
+        return replace(account, action=Action(How.SWITCH, best), outcome=REFUSED)
 
     def decide(self, view: View) -> Action:
         """The answer to this view; never one that needs a link or a domain that is down."""
@@ -192,7 +222,7 @@ class HiPpo:
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Candidates, proposal and verification, as far as there is time."""
         renewed = self.settings.fresh and self._refresher.refresh(view)
-        rival = self._rival.decide(view)
+        rival = self._rival.decide(view) if preferences.work_alone(view.weights) else preferred(view)
         rival = rival if allowed(view, rival) else KEEP
         lower_s, drafts = (0.0, 0) if renewed else self._construct(view, began)
         ready = self.clock()

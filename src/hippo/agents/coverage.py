@@ -1,19 +1,24 @@
 """How much of the exact Pareto front one policy reaches by its preferences alone.
 
 A point of the front (``decide.front``: step time, utilisation, egress cost) is covered when some preference makes the
-method begin, on the network at rest, with a plan that is within ``CLOSE`` of it in each objective.
+method begin, on the network at rest, with a plan that is within ``CLOSE`` of it in each objective. Every preference is
+asked of a method of its own that begins with the same book, so no answer profits from another.
+
+The exact front has plans without levers, so the method is asked without them first (``covered``). Then it is asked with
+all levers, and measured against the front of everything that was known in any of these runs (``covered_levers``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from hippo.agents.coordinator import HiPpo
 from hippo.agents.entrants import Entrant
-from hippo.decide.front import pareto_front
+from hippo.decide.front import front_of, pareto_front
 from hippo.decide.online.configuration import Book
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.judge import Setting, prepare
@@ -51,21 +56,30 @@ def _close(point: Score, reached: Score) -> bool:
 
 
 def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str, Any]:
-    """Coverage on the network of a world at rest: of the plans begun with, and of all that the method knew of."""
+    """Coverage on the network of a world at rest: of what the method begins with, without levers and with; of what its
+    agents proposed, whatever verification made of it (``proposed``; ``held``: share of the preferences for which the
+    proposal stood); and of all that it knew of without levers (``known``)."""
     front = pareto_front(world.problem, (Exact(),), SEARCH, search=front_candidates)
-    setting = prepare(at_rest(world))
-    reached, known = reach(setting, entrant, preferences(parts))
-    points = [score for _, score in front.points]
+    setting, wanted = prepare(at_rest(world)), preferences(parts)
+    plain = reach(replace(setting, book=without_levers(setting.book)), entrant, wanted, levers=False)
+    pulled = reach(setting, entrant, wanted)
+    points, known = [score for _, score in front.points], pulled.scores(range(len(pulled.book)))
+    plans = [each.plan for each in pulled.book.configurations]
+    best = front_of(world.problem, list(zip(plans, known, strict=True)), None)
     return {
         "world": world.name,
         "domains": len(world.problem.cluster.domains),
         "closed": front.closed,
         "points": len(points),
-        "reached": len(set(reached)),
-        "covered": covered(points, [known.score(index) for index in set(reached)]),
-        "known": covered(points, [known.score(index) for index in range(len(known))]),
+        "reached": len(set(plain.begun)),
+        "covered": covered(points, plain.scores(plain.begun)),
+        "covered_levers": covered([score for _, score in best.points], pulled.scores(pulled.begun)),
+        "points_levers": len(best.points),
+        "proposed": covered(points, plain.scores(plain.proposed)),
+        "held": float(np.mean([a == b for a, b in zip(plain.begun, plain.proposed, strict=True)])),
+        "known": covered(points, plain.scores(range(len(plain.book)))),
         "front": [_figures(each) for each in points],
-        "plans": [_figures(known.score(index)) for index in sorted(set(reached))],
+        "plans": [_figures(each) for each in plain.scores(sorted(set(plain.begun)))],
     }
 
 
@@ -82,14 +96,44 @@ def at_rest(world: World) -> World:
     )
 
 
-def reach(setting: Setting, entrant: Entrant, wanted: Sequence[Weights]) -> tuple[list[int], Book]:
-    """Where the method begins under each preference, and the book that holds it."""
-    book, method, found = setting.book.copy(), entrant.make(), []
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """Where a method begins under each of some preferences, and what its agents proposed: indices in ``book``, which
+    holds all that it knew of under any of them."""
+
+    book: Book
+    begun: tuple[int, ...]
+    proposed: tuple[int, ...]
+
+    def scores(self, indices: Iterable[int]) -> list[Score]:
+        """Those of configurations, each once."""
+        return [self.book.score(index) for index in dict.fromkeys(indices)]
+
+
+def reach(setting: Setting, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
+    """Asks the method for a start under each preference; without ``levers`` it makes no new ones, where it can be told
+    so. A method that does not tell what was proposed proposed what it begins with."""
+    union, begun, proposed = setting.book.copy(), [], []
     for weights in wanted:
+        book, method = setting.book.copy(), entrant.make()
+        if not levers and isinstance(method, HiPpo):
+            method.settings = replace(method.settings, fresh=False)
         terms = replace(setting.terms, weights=weights)
         first = next(steps(setting.world, book, method, terms, forecasts=setting.forecasts))
-        found.append(first.running)
-    return found, book
+        places = [union.adopt(book, index) for index in range(len(book))]
+        account = getattr(method, "account", None)
+        begun.append(places[first.running])
+        proposed.append(places[first.running if account is None else account.proposal.target])
+    return Reached(union, tuple(begun), tuple(proposed))
+
+
+def without_levers(book: Book) -> Book:
+    """The configurations of a book without a lever pulled."""
+    found = Book(book.problem)
+    for index, each in enumerate(book.configurations):
+        if not each.lever:
+            found.adopt(book, index)
+    return found
 
 
 def _figures(score: Score) -> list[float]:

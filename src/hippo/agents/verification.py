@@ -13,6 +13,7 @@ import numpy as np
 from hippo.decide.online.explain import step_now_s
 from hippo.decide.online.lookahead import first_moves
 from hippo.decide.online.outlook import Expected, outlook
+from hippo.decide.online.preferences import shortfalls, tokens_worth, work_alone
 from hippo.decide.online.receding_horizon import Horizon, net_rates
 from hippo.decide.online.trigger import runs
 from hippo.decide.online.view import Action, How, View
@@ -57,6 +58,10 @@ def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEAR
     taken back, by what it does now); and it loses still when every link that it uses does one standard deviation better
     than forecast, and every other one worse.
 
+    Under a preference other than work alone the rival is what comes closest to it (``preferred``). Then to keep is
+    refused like any other answer, so that a run follows a preference that changes, and nothing is counted that may
+    follow: that would be counted in work.
+
     A lever costs nothing and can be taken back. So where the rival's does clearly more now than keeping (or than the
     lever proposed), and not less in the end, it is pulled: ``lever_share``.
     """
@@ -65,6 +70,9 @@ def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEAR
     mine, kept, others = ahead.play(proposal), ahead.play(KEEP), ahead.play(rival)
     loss = max(value(view, kept), value(view, others)) - value(view, mine)
     clear = max(clearly.epochs * usual_work(view), clearly.share * abs(value(view, kept)))
+    if not work_alone(view.weights):
+        refused = proposal != rival and loss > clear and _loses_at_best(view, proposal, rival)
+        return Verdict(mine, kept, others, rival, loss, clear, refused)
     refused = (
         proposal not in (KEEP, rival)
         and loss > clear
@@ -114,15 +122,34 @@ def _loses_at_best(view: View, proposal: Action, rival: Action) -> bool:
 
 
 def value(view: View, expected: Expected) -> float:
-    """What the expected future is worth under the view's preferences, in tokens.
+    """What the expected future is worth under the view's preference, in tokens.
 
-    With (1, 0, 0) it is work, egress priced in. Weight on egress counts its price again that many times, weight on
-    utilisation counts tokens at the usual pace for the time that GPUs are busy; both relative to the weight on time.
+    Work alone, egress priced in, or under any other preference usual work less what falls short of it
+    (``decide.online.preferences``).
     """
-    w_eff, w_util, w_cost = view.weights
-    egress = expected.net_tokens - expected.tokens  # negative
-    busy = usual_work(view) / view.epoch_s * expected.busy_s
-    return w_eff * expected.net_tokens + w_util * busy + w_cost * egress
+    if work_alone(view.weights):
+        return view.weights[0] * expected.net_tokens
+    usual = usual_work(view) * expected.seconds / view.epoch_s
+    return tokens_worth(view, expected.tokens, expected.busy_s, expected.egress_usd, expected.seconds, usual)
+
+
+def preferred(view: View, clearly: Clearly = CLEARLY) -> Action:
+    """The answer that brings a run closest to the view's preference: of the best lever and the ways to the best place,
+    where that is clearly worth more than to keep."""
+    if view.phase != STILL:
+        return KEEP
+    behind, here = shortfalls(view), view.book.configurations[view.running].place
+    best = int(np.argmin(behind))
+    lever = min(view.book.of_place(here), key=lambda index: float(behind[index]))
+    answers = [Action(How.SWITCH, lever)] if lever != view.running else []
+    if view.book.configurations[best].place != here:
+        answers += [Action(How.STOP, best), Action(How.BACKGROUND, best)]
+    answers = [action for action in answers if allowed(view, action)]
+    ahead = outlook(view, [action.target for action in answers])
+    kept = value(view, ahead.play(KEEP))
+    clear = max(clearly.epochs * usual_work(view), clearly.share * abs(kept))
+    worth = [value(view, ahead.play(action)) for action in answers]
+    return answers[int(np.argmax(worth))] if worth and max(worth) > kept + clear else KEEP
 
 
 def usual_work(view: View) -> float:
