@@ -30,6 +30,7 @@ class _Logits(nn.Module):
     def forward(
         self, nodes: Tensor, edges: Tensor, node_mask: Tensor, context: Tensor, joins: Tensor, stop: Tensor
     ) -> Tensor:
+        """Logits of every answer, (W, 2 K S + 1)."""
         candidates = torch.cat([joins.flatten(1, 2), stop], dim=1)
         return self.network(nodes, edges, node_mask, context, candidates)[0]  # type: ignore[no-any-return]
 

@@ -130,6 +130,7 @@ class _Served(nn.Module):
         option_edges: Tensor,
         option_mask: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log probabilities (W, M), value (W,), attention (W, K, K)."""
         seen = (nodes, edges, node_mask, context, options, option_nodes, option_edges, option_mask)
         heads = self.agent.dense(seen)
         log_probs = torch.log_softmax(torch.where(option_mask, heads.logits, NEVER), dim=-1)

@@ -149,6 +149,7 @@ class _Link(nn.Module):
         self.destination = nn.Linear(domain, hidden, bias=False)
 
     def forward(self, domains: Tensor, edges: Tensor) -> Tensor:
+        """(W, K, K, hidden) of domains (W, K, domain) and links (W, K, K, EDGES)."""
         made: Tensor = (self.own(edges) + self.source(domains)[:, :, None]).add_(self.destination(domains)[:, None])
         return made.relu_()
 

@@ -55,7 +55,7 @@ class Construction:
     )
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Spot:
     """A site and the drafts that were played on it: equal ones are not played again."""
 

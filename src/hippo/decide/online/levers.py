@@ -40,7 +40,7 @@ FEW_RULES = 3  # of the generator of orders
 LONG = 12_000  # operations of a pipeline above which an order of its own hardly matters
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Bench:
     """Tries plans of one problem under one state of its links and domains, in a book of its own."""
 
