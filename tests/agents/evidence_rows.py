@@ -69,6 +69,18 @@ def rows() -> list[Row]:
     for swing, work in ((0.0, 100.0), (0.3, 97.0)):
         base = {"part": "movement", "family": "ou3", "seed": 0, "cpu_s": 1.0, "world": "w", "swing": swing}
         found.append(base | {"work": {"hi_ppo": work, "static": work - 10.0}})
-    front = {"covered": 0.5, "known": 1.0, "points": 2, "reached": 3, "domains": 4, "closed": True, "world": "w"}
+    front = {
+        "covered": 0.5,
+        "known": 1.0,
+        "proposed": 0.25,
+        "held": 0.1,
+        "covered_levers": 0.75,
+        "points_levers": 4,
+        "points": 2,
+        "reached": 3,
+        "domains": 4,
+        "closed": True,
+        "world": "w",
+    }
     lists = {"front": [[1.0, 2.0, 0.5], [2.0, 0.0, 0.9]], "plans": [[1.0, 2.0, 0.5]]}
     return [*found, {"part": "front", "family": "ou3", "seed": 0, "cpu_s": 1.0} | front | lists]

@@ -5,7 +5,8 @@ method begin, on the network at rest, with a plan that is within ``CLOSE`` of it
 asked of a method of its own that begins with the same book, so no answer profits from another.
 
 The exact front has plans without levers, so the method is asked without them first (``covered``). Then it is asked with
-all levers, and measured against the front of everything that was known in any of these runs (``covered_levers``).
+all levers, and measured against the exact front again (``covered_pulled``) and against the front of everything that was
+known in any of these runs (``covered_levers``).
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str
         "points": len(points),
         "reached": len(set(plain.begun)),
         "covered": covered(points, plain.scores(plain.begun)),
+        "covered_pulled": covered(points, pulled.scores(pulled.begun)),
         "covered_levers": covered([score for _, score in best.points], pulled.scores(pulled.begun)),
         "points_levers": len(best.points),
         "proposed": covered(points, plain.scores(plain.proposed)),

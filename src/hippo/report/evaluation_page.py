@@ -200,6 +200,18 @@ def _large(found: Document) -> str:
     return "Share of hindsight's work, in per cent, by the number of domains.\n\n" + table(head, rows)
 
 
+COVERAGE = (
+    "problem",
+    "domains",
+    "points",
+    "plans begun",
+    "covered",
+    "by the agents' proposals alone",
+    "by all plans in hand",
+    "with levers",
+)
+
+
 def _front(found: Document) -> str:
     front = found["front"]
     if not front:
@@ -211,14 +223,18 @@ def _front(found: Document) -> str:
             str(each["points"]),
             str(each["reached"]),
             percent(each["covered"]),
+            percent(each["proposed"]),
             percent(each["known"]),
+            percent(each["covered_levers"]),
         ]
         for each in front["problems"]
     ]
     return (
-        "The policy begins under 66 preferences on the network at rest; a point of the exact front (step time, egress, "
-        "utilisation) is covered when one of these plans is within 1 % of it in each.\n\n"
-        + table(("problem", "domains", "points", "plans begun", "covered", "covered by plans in hand"), rows)
+        "The policy begins under 66 preferences on the network at rest. A point of the exact front (step time, egress, "
+        "utilisation; plans without levers, so none are pulled) is covered when one of these plans is within 1 % of it "
+        "in each. What the agents propose is verified: where another plan is closer to the preference, that one is "
+        "taken. With levers the front is that of all configurations in hand.\n\n"
+        + table(COVERAGE, rows)
         + f"\n\nCovered: {spread(front['covered'])} by problem, {percent(front['covered_points'])} of all "
         f"{front['points']} points."
     )
