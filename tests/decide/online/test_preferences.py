@@ -25,17 +25,20 @@ def test_every_point_is_reached_by_some_preference() -> None:
 
 
 def test_no_weighted_sum_reaches_the_point_behind_the_hull() -> None:
-    span = Span.of(FRONT)
-    gaps = (FRONT - span.ideal) / (span.nadir - span.ideal)
+    gaps = (FRONT - FRONT.min(axis=0)) / np.ptp(FRONT, axis=0)
     assert NOT_ON_THE_HULL not in {int(np.argmin(gaps @ np.array(weights))) for weights in GRID}
 
 
 def test_the_shortfall_by_hand() -> None:
-    span = Span.of(FRONT)
-    assert span.ideal == pytest.approx([1.0, 0.05, 0.0])
-    assert span.nadir == pytest.approx([3.0, 0.8, 4.0])
-    second = 0.5 * 0.3, 0.5 * 0.55 / 0.75, 1e-4 * 1.0  # a weight of 0 still breaks ties
-    assert span.shortfall(FRONT[1], (1.0, 1.0, 0.0)) == pytest.approx(max(second) + 1e-3 * sum(second))
+    """Half by distance, half by count: the second is second of four in time and third of four in idle share."""
+    found = Span.of(FRONT).shortfall(FRONT[1], (1.0, 1.0, 0.0))
+    gaps = 0.5 * (0.3 + 1 / 3) / 2, 0.5 * (0.55 / 0.75 + 2 / 3) / 2, 1e-4 * 1.0  # a weight of 0 still breaks ties
+    assert found == pytest.approx(max(gaps) + 1e-3 * sum(gaps))
+
+
+def test_values_that_hardly_differ_are_counted_once() -> None:
+    near = np.vstack([FRONT, [1.601, 0.599, 4.0]])
+    assert [len(values) for values in Span.of(near).values] == [4, 4, 2]
 
 
 def test_what_cannot_run_falls_short_most() -> None:
@@ -61,9 +64,7 @@ def test_its_own_direction_reaches_each_point_of_any_front(rows: list[tuple[int,
     """Weights that fall with the distance from the best make a point the best of all (``RHO`` is small)."""
     figures = np.array(rows, dtype=np.float64)
     figures = figures[non_dominated(figures)]
-    span = Span.of(figures)
-    width = np.where(span.nadir > span.ideal, span.nadir - span.ideal, 1.0)
-    for index, row in enumerate((figures - span.ideal) / width):
+    for index, row in enumerate(Span.of(figures).scaled(figures)):
         inverse = 1.0 / np.maximum(row, 1e-3)
         assert best(figures, tuple(inverse / inverse.sum())) == index
 

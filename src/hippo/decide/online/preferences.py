@@ -2,8 +2,9 @@
 
 Work alone, (w, 0, 0), is judged by money: tokens less egress at its price (design, section 3). Any other preference is
 an augmented Chebyshev scalarisation (Wierzbicki 1980; Steuer and Choo 1983) of three figures of an optimizer step:
-seconds, idle share, egress in USD. Each is measured on the network at rest, 0 at the front's best value and 1 at its
-worst, and
+seconds, idle share, egress in USD. Each is measured on the network at rest on a scale g from the front's best value, 0,
+to its worst, 1: half by where it lies between the two, half by how many of the front's values are better (those of
+plans lie in clusters, and by the distance alone most preferences would fall into the gaps). Then
 
     shortfall = max_i w_i g_i + RHO sum_i w_i g_i        (weights scaled to a sum of 1, none below FLOOR)
 
@@ -31,7 +32,7 @@ from hippo.decide.online.levers import pull
 from hippo.decide.online.view import View
 from hippo.planners.base import Stop
 from hippo.planners.exact import Exact
-from hippo.planners.front import front_candidates
+from hippo.planners.front import MARGIN, front_candidates
 from hippo.problem.problem import Problem
 from hippo.score.pareto import non_dominated
 
@@ -41,34 +42,57 @@ FRONT = "front"
 """``origin`` of a configuration that the search for the front proposed."""
 SEARCH = Stop(time_limit_s=10.0)  # wall clock, once per problem; most fronts are closed in 3 s
 RHO, FLOOR = 1e-3, 1e-4
+COUNTED = 0.5  # of the scale is by count; of 0, 1/4, 1/2, 3/4, 1 the one that covers most on 30 training networks
 WORST = 100.0  # shortfall of what trains nothing
 LIKED = 4  # plans of the front that join the book for one preference
 
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """From the best figures of a front to its worst, (3,) each: seconds, idle share, USD; per optimizer step."""
+    """The scales of seconds, idle share and USD of an optimizer step: of each the values of a front that differ,
+    increasing."""
 
-    ideal: Floats
-    nadir: Floats
+    values: tuple[Floats, Floats, Floats]
 
     @classmethod
     def of(cls, figures: Floats) -> Span:
         """That of the rows, (C, 3), that none beats."""
-        kept = figures[non_dominated(figures)]
-        return cls(kept.min(axis=0), kept.max(axis=0))
+        front = figures[non_dominated(figures)]
+        seconds, idle, usd = (_apart(column, each) for column, each in zip(front.T, (None, MARGIN, None), strict=True))
+        return cls((seconds, idle, usd))
+
+    def scaled(self, figures: Floats) -> Floats:
+        """g of figures (..., 3): 0 at the best, 1 at the worst, below and beyond where a front does not reach."""
+        found = [_scaled(values, figures[..., each]) for each, values in enumerate(self.values)]
+        return np.stack(found, axis=-1)
 
     def shortfall(self, figures: Floats, weights: Weights) -> Floats:
-        """How far figures (..., 3) stay behind what is wanted: (...), at most ``WORST``. A figure in which the front
-        does not differ is measured by itself."""
-        width = self.nadir - self.ideal
-        width = np.where(width > 0.0, width, np.where(self.ideal > 0.0, self.ideal, 1.0))
+        """How far figures (..., 3) stay behind what is wanted: (...), at most ``WORST``."""
         wanted = np.array(weights, dtype=np.float64)
-        wanted = np.maximum(wanted / wanted.sum(), FLOOR)
-        with np.errstate(invalid="ignore"):
-            gaps = wanted * np.where(np.isfinite(figures), (figures - self.ideal) / width, np.inf)
+        gaps = np.maximum(wanted / wanted.sum(), FLOOR) * self.scaled(figures)
         found: Floats = np.minimum(WORST, gaps.max(axis=-1) + RHO * gaps.sum(axis=-1))
         return found
+
+
+def _apart(column: Floats, margin: float | None) -> Floats:
+    """The values of a column, increasing, each more than a margin (None: ``MARGIN`` of itself) beyond the one before;
+    the last is the largest."""
+    ordered = np.sort(column)
+    found = [ordered[0]]
+    for each in ordered[1:]:
+        if each > found[-1] + (MARGIN * abs(found[-1]) if margin is None else margin):
+            found.append(each)
+    return np.array([*found[:-1], ordered[-1]]) if len(found) > 1 else np.array([ordered[0], ordered[-1]])
+
+
+def _scaled(values: Floats, column: Floats) -> Floats:
+    """One scale, applied; where a front does not differ, by its own size."""
+    best, width = values[0], values[-1] - values[0]
+    width = width if width > 0.0 else abs(best) or 1.0
+    distance = (column - best) / width
+    counted = np.interp(column, values, np.linspace(0.0, 1.0, len(values))) if values[-1] > best else distance
+    found: Floats = COUNTED * counted + (1.0 - COUNTED) * distance
+    return found
 
 
 _SPANS: WeakKeyDictionary[Book, tuple[int, Span | None]] = WeakKeyDictionary()
