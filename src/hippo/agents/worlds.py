@@ -80,7 +80,8 @@ def _bank(path: Path, wanted: list[tuple[str, int]], settings: Settings, progres
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        bank = make_bank(wanted, forecast=forecast, processes=settings.worlds.processes, watch=progress)
+        kept = settings.worlds
+        bank = make_bank(wanted, forecast=forecast, engine=kept.engine, processes=kept.processes, watch=progress)
         partial = path.with_suffix(".part")
         save(bank, partial)
         partial.replace(path)

@@ -107,8 +107,16 @@ FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
 _WHOLE_NUMBERS = ("place", "member", "first", "ends", "true_best")
 
 
-def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, preferences: int = PREFERENCES) -> Prepared:
-    """Plays every configuration of the book at every epoch, as it is and as it is forecast, and searches hindsight.
+def prepare(
+    world: World,
+    book: Book,
+    *,
+    forecast: str = DEFAULT_FORECAST,
+    preferences: int = PREFERENCES,
+    engine: str = "fast",
+) -> Prepared:
+    """Plays every configuration of the book at every epoch, as it is (by ``engine``) and as it is forecast, and
+    searches hindsight.
 
     ``InputError``: the book is empty.
     """
@@ -135,7 +143,7 @@ def prepare(world: World, book: Book, *, forecast: str = DEFAULT_FORECAST, prefe
     left = np.arange(world.epochs, 0, -1)
     scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left)
     rng = np.random.default_rng((world.seed, 77))
-    true = course(world, book)
+    true = course(world, book, engine=engine)
     return Prepared(
         world.name, world.family, scene, _truth(world, scene, true, price, draw_weights(preferences, rng), believed)
     )
@@ -239,12 +247,13 @@ def make_bank(
     split: str = "train",
     forecast: str = DEFAULT_FORECAST,
     preferences: int = PREFERENCES,
+    engine: str = "fast",
     processes: int = 1,
     watch: Progress | None = None,
 ) -> Bank:
     """Prepares the worlds of these (family, seed); worlds without any plan are left out. Order as given, so the number
     of processes changes nothing."""
-    tasks = [(family, seed, split, forecast, preferences) for family, seed in wanted]
+    tasks = [(family, seed, split, forecast, preferences, engine) for family, seed in wanted]
     found: list[Prepared | None] = []
     if processes == 1:
         for task in tasks:
@@ -261,11 +270,13 @@ def make_bank(
     return bank_of(kept)
 
 
-def _prepared(task: tuple[str, int, str, str, int]) -> Prepared | None:
-    family, seed, split, forecast, preferences = task
+def _prepared(task: tuple[str, int, str, str, int, str]) -> Prepared | None:
+    family, seed, split, forecast, preferences, engine = task
     world = make_world(family, seed, split=split)
     book = stocked(world.problem)
-    return prepare(world, book, forecast=forecast, preferences=preferences) if len(book) > 0 else None
+    if len(book) == 0:
+        return None
+    return prepare(world, book, forecast=forecast, preferences=preferences, engine=engine)
 
 
 def stocked(problem: Problem) -> Book:

@@ -5,14 +5,18 @@ Letters: T epochs, E links as in ``cluster.links``, K domains, C configurations 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
+from hippo.errors import UnknownNameError
 from hippo.problem.problem import Problem
+from hippo.simulate import reference
 from hippo.simulate.moving import Course
 
 Floats = NDArray[np.float64]
@@ -41,19 +45,45 @@ class World:
         return len(self.bandwidth_bytes_per_s)
 
 
-def course(world: World, book: Book, *, restart_s: float = RESTART_S, known: Course | None = None) -> Course:
-    """What every configuration of the book does at every epoch of the world, played by the ``fast`` engine.
+def by_fast(book: Book, index: int, world: World) -> Floats:
+    """Step times of a configuration at every epoch, (T,), played by the compiled engine."""
+    return book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute)
+
+
+def by_reference(book: Book, index: int, world: World) -> Floats:
+    """The same by the engine that is written to be read: some hundred times slower, to judge the other one."""
+    program, used, seconds = book.program(index), book.bytes_per_step(index) > 0, np.full(world.epochs, np.inf)
+    for epoch, (bandwidth, latency) in enumerate(zip(world.bandwidth_bytes_per_s, world.latency_s, strict=True)):
+        if (bandwidth[used] > 0).all():
+            slower = world.compute[epoch][program.rank_domain][:, None]
+            names = ("forward_s", "backward_s", "weight_s")
+            loaded = replace(program, **{name: getattr(program, name) * slower for name in names})
+            idle = np.where(bandwidth > 0, bandwidth, 1.0)
+            seconds[epoch] = reference.play(loaded, bandwidth_bytes_per_s=idle, latency_s=latency).step_time_s
+    return seconds
+
+
+ENGINES: Mapping[str, Callable[[Book, int, World], Floats]] = MappingProxyType(
+    {"fast": by_fast, "reference": by_reference}
+)
+"""What may play the steps of a world."""
+
+
+def course(
+    world: World, book: Book, *, restart_s: float = RESTART_S, known: Course | None = None, engine: str = "fast"
+) -> Course:
+    """What every configuration of the book does at every epoch of the world, as an engine plays it.
 
     ``known``: a course of the same world and a shorter book; what it says is taken over, only the rest is played.
+    Raises ``UnknownNameError`` for an engine that is not among ``ENGINES``.
     """
+    if engine not in ENGINES:
+        raise UnknownNameError("engine of worlds", engine, ENGINES)
     first = 0 if known is None else known.tokens_per_s.shape[1]
     if known is not None and first == len(book):
         return known
     new = range(first, len(book))
-    seconds = np.stack(
-        [book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute) for index in new],
-        axis=1,
-    )
+    seconds = np.stack([ENGINES[engine](book, index, world) for index in new], axis=1)
     worth = np.array([each.worth for each in book.configurations[first:]])
     busy = np.array([book.busy_share_s(index) for index in new])
     slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in new], axis=1)
