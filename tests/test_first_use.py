@@ -94,3 +94,41 @@ def test_schedules_once(monkeypatch, tmp_path):
         first_use.prepare_schedules(progress=lambda phase, share: said.append(phase))
     assert made == [True]
     assert said == ["schedules: compiling, once"]
+
+
+def test_moving_networks_once_and_the_planner_that_fills_books_first(planned, monkeypatch):
+    monkeypatch.setattr(first_use, "_move_something", lambda: planned.append("moving"))
+    said: list[str] = []
+    for _ in range(2):
+        first_use.prepare_moving(progress=lambda phase, share: said.append(phase))
+    assert planned == ["exact", "moving"]
+    assert said == ["exact: compiling, once", "moving networks: compiling, once"]
+
+
+MOVED = """
+import numba.core.event as event, hippo.first_use as first_use
+from hippo.envs.cross_domain import judge
+from hippo.envs.cross_domain.generator import make_world
+from hippo.envs.cross_domain.play import play
+from hippo.registry import METHODS, load
+
+class Counter(event.Listener):
+    compiled = []
+    def on_start(self, begun): self.compiled.append(begun.data["dispatcher"].__name__)
+    def on_end(self, ended): pass
+
+event.register("numba:compile", Counter())
+first_use.prepare_moving()
+cold = len(Counter.compiled)
+setting = judge.prepare(make_world("transient", 1))
+runs = [play(setting.world, setting.book, load(METHODS, "method", name)(), setting.terms) for name in METHODS]
+judge.judge(setting, runs)
+print(cold > 0, Counter.compiled[cold:])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", MOVED], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True []\n"

@@ -43,5 +43,5 @@ install_with_uv || {
 "$folder/bin/python" -m compileall -qq src
 
 # Compiled loops, too: the first plan would else wait for them.
-printf 'hippo: compiling (once; less than a minute)\n' >&2
+printf 'hippo: compiling (once; a minute or two)\n' >&2
 "$folder/bin/python" -c 'from hippo.first_use import prepare_all; prepare_all()' || true

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -17,9 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hippo.registry import AUTO, LOCAL_SGD, USUAL, planner, planners
+from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
 
 if TYPE_CHECKING:
+    from hippo.envs.cross_domain.world import World
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
 
@@ -27,7 +28,8 @@ SOURCES = Path(__file__).resolve().parent
 MARK = "hippo-compiled"
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
-SCHEDULES = "schedules"  # in the name of their mark
+SCHEDULES, MOVING = "schedules", "moving"  # in the names of their marks
+EPOCHS = 24  # of a small moving world: long enough for a move, a lever and plans made anew
 
 
 def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> None:
@@ -44,17 +46,36 @@ def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> No
 
 def prepare_schedules(*, progress: Progress | None = None) -> None:
     """Compiles what ``hippo schedule`` and the last ordering of a plan need; free where that was done before."""
-    mark = _folder() / f"{MARK}-{SCHEDULES}-{_state()}"
+    _once(SCHEDULES, "schedules", _schedule_something, progress)
+
+
+def prepare_moving(*, progress: Progress | None = None) -> None:
+    """Compiles what methods, hindsight and the environment need; free where that was done before."""
+    prepare((planner(FRONT),), progress=progress)  # it fills their books
+    _once(MOVING, "moving networks", _move_something, progress)
+
+
+def _once(name: str, words: str, compiles: Callable[[], None], progress: Progress | None) -> None:
+    mark = _folder() / f"{MARK}-{name}-{_state()}"
     if not mark.exists():
         if progress is not None:
-            progress("schedules: compiling, once", 0.0)
-        _schedule_something()
+            progress(f"{words}: compiling, once", 0.0)
+        compiles()
         _leave(mark)
 
 
 def prepare_all() -> None:
-    """Compiles everything; for installers."""
-    prepare(planners(AUTO))
+    """Compiles everything, on two cores; for installers."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for each in [pool.submit(task) for task in (prepare_moving, _prepare_planning)]:
+            each.result()
+
+
+def _prepare_planning() -> None:
+    prepare(planners(name for name in AUTO if name != FRONT))  # that one goes with the other half
     prepare_schedules()
 
 
@@ -73,6 +94,54 @@ def _schedule_something() -> None:
         solve(small, "best", time_limit_s=0.1, hint=True)
         for by_hint in (False, True):
             makespans(small, answer.schedule, Fluctuation(), samples=2, rng=rng, by_hint=by_hint)
+
+
+def _move_something() -> None:
+    """Every method in a small world with every forecast, hindsight of it, and a few steps of the environment there."""
+    import numpy as np
+
+    from hippo.decide.online.forecast import FORECASTS
+    from hippo.envs.cross_domain import bank, judge
+    from hippo.envs.cross_domain.env import Env
+    from hippo.envs.cross_domain.play import foresee, play
+
+    world = _moving_world()
+    setting = judge.prepare(world)
+    runs = [
+        play(world, setting.book, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
+        for name in METHODS
+    ]
+    judge.judge(setting, runs)
+    for name in FORECASTS:
+        foresee(world, name)
+    env = Env(bank.bank_of([bank.prepare(world, setting.book)]), 1)
+    env.begin()
+    env.act(np.zeros(1, np.int64))
+    env.regrets()
+
+
+def _moving_world() -> World:
+    """Domains in a triangle; in the second half of the run the links of the first are slow."""
+    import numpy as np
+
+    from hippo.dynamics.links import base_bandwidth, base_latency
+    from hippo.envs.cross_domain.world import World
+
+    problem = next(_problems())
+    cluster = problem.cluster
+    base, latency, first = base_bandwidth(cluster), base_latency(cluster), cluster.domains[0].name
+    slow = np.where([first in (link.source, link.destination) for link in cluster.links], 0.1, 1.0)
+    late = np.arange(EPOCHS)[:, None] >= EPOCHS // 2
+    return World(
+        name="first use",
+        family="first use",
+        problem=problem,
+        epoch_s=600.0,
+        bandwidth_bytes_per_s=np.where(late, slow * base, base),
+        latency_s=np.tile(latency, (EPOCHS, 1)),
+        compute=np.ones((EPOCHS, len(cluster.domains))),
+        told=np.ones((EPOCHS, len(base)), dtype=bool),
+    )
 
 
 def _plan_something(asked: Planner) -> None:

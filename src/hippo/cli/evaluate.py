@@ -71,7 +71,7 @@ class Choice:
 
 @takes(Choice)
 def evaluate(choice: Choice) -> None:
-    """How close methods come to perfect hindsight while the network moves.
+    """How near methods come to perfect hindsight on a moving network.
 
     With --model, --cluster and --trace: all methods on that network. Without: the standard suite.
     """
@@ -104,11 +104,13 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
     from hippo.agents.evaluate import world_document
     from hippo.decide.online.forecast import forecaster
     from hippo.envs.cross_domain.judge import prepare
+    from hippo.first_use import prepare_moving
 
     forecaster(choice.forecast)
     asked = names(choice.methods)
     problem, world, begin_s = _world(choice)
     with Watch("evaluating") as watch:
+        prepare_moving(progress=watch)
         base, held = _baseline(problem, choice.seed)
         entrants = entrants_of(dict.fromkeys((*asked, STATIC)), problem, choice)
         extra = [] if base in {each.name for each in entrants} else held

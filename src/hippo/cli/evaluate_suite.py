@@ -25,9 +25,11 @@ def evaluate_suite(choice: Choice) -> None:
     """Plays the suite, then prints, and writes what was asked for."""
     from hippo.agents.evidence import evidence, figures_asked
     from hippo.agents.suite import play_suite, tasks
+    from hippo.first_use import prepare_moving
 
     suite = suite_of(choice)
     with Watch("evaluating") as watch:
+        prepare_moving(progress=watch)
         rows = play_suite(suite, processes=choice.processes, watch=watch)
     found = evidence(rows, ours=suite.ours, ablations=[each.name for each in suite.ablations])
     asked = figures_asked(found, ours=suite.ours)

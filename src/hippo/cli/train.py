@@ -45,10 +45,13 @@ def train(choice: Choice) -> None:
     Prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ...
     """
+    from hippo.first_use import prepare_moving
+
     settings = _settings(choice)
     check_folder(choice.out)
     learn = _trainer()
     with Watch("training") as watch:
+        prepare_moving(progress=watch)
         found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
     if not found:  # another process speaks
         return

@@ -171,7 +171,9 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
 def _book(problem: Problem, progress: Watch) -> Book:
     from hippo.decide.online.candidates import fill
     from hippo.decide.online.configuration import Book
+    from hippo.first_use import prepare_moving
 
+    prepare_moving(progress=progress)
     book = Book(problem)
     fill(book, watch=progress)
     if not len(book):
