@@ -26,7 +26,7 @@ check: $(STAMP) ## lint, types, import contract
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## put the code into its form
 	@$(BIN)/ruff check --fix .
