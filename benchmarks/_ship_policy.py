@@ -1,6 +1,6 @@
 """Puts a trained policy into the package, with the constructing agents of another file where it has none.
 
-    python benchmarks/_ship_policy.py out/train/hi_ppo.policy [OTHER.policy]
+python benchmarks/_ship_policy.py out/train/hi_ppo.policy [OTHER.policy]
 """
 
 from __future__ import annotations

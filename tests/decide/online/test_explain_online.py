@@ -1,4 +1,4 @@
-"""Reasons of decisions on a pair of domains, as text a person can read (explain_online.txt, from `situations` below)."""
+"""Reasons of decisions on a pair of domains, as text a person can read (explain_online.txt, by `situations` below)."""
 
 from __future__ import annotations
 
