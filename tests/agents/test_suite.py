@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.agents.coverage import at_rest, covered, preferences
+from hippo.agents.coverage import at_rest, covered, preferences, reach, without_levers
 from hippo.agents.entrants import Entrant, StaticLevers, compete, held
 from hippo.agents.evidence import evidence
 from hippo.agents.suite import LARGE, MAIN, Suite, Task, loaded, rows_of, tasks
@@ -100,6 +100,23 @@ def score(step_time_s: float, utilization: float, egress_usd: float) -> Score:
     blank = dict.fromkeys(Score.__dataclass_fields__, 0.0)
     figures = {"step_time_s": step_time_s, "utilization": utilization, "egress_usd_per_step": egress_usd}
     return Score(**(blank | figures))
+
+
+def test_every_preference_is_asked_of_the_same_book(setting: Setting) -> None:
+    """A method that begins with the best plan does so under any preference, and leaves the book it was given alone."""
+    before = len(setting.book)
+    found = reach(replace(setting, world=at_rest(setting.world)), Entrant("static", Static), preferences(1))
+    assert len(found.begun) == 3
+    assert len(set(found.begun)) == 1
+    assert found.proposed == found.begun
+    assert len(found.scores(found.begun)) == 1
+    assert len(setting.book) == before
+
+
+def test_a_book_without_levers(setting: Setting) -> None:
+    plain = without_levers(setting.book)
+    assert 0 < len(plain) < len(setting.book)
+    assert not any(each.lever for each in plain.configurations)
 
 
 def test_a_network_at_rest_does_not_move() -> None:

@@ -56,7 +56,7 @@ class Suite:
     ablated: int = 3
     large: int = 5
     movement: int = 6
-    fronts: int = 3
+    fronts: int = 5
     first_seed: int = 0
     forecast: str = DEFAULT_FORECAST
     preference: Weights = (1.0, 0.0, 0.0)  # of the comparison with plans that are kept
