@@ -14,7 +14,8 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.forecast import FORECASTS, HORIZONS, forecaster
+from hippo.decide.online.forecast import FORECASTS, forecaster
+from hippo.decide.online.view import HORIZONS
 from hippo.dynamics.links import base_bandwidth
 from hippo.envs.cross_domain.generator import FAMILIES, make_world
 from hippo.envs.cross_domain.world import World

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hippo.decide.online.forecast import FORECASTS, HORIZONS, forecaster
+from hippo.decide.online.forecast import FORECASTS, forecaster
+from hippo.decide.online.view import HORIZONS
 from hippo.dynamics import kalman, persistence
 
 AHEAD = np.array(HORIZONS)

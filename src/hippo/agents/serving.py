@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.decide.online.view import HORIZONS
 from hippo.envs.cross_domain.spaces import (
     CONTEXT_FEATURES,
     EDGE_FEATURES,
-    HORIZONS,
     NODE_FEATURES,
     OPTION_FEATURES,
     Observation,

@@ -143,7 +143,8 @@ def played(bank: Bank, choose: Choose) -> NDArray[np.float64]:
 
 def most_work(bank: Bank) -> NDArray[np.float64]:
     """What perfect hindsight does in every world, epochs of usual work."""
-    from hippo.envs.cross_domain.bank import tables, truth_in
+    from hippo.envs.cross_domain.bank import tables
+    from hippo.envs.cross_domain.tables import truth_in
 
     held = tables(bank)
     return np.array([truth_in(held, world).value[0, 0].max() for world in range(bank.worlds)], dtype=np.float64)

@@ -28,6 +28,7 @@ from hippo.simulate.compiling import ENTRY, INNER
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 STILL, STOPPED, STREAMING = 0, 1, 2
 """Phases of a run: no move, training stands still for one, one goes on in the background."""
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.decide.online.forecast import FORECASTS, HORIZONS, forecast, forecast_all
-from hippo.decide.online.view import Telemetry
+from hippo.decide.online.forecast import FORECASTS, forecast, forecast_all
+from hippo.decide.online.view import HORIZONS, Telemetry
 from hippo.dynamics.links import base_bandwidth, base_latency
-from hippo.envs.cross_domain import spaces
 from hippo.errors import UnknownNameError
 from hippo.problem.catalogue.clusters import cluster
 
@@ -25,10 +24,6 @@ def told(share: np.ndarray) -> Telemetry:
     for epoch in range(1, len(share)):
         kept[epoch] = np.where(fresh[epoch], share[epoch], kept[epoch - 1])
     return Telemetry(kept * BASE, np.tile(base_latency(TOY), (len(share), 1)), np.ones(share.shape), fresh)
-
-
-def test_horizons_are_those_that_agents_see() -> None:
-    assert HORIZONS == spaces.HORIZONS
 
 
 @pytest.mark.parametrize("method", FORECASTS)

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from hippo.envs.cross_domain.bank import Bank, Prepared, Truth, bank_of
+from hippo.decide.online.view import HORIZONS
+from hippo.envs.cross_domain.bank import Bank, Prepared, bank_of
 from hippo.envs.cross_domain.foresight import foresight
 from hippo.envs.cross_domain.hindsight import hindsight
 from hippo.envs.cross_domain.reward import draw_weights, taste_of
 from hippo.envs.cross_domain.scene import Scene
-from hippo.envs.cross_domain.spaces import HORIZONS
+from hippo.envs.cross_domain.tables import Truth
 from hippo.simulate.moving import Course
 
 H = len(HORIZONS)

@@ -11,11 +11,12 @@ from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env
 from tests.envs.cross_domain.drawn import drawn_bank
 
-from hippo.envs.cross_domain.bank import Bank, joined, load, save, scene_in, tables, truth_in
+from hippo.envs.cross_domain.bank import Bank, joined, load, save, tables
 from hippo.envs.cross_domain.env import Env, Rules
 from hippo.envs.cross_domain.gym_vector import CrossDomainEnv, CrossDomainVectorEnv
 from hippo.envs.cross_domain.reward import taste_of
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTION_FEATURES, Observation
+from hippo.envs.cross_domain.tables import scene_in, truth_in
 from hippo.errors import InputError
 
 STOP, BACKGROUND, CANCEL = (OPTION_FEATURES.index(name) for name in ("stop", "background", "cancel"))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hippo.decide.online.lookahead import best_start, first_moves
+from hippo.decide.online.view import HORIZONS
 from hippo.decide.online.worth import Ahead, Now
 from hippo.envs.cross_domain.foresight import foresight
 from hippo.envs.cross_domain.scene import Scene
-from hippo.envs.cross_domain.spaces import HORIZONS
 from hippo.simulate.moving import STILL
 
 from .drawn import drawn_world

@@ -18,15 +18,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.view import Forecast, Telemetry
+from hippo.decide.online.view import HORIZONS, Forecast, Telemetry
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.errors import UnknownNameError
 from hippo.problem.cluster import Cluster
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-HORIZONS = (0, 1, 4, 16, 64)
-"""Epochs ahead; the same as the agents see (``envs.cross_domain.spaces``)."""
 FORECASTS: Mapping[str, str] = MappingProxyType(
     {name: f"hippo.dynamics.{name}" for name in ("persistence", "kalman", "gru")}
 )

@@ -21,6 +21,7 @@ from hippo.simulate.moving import (
     CONFIGURATION,
     DOWNTIME_S,
     EGRESS_USD,
+    GRADIENT_BYTES,
     MOVED_BYTES,
     PHASE,
     STILL,
@@ -36,7 +37,6 @@ from hippo.simulate.moving import (
 Floats = NDArray[np.float64]
 LONGEST = 1024
 """Epochs ahead that are played: sixteen times the last horizon, beyond which nothing is known that differs."""
-GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
 
+HORIZONS = (0, 1, 4, 16, 64)
+"""Epochs ahead at which the network is forecast: now, the next, and ever coarser."""
+
 
 class How(str, Enum):
     """What to do now."""

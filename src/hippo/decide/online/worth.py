@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hippo.decide.online.view import View
 from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.moving import GRADIENT_BYTES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,8 +38,6 @@ SWITCH, STOP, BACKGROUND = range(3)
 
 DOWNTIME_S, DURATION_S, USD = range(3)
 """Places in what a move costs: training stands still; until the target runs (inf: not within the run); egress."""
-
-GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 
 class Ahead(NamedTuple):

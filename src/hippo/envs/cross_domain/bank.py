@@ -30,11 +30,12 @@ from hippo.envs.cross_domain.observe import assemble
 from hippo.envs.cross_domain.play import DEFAULT_FORECAST, telemetry_of, usd_per_token
 from hippo.envs.cross_domain.reward import SLACK, draw_weights, taste_of
 from hippo.envs.cross_domain.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
+from hippo.envs.cross_domain.tables import Tables, Truth
 from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InputError
 from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.compiling import ENTRY
 from hippo.simulate.moving import Course
 
 PREFERENCES = 3
@@ -43,20 +44,6 @@ LEVERED, MOST_WEAK, MOST_CONFIGURATIONS = 8, 6, 96
 """Places whose levers are also pulled with links weak, links that are, configurations of a world at most."""
 WEAK_LEFT = 0.3
 VERSION = 2
-
-
-class Truth(NamedTuple):
-    """What really happens in a world. Floats are of single precision."""
-
-    tokens: NDArray[np.float32]  # (T, C) per second
-    egress: NDArray[np.float32]  # (T, C) USD per second
-    utilization: NDArray[np.float32]  # (T, C)
-    bandwidth: NDArray[np.float32]  # (T, E)
-    weak: NDArray[np.float32]  # (T, C) share of the traffic below the bandwidth floor
-    uneven: NDArray[np.float32]  # (T, C) imbalance beyond what is allowed
-    value: NDArray[np.float32]  # (F, T + 1, C) of hindsight, in epochs of usual work
-    weights: NDArray[np.float32]  # (F, 3)
-    best: NDArray[np.int64]  # (T,) configuration of most net work, as believed then
 
 
 class Prepared(NamedTuple):
@@ -92,15 +79,6 @@ class Bank(NamedTuple):
     def links(self) -> int:
         """Most links of a world."""
         return int(self.shape[:, FIELDS.index("base"), 0].max())
-
-
-class Tables(NamedTuple):
-    """The arrays of a bank, as kernels take them."""
-
-    floats: NDArray[np.float32]
-    ints: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    shape: NDArray[np.int64]
 
 
 FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
@@ -305,99 +283,3 @@ def _say(watch: Progress | None, done: int, of: int) -> None:
 def tables(bank: Bank) -> Tables:
     """What kernels take."""
     return Tables(bank.floats, bank.ints, bank.offset, bank.shape)
-
-
-@njit(**INNER)
-def _f1(floats, begin, shape):  # type: ignore[no-untyped-def]
-    return floats[begin : begin + shape[0]]
-
-
-@njit(**INNER)
-def _f2(floats, begin, shape):  # type: ignore[no-untyped-def]
-    return floats[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
-
-
-@njit(**INNER)
-def _f3(floats, begin, shape):  # type: ignore[no-untyped-def]
-    return floats[begin : begin + shape[0] * shape[1] * shape[2]].reshape((shape[0], shape[1], shape[2]))
-
-
-@njit(**INNER)
-def _i1(ints, begin, shape):  # type: ignore[no-untyped-def]
-    return ints[begin : begin + shape[0]]
-
-
-@njit(**INNER)
-def _i2(ints, begin, shape):  # type: ignore[no-untyped-def]
-    return ints[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
-
-
-@njit(**ENTRY)
-def scene_in(bank, world):  # type: ignore[no-untyped-def]
-    """The scene of one world of a bank."""
-    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
-    return Scene(
-        _f1(floats, at[0], of[0]),  # scalars
-        _i1(ints, at[1], of[1]),  # place
-        _i1(ints, at[2], of[2]),  # member
-        _i1(ints, at[3], of[3]),  # first
-        _i2(ints, at[4], of[4]),  # ends
-        _f1(floats, at[5], of[5]),  # usd
-        _f1(floats, at[6], of[6]),  # busy
-        _f1(floats, at[7], of[7]),  # base_tokens
-        _f1(floats, at[8], of[8]),  # constructed
-        _f2(floats, at[9], of[9]),  # sent
-        _f1(floats, at[10], of[10]),  # usd_per_byte
-        _f1(floats, at[11], of[11]),  # base
-        _f3(floats, at[12], of[12]),  # move_bytes
-        _f2(floats, at[13], of[13]),  # layers
-        _f2(floats, at[14], of[14]),  # memory
-        _f2(floats, at[15], of[15]),  # domain_busy
-        _f1(floats, at[16], of[16]),  # gpus
-        _f3(floats, at[17], of[17]),  # tokens
-        _f2(floats, at[18], of[18]),  # low
-        _f2(floats, at[19], of[19]),  # high
-        _f3(floats, at[20], of[20]),  # bandwidth
-        _f2(floats, at[21], of[21]),  # doubt
-        _f2(floats, at[22], of[22]),  # latency
-        _f2(floats, at[23], of[23]),  # age
-        _f3(floats, at[24], of[24]),  # load
-        _f2(floats, at[25], of[25]),  # met
-        _f3(floats, at[26], of[26]),  # ahead
-    )
-
-
-@njit(**ENTRY)
-def truth_in(bank, world):  # type: ignore[no-untyped-def]
-    """What really happens in it."""
-    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
-    return Truth(
-        _f2(floats, at[27], of[27]),  # tokens
-        _f2(floats, at[28], of[28]),  # egress
-        _f2(floats, at[29], of[29]),  # utilization
-        _f2(floats, at[30], of[30]),  # bandwidth
-        _f2(floats, at[31], of[31]),  # weak
-        _f2(floats, at[32], of[32]),  # uneven
-        _f3(floats, at[33], of[33]),  # value
-        _f2(floats, at[34], of[34]),  # weights
-        _i1(ints, at[35], of[35]),  # best
-    )
-
-
-@njit(**ENTRY)
-def course_in(scene, truth):  # type: ignore[no-untyped-def]
-    """The same as the rules of moving take it."""
-    return Course(
-        scene.scalars[0],
-        scene.scalars[1],
-        scene.scalars[2],
-        scene.scalars[3],
-        truth.tokens,
-        truth.egress,
-        truth.utilization,
-        truth.bandwidth,
-        scene.sent,
-        scene.usd_per_byte,
-        scene.place,
-        scene.move_bytes,
-    )

@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.decide.online.view import How
+from hippo.decide.online.view import HORIZONS, How
 from hippo.envs.cross_domain.scene import EPOCH_S, LEAST_RATE, TAIL, USD_PER_TOKEN, USUAL
-from hippo.envs.cross_domain.spaces import HORIZONS, MOST_OPTIONS, OPTION_FEATURES, OPTIONS
+from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTION_FEATURES, OPTIONS
 from hippo.simulate.compiling import INNER
 
 KEEP, SWITCH, STOP, BACKGROUND, CANCEL = range(5)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.envs.cross_domain.bank import FIELDS, Bank, course_in, scene_in, tables, truth_in
+from hippo.envs.cross_domain.bank import FIELDS, Bank, tables
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
 from hippo.envs.cross_domain.observe import empty_observation, fill
 from hippo.envs.cross_domain.options import find_options
@@ -23,6 +23,7 @@ from hippo.envs.cross_domain.regret import fill_regrets
 from hippo.envs.cross_domain.reward import COSTS, reward_of
 from hippo.envs.cross_domain.scene import EPOCHS
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTIONS, Observation
+from hippo.envs.cross_domain.tables import course_in, scene_in, truth_in
 from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import (
     CONFIGURATION,

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from hippo.decide.online.lookahead import _moved, _values
 from hippo.decide.online.worth import Ahead, grid
+from hippo.envs.cross_domain.describe import AHEAD
 from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, Scene
-from hippo.envs.cross_domain.spaces import HORIZONS
 from hippo.simulate.compiling import ENTRY, INNER
 
-AHEAD = np.array(HORIZONS, dtype=np.int64)
 MOST_EPOCHS = 64.0
 """Epochs ahead that count: beyond the last horizon nothing is forecast."""
 

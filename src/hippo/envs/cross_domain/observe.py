@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.decide.online.view import Action, View
+from hippo.decide.online.view import HORIZONS, Action, View
 from hippo.dynamics.links import base_bandwidth
 from hippo.envs.cross_domain.describe import HOWS, Standing, empty_options
 from hippo.envs.cross_domain.foresight import foresight
@@ -39,7 +39,6 @@ from hippo.envs.cross_domain.spaces import (
     CONTEXT_FEATURES,
     EDGE_FEATURES,
     EDGES,
-    HORIZONS,
     MOST_OPTIONS,
     NODES,
     OPTIONS,

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.forecast import Forecasts, forecast_all
-from hippo.decide.online.view import Action, Forecast, How, Method, Telemetry, View
+from hippo.decide.online.view import HORIZONS, Action, Forecast, How, Method, Telemetry, View
 from hippo.dynamics.links import base_bandwidth, base_latency
-from hippo.envs.cross_domain.spaces import HORIZONS
 from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InfeasibleError
 from hippo.simulate.moving import (

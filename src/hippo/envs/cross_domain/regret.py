@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hippo.envs.cross_domain.bank import course_in, scene_in, truth_in
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH
 from hippo.envs.cross_domain.reward import reward_of
+from hippo.envs.cross_domain.tables import course_in, scene_in, truth_in
 from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.moving import CONFIGURATION, PHASE, STILL, STOPPED, STREAMING, TARGET, advance, begin_move
 

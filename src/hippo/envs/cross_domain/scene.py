@@ -18,6 +18,7 @@ from hippo.dynamics.links import base_bandwidth
 from hippo.score.evaluate import domain_utilization, memory
 from hippo.simulate.layouts import cost_model
 from hippo.simulate.lower import lower
+from hippo.simulate.moving import GRADIENT_BYTES
 from hippo.simulate.timeline import busy_s
 
 Floats = NDArray[np.float32]
@@ -31,7 +32,6 @@ LEAST_RATE = 1e-3
 """Of the usual rate: what stands still counts as this in logarithms."""
 WEAK, TAIL = 0.7, 3.0
 """Share of its base bandwidth below which a link is on an excursion; most that a log ratio says."""
-GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL, EPOCHS = range(7)
 """Places in ``Scene.scalars``; ``USUAL``: net tokens/s of the best configuration in the base state."""

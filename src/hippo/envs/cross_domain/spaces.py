@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Masks = NDArray[np.bool_]
 
-HORIZONS = (0, 1, 4, 16, 64)
-"""Epochs ahead at which the network is forecast: now, the next, and ever coarser."""
-
 MOST_OPTIONS = 24
 
 NODE_FEATURES = (

@@ -17,12 +17,11 @@ from hippo.decide.online.configuration import Book
 from hippo.errors import UnknownNameError
 from hippo.problem.problem import Problem
 from hippo.simulate import reference
-from hippo.simulate.moving import Course
+from hippo.simulate.moving import GRADIENT_BYTES, Course
 
 Floats = NDArray[np.float64]
 RESTART_S = 30.0
 """Seconds to start the processes anew and rebuild their groups: a judgement; loading state from memory, not disk."""
-GRADIENT_BYTES = 2.0  # of a parameter, sent to its shadow at every step (bf16)
 
 
 @dataclass(frozen=True, eq=False)
