@@ -103,9 +103,9 @@ def test_where_no_link_is_up_only_single_domains_come_of_it() -> None:
 
 def test_learning_repeats_itself_and_stays_near_the_best_known() -> None:
     world = make_world("large", 4)
-    spot = Spot(site(world.problem, world.bandwidth_bytes_per_s[9], world.latency_s[9]))
     learned: list[Builders] = []
-    for _ in range(2):
+    for _ in range(2):  # each on a site of its own: what was played is remembered there, the best of it too
+        spot = Spot(site(world.problem, world.bandwidth_bytes_per_s[9], world.latency_s[9]))
         torch.manual_seed(0)
         learned.append(Builders())
         learn(learned[-1], [spot], replace(SMALL, drafts=16, updates=3), seed=0, minutes=0.0)
