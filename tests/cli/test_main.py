@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,12 +110,19 @@ def test_a_full_disk_behind_stdout():
     assert "Traceback" not in done.stderr
 
 
-def test_interruption():
-    slow = "import time, hippo.front_door as d, hippo.cli.main as m; d.plan = lambda *a, **k: time.sleep(60); m.main()"
+def test_interruption(tmp_path):
+    begun = tmp_path / "begun"  # interrupted while it plans: an import may swallow the signal
+    slow = (
+        "import time, pathlib, hippo.front_door as d, hippo.cli.main as m\n"
+        f"d.plan = lambda *a, **k: (pathlib.Path({str(begun)!r}).touch(), time.sleep(60))\n"
+        "m.main()"
+    )
     arguments = [sys.executable, "-c", slow, "plan", "--model", "llama-3-8b", "--cluster", "toy"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         assert child.stderr.readline() == "hippo: planning ...\n"  # after one second
+        while not begun.exists():
+            time.sleep(0.01)
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=30)
     assert (child.returncode, out, err) == (130, "", "hippo: interrupted\n")
