@@ -32,7 +32,8 @@ class _Logits(nn.Module):
     ) -> Tensor:
         """Logits of every answer, (W, 2 K S + 1)."""
         candidates = torch.cat([joins.flatten(1, 2), stop], dim=1)
-        return self.network(nodes, edges, node_mask, context, candidates)[0]  # type: ignore[no-any-return]
+        scores: Tensor = self.network(nodes, edges, node_mask, context, candidates)[0]
+        return scores
 
 
 def _construct(network: Constructor) -> bytes:

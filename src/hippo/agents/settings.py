@@ -148,7 +148,8 @@ def load_settings(path: str | Path) -> Settings:
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:
     """A configuration from nested mappings; ``InputError`` as of ``load_settings``."""
-    return _parse(Settings, document, source, "")  # type: ignore[no-any-return]
+    found: Settings = _parse(Settings, document, source, "")
+    return found
 
 
 def _parse(kind: Any, document: Any, source: str | None, key: str) -> Any:

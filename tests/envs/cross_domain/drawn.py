@@ -82,20 +82,25 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
         place=place,
         move_bytes=moves,
     )
-    weights = draw_weights(2, rng)
+    best = np.argmax(tokens * (1.0 - usd / price), axis=1)
+    return Prepared(f"drawn-{seed}", "drawn", scene, _truth(course, best, rng, usual=usual, price=price))
+
+
+def _truth(course: Course, best: Any, rng: np.random.Generator, *, usual: float, price: float) -> Truth:
+    """What really happens on the course, with drawn costs and hindsight for two preferences."""
+    weights, shape = draw_weights(2, rng), course.tokens_per_s.shape
     tastes = [taste_of(each, epoch_s=60.0, usual=usual, usd_per_token=price) for each in weights]
-    truth = Truth(
-        tokens=_stored(tokens),
+    return Truth(
+        tokens=_stored(course.tokens_per_s),
         egress=_stored(course.egress_usd_per_s),
         utilization=_stored(course.utilization),
-        bandwidth=_stored(bandwidth),
-        weak=_stored(rng.random((epochs, configurations))),
-        uneven=_stored(rng.random((epochs, configurations))),
+        bandwidth=_stored(course.bandwidth_bytes_per_s),
+        weak=_stored(rng.random(shape)),
+        uneven=_stored(rng.random(shape)),
         value=_stored(np.stack([hindsight(course, price, taste=taste).value for taste in tastes])),
         weights=_stored(weights),
-        best=np.argmax(tokens * (1.0 - usd / price), axis=1),
+        best=best,
     )
-    return Prepared(f"drawn-{seed}", "drawn", scene, truth)
 
 
 def drawn_bank(worlds: int = 3, *, seed: int = 0, epochs: int = 30) -> Bank:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +39,15 @@ def test_upper_and_lower_agents_take_turns_and_all_are_paid(construction: Constr
 
 
 def test_answers_that_are_not_allowed_count_as_the_first_that_is(construction: Construction) -> None:
-    seen, over = construction.begin(3), False
-    while not over:
-        seen, _, over = construction.act({name: len(each["mask"]) - 1 for name, each in seen.items()})
+    def rewards(answer: Callable[[Any], int]) -> list[dict[str, float]]:
+        seen, over, gave = construction.begin(3), False, []
+        while not over:
+            seen, came, over = construction.act({name: answer(each["mask"]) for name, each in seen.items()})
+            gave.append(came)
+        return gave
+
+    barred = rewards(lambda mask: len(mask) - 1)
+    assert barred == rewards(lambda mask: len(mask) - 1 if mask[-1] else int(np.argmax(mask)))
 
 
 def test_without_rllib_it_says_what_to_install() -> None:
