@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hippo.agents import coordinator as hi
-from hippo.agents import verification
+from hippo.agents import refresh, verification
 from hippo.agents.coordinator import HiPpo, Settings
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.trigger import Thresholds
@@ -207,13 +207,16 @@ def test_the_agents_own_plans_join_the_book(book: Book, monkeypatch: pytest.Monk
     who = Agents()
     who.graphs = hi.GRAPHS
     hippo = HiPpo(who, settings=replace(ALWAYS, construct=3), see=who.see)
-    for epoch, now in ((4, USUAL), (5, 0.95 * USUAL), (6, USUAL / 2), (16, USUAL / 2), (29, USUAL / 2)):
+    hippo.begin(view(book, running=-1))
+    for epoch, now in ((5, 0.95 * USUAL), (6, USUAL / 2), (16, USUAL / 2), (29, USUAL / 2)):
         hippo.decide(view(book, now, epoch=epoch))
+        assert asked == ([3, 3] if epoch > 16 else [3])
+        hippo.think(view(book, now, epoch=epoch))
     assert asked == [3, 3]
     assert [each.origin for each in book.configurations if each.origin == "constructed"] == ["constructed"]
 
 
-def test_a_slow_construction_is_late(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_construction_makes_no_decision_late(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     def construct(*_: object, **__: object) -> list[Plan]:
@@ -224,9 +227,34 @@ def test_a_slow_construction_is_late(book: Book, monkeypatch: pytest.MonkeyPatch
     who = Agents(Action(How.STOP, ALONE))
     who.graphs = hi.GRAPHS
     hippo = HiPpo(who, settings=replace(ALWAYS, construct=2), see=who.see, clock=lambda: now[0])
-    assert hippo.decide(view(book, USUAL / 50)) == KEEP
+    hippo.begin(view(book, running=-1))
+    slow = view(book, USUAL / 50)
+    assert hippo.decide(slow) == Action(How.STOP, ALONE)
+    assert [reason.sentence() for reason in hippo.reasons(slow) if reason.kind == "late"] == [
+        "To arrange a plan (inside a domain) took 250 ms, more than 100 ms; no decision waited for it."
+    ]
+    hippo.decide(replace(slow, epoch=9))
+    assert not [reason for reason in hippo.reasons(slow) if reason.kind == "late"]
+
+
+def test_what_is_found_between_decisions_makes_the_next_one_due(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    def renew(book: Book, *_: object, **__: object) -> None:
+        book.add(replace(book.configurations[ACROSS].plan, recompute="full"), origin="anew")
+
+    monkeypatch.setattr(refresh, "renew", renew)
+    hippo = method(Action(How.SWITCH, ACROSS), settings=replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True))
+    hippo.begin(view(book, running=-1))
+    halved = view(book, USUAL / 2, epoch=20)
+    hippo.decide(halved)
+    known = len(book)
+    hippo.think(halved)
+    assert len(book) == known + 1
+    hippo.decide(replace(halved, epoch=21))
     assert hippo.account is not None
-    assert hippo.account.late == "inside a domain"
+    assert hippo.account.due.found
+    hippo.think(replace(halved, epoch=21))
+    hippo.decide(replace(halved, epoch=22))
+    assert hippo.account.outcome == hi.QUIET
 
 
 def test_degraded_goes_where_it_can_run(book: Book) -> None:

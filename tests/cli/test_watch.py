@@ -54,7 +54,7 @@ def test_the_document(hippo, collapse, method):
 
 
 def test_the_collapse_is_told(hippo, collapse):
-    decisions = hippo(*asked(collapse, "--json", method="hi_ppo")).document["decisions"]
+    decisions = hippo(*large(collapse, "hi_ppo")).document["decisions"]
     told = [reason for decision in decisions if decision["epoch"] == 3 for reason in decision["reasons"]]
     moved = next(reason for reason in told if reason["kind"] == "link_moved")
     assert moved["subject"] in ("east <-> west", "west <-> east")
@@ -88,7 +88,7 @@ def test_a_coarser_epoch(hippo, collapse):
 # --------------------------------------------------------------------------------------------------------- lost links
 def test_a_lost_link_is_no_fault(hippo, trace):
     path = trace(rows(lambda epoch: 0.0 if 3 <= epoch < 5 else 8.0))
-    document = hippo(*asked(path, "--json", method="hi_ppo")).document
+    document = hippo(*large(path, "hi_ppo")).document
     kinds = {reason["kind"] for decision in document["decisions"] for reason in decision["reasons"]}
     assert document["of_hindsight"] <= 1.0 + 1e-9
     assert {"lost", "back"} <= kinds
@@ -102,9 +102,9 @@ def test_a_model_that_fits_nowhere_alone_stands_without_links(hippo, trace):
     assert "No plan can run" in answer.err or "No plan of" in answer.err
 
 
-def large(path: Path) -> tuple[object, ...]:
+def large(path: Path, method: str = "receding_horizon") -> tuple[object, ...]:
     model = ("--model", "llama-3-70b", "--cluster", "toy", "--global-batch", 16, "--seq", 512)
-    return ("watch", *model, "--trace", path, "--method", "receding_horizon", "--json")
+    return ("watch", *model, "--trace", path, "--method", method, "--json")
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input

@@ -1,18 +1,20 @@
 """Hi-PPO at work: when to decide, what both agents propose, and whether it holds against a simulation (spec A6-A9).
 
-One decision goes through five steps, each with its share of the deadline:
+One decision goes through four steps, each with its share of the deadline:
 
-1. *Due?* Nothing has moved by more than ``Thresholds``, and it has not been long: the run goes on.
-2. *Candidates.* Fresh plans under the forecast, levers of what runs, and plans that the agents construct: the upper one
-   cuts, the lower one arranges. What the lower one made of it (its played step time, memory, traffic) comes back to the
-   upper one as features of that option: s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}).
-3. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
-4. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
+1. *Due?* The rule of the environment (``decide.online.trigger``): where nothing that matters has moved, all stays.
+2. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
+3. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
    under the forecast. The proposal is refused where its loss is clear (``verification.verify``). Under a preference
    other than work alone the rival is what comes closest to it (``decide.online.preferences``); the start is judged by
    it too, and plans of the front are among its candidates.
-5. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
+4. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
+
+Between two decisions it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew and
+the agents construct plans of their own: the upper one cuts, the lower one arranges. What the lower one made of it (its
+played step time, memory, traffic) comes back to the upper one as features of that option at the next decision:
+s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Tables of what is new are made then as well.
 
 torch is not imported: the policy is served by onnxruntime.
 """
@@ -44,13 +46,13 @@ from hippo.agents.verification import (
 from hippo.decide.online import preferences
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
+from hippo.decide.online.nearly import fits
 from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
-from hippo.decide.online.renewal import Renewal
-from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, seen
+from hippo.decide.online.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import listed, number
-from hippo.envs.cross_domain.scene import CONSTRUCTED
+from hippo.envs.cross_domain.scene import CONSTRUCTED, figures
 from hippo.envs.cross_domain.spaces import Observation
 from hippo.errors import InfeasibleError
 from hippo.simulate.moving import STILL
@@ -76,7 +78,7 @@ class Settings:
 
     thresholds: Thresholds = Thresholds()
     upper_s: float = 1.0  # decision between domains (spec A18)
-    lower_s: float = 0.1  # inside a domain, for each plan that is arranged
+    lower_s: float = 0.1  # inside a domain, for each plan that is arranged: between decisions
     together_s: float = 2.0  # from the trigger to the answer (spec A9)
     verify: bool = True
     clearly: Clearly = CLEARLY
@@ -87,9 +89,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the steps of one decision."""
+    """Seconds of the steps of one decision; ``lower_s``: a plan, where the lower agent missed its deadline before."""
 
-    candidates_s: float = 0.0
     lower_s: float = 0.0
     proposal_s: float = 0.0
     verification_s: float = 0.0
@@ -109,7 +110,7 @@ class Account:
     verdict: Verdict | None = None
     weights: tuple[float, float, float] = (1.0, 0.0, 0.0)
     times: Times = Times()
-    late: str = ""  # which deadline was missed
+    late: str = ""  # which deadline of the decision was missed
 
 
 class Judging(Protocol):
@@ -154,18 +155,17 @@ class HiPpo:
         self.account: Account | None = None
         self._see = _observe() if see is None else see
         self._last: Seen | None = None
-        self._drafting = Renewal()
         self._changed = 0  # epoch of the last answer that changed something
         self._rival = RecedingHorizon(replace(Horizon(), fresh=False))
-        self._refresher = Refresher()
+        self._refresher = Refresher(plans=settings.fresh)
+        self._slow_s = 0.0  # a plan, of the lower agent's last answers, where they missed their deadline
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
         self._last, self._changed = None, view.epoch
-        self._drafting = Renewal()
         RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the book
         self._refresher.begin(view)
-        self._construct(view, self.clock())
+        self._construct(view)
         if not any(runs(view, index) for index in range(len(view.book))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
         compromise = not preferences.work_alone(view.weights)
@@ -197,7 +197,8 @@ class HiPpo:
         """The answer to this view; never one that needs a link or a domain that is down."""
         began = self.clock()
         view = replace(view, weights=adapted(view)) if self.settings.adapt else view
-        happened = due(view, self._last, self.settings.thresholds)
+        stands = standing(view)
+        happened = due(view, self._last, self.settings.thresholds, now=stands)
         if not happened:
             self.account = Account(happened, KEEP, QUIET, weights=view.weights)
             return KEEP
@@ -206,69 +207,60 @@ class HiPpo:
         account = replace(account, times=replace(account.times, total_s=total_s), weights=view.weights)
         if total_s > self.settings.together_s and account.outcome != LATE:
             account = replace(account, action=degraded(view), outcome=LATE, late=TOGETHER)
-        return self._note(view, account).action
+        self._slow_s = 0.0
+        return self._note(view, account, stands).action
+
+    def think(self, view: View) -> None:
+        """Between decisions: what is due is made anew, and the tables of what is new."""
+        action = KEEP if self.account is None else self.account.action
+        running = view.running if action.target < 0 else action.target
+        if self._refresher.think(view, running):
+            self._construct(view)
+        figures(view.book, view.usd_per_token)
+        fits(view.book)
 
     def reasons(self, view: View) -> tuple[Reason, ...]:
         """What the coordinator says of its last answer, given to this view."""
         return () if self.account is None else said(view, self.account, self.settings)
 
-    def _note(self, view: View, account: Account) -> Account:
-        self.account, self._last = account, seen(view)
+    def _note(self, view: View, account: Account, stands: Standing | None = None) -> Account:
+        self.account, self._last = account, seen(view, stands)
         if account.action.how is not How.KEEP:
             self._changed = view.epoch
         return account
 
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
-        """Candidates, proposal and verification, as far as there is time."""
-        renewed = self.settings.fresh and self._refresher.refresh(view)
+        """Proposal and verification, as far as there is time."""
         rival = self._rival.decide(view) if preferences.work_alone(view.weights) else preferred(view)
         rival = rival if allowed(view, rival) else KEEP
-        lower_s, drafts = (0.0, 0) if renewed else self._construct(view, began)
-        ready = self.clock()
         proposal, probability, barred = self._proposed(view)
         proposed = self.clock()
-        times = Times(ready - began, lower_s, proposed - ready)
+        times = Times(self._slow_s, proposed - began)
         account = Account(happened, proposal, PROPOSED, proposal, probability, barred, times=times)
-        missed = self._missed(proposed - began - lower_s, lower_s / max(1, drafts))
-        if missed:
-            return replace(account, action=degraded(view), outcome=LATE, late=missed)
+        if times.proposal_s > self.settings.upper_s:
+            return replace(account, action=degraded(view), outcome=LATE, late=UPPER)
         if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
             account = self._verified(view, account, rival)
         account = _settled(view, account)
         return replace(account, times=replace(times, verification_s=self.clock() - proposed))
 
-    def _missed(self, upper_s: float, lower_s: float) -> str:
-        """Which deadline was missed, if one was."""
-        if upper_s > self.settings.upper_s:
-            return UPPER
-        return LOWER if lower_s > self.settings.lower_s else ""
-
-    def _construct(self, view: View, began: float) -> tuple[float, int]:
-        """Adds plans of the agents' own to the book where the network has moved far and there is time; the seconds
-        that took, and how many drafts were made."""
-        tries, start = self.settings.construct, self.clock()
-        if not (tries and view.phase == STILL and can_construct(self.policy)):
-            return 0.0, 0
-        if start - began > self.settings.upper_s / 2 or not self._may_draft(view):
-            return 0.0, 0
+    def _construct(self, view: View) -> None:
+        """Adds plans of the agents' own to the book. Nothing waits for them, so a missed deadline is only told."""
+        tries, began = self.settings.construct, self.clock()
+        if not (tries and can_construct(self.policy)):
+            return
         now = view.forecast
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0]
         lost = ~np.isfinite(now.compute[0])
         compute = np.where(lost, 1.0, now.compute[0])
         plans = construct(self.policy, view.book.problem, *state, tries=tries, compute=compute, orders=False)
+        taken_s = (self.clock() - began) / tries
+        self._slow_s = taken_s if taken_s > self.settings.lower_s else 0.0
         names = {domain.name for domain, gone in zip(view.book.problem.cluster.domains, lost, strict=True) if gone}
         for plan in plans:
             if not names & set(plan.domains):
                 view.book.add(plan, origin=CONSTRUCTED)
-        return self.clock() - start, tries
-
-    def _may_draft(self, view: View) -> bool:
-        """Whether the network has moved far, and not too soon or too often; if so, that is taken as done."""
-        if self._drafting.last is None:
-            self._drafting.begin(view)
-            return True
-        return self._drafting.due(view)
 
     def _proposed(self, view: View) -> tuple[Action, float, tuple[Action, ...]]:
         """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""
@@ -335,11 +327,12 @@ def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]
     if account.barred:
         told = [answer_words(view, action) for action in account.barred[:2]]
         found.append(why.Barred(listed(told), len(account.barred)))
+    if account.times.lower_s:
+        found.append(why.Late(LOWER, account.times.lower_s, settings.lower_s, True, waited=False))
     if account.outcome == LATE:
-        taken_s, allowed_s = {
-            UPPER: (account.times.candidates_s + account.times.proposal_s - account.times.lower_s, settings.upper_s),
-            LOWER: (account.times.lower_s / max(1, settings.construct), settings.lower_s),
-        }.get(account.late, (account.times.total_s, settings.together_s))
+        upper = account.late == UPPER
+        taken_s = account.times.proposal_s if upper else account.times.total_s
+        allowed_s = settings.upper_s if upper else settings.together_s
         found.append(why.Late(account.late, taken_s, allowed_s, account.action == KEEP))
     verdict = account.verdict
     if verdict is not None and account.outcome == REFUSED:

@@ -60,19 +60,24 @@ class FlatPpo:
     def __init__(self, file: Path | None = None, *, see: See | None = None) -> None:
         self._session = _shipped() if file is None else _session(file)
         self._see = _observe() if see is None else see
-        self._refresher = Refresher()
+        self._refresher, self._answer = Refresher(), Action(How.KEEP)
 
     def begin(self, view: View) -> int:
         """Where the run begins: the likeliest option of a first decision; without any, as ``static`` does."""
         found = start(view)
         self._refresher.begin(view)
         action = self._act(view)
-        return action.target if action.target >= 0 else found
+        self._answer = Action(How.SWITCH, action.target if action.target >= 0 else found)
+        return self._answer.target
 
     def decide(self, view: View) -> Action:
         """The likeliest option."""
-        self._refresher.refresh(view)
-        return self._act(view)
+        self._answer = self._act(view)
+        return self._answer
+
+    def think(self, view: View) -> None:
+        """Between decisions: plans and levers where the network has moved far."""
+        self._refresher.think(view, self._answer.target if self._answer.target >= 0 else view.running)
 
     def _act(self, view: View) -> Action:
         observation, actions = self._see(view)

@@ -162,7 +162,9 @@ def test_what_needs_a_lost_link_or_domain_does_not_run(book: Book) -> None:
 
 def test_arrived_and_other_preferences_are_noticed(book: Book) -> None:
     now = view(book)
-    moving = replace(now, phase=STREAMING, target=1)
-    assert due(now, seen(moving), Thresholds()).arrived
+    elsewhere = replace(now, running=1)
+    assert due(now, seen(elsewhere), Thresholds()).arrived
+    assert not due(replace(now, phase=STREAMING, target=1), seen(elsewhere), Thresholds()).arrived
+    assert not due(replace(now, running=2), seen(now), Thresholds()).arrived  # a lever
     assert due(replace(now, weights=(0.5, 0.0, 0.5)), seen(now), Thresholds()).asked
     assert now.phase == STILL

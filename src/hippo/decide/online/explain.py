@@ -14,7 +14,7 @@ import numpy as np
 
 from hippo.decide.online import reasons as why
 from hippo.decide.online.outlook import Expected, outlook
-from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs
+from hippo.decide.online.trigger import Due, Seen, Thresholds, due, runs, standing
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason, RewardParts
 from hippo.decide.wording import count, gb, listed
@@ -53,8 +53,8 @@ def explain(
     ahead = outlook(view, [action.target] if action.target >= 0 else [])
     answer, keeping = ahead.play(action), ahead.play(KEEP)
     if action.how is How.KEEP:
-        standing = view.phase == STILL and not runs(view, view.running)
-        return (*found, *([_stands(view)] if standing else []))
+        halted = view.phase == STILL and not runs(view, view.running)
+        return (*found, *([_stands(view)] if halted else []))
     return (*found, _changed(view, action, answer), _worth(answer, keeping), *_reward(view, answer, keeping))
 
 
@@ -100,6 +100,10 @@ def events(view: View, happened: Due, last: Seen | None, thresholds: Thresholds)
         name = view.book.problem.cluster.domains[domain].name
         before, actual = float(last.compute[domain]), float(view.forecast.compute[0, domain])
         found.append(why.LoadMoved(name, before, actual, thresholds.load_share))
+    if happened.behind and not happened.lost:
+        best, pace = standing(view)
+        told = placement(view.book.configurations[best].plan)
+        found.append(why.FellBehind(told, last.pace, pace, thresholds.pace_share))
     return found
 
 

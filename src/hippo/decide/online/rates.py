@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,7 @@ from hippo.decide.online.configuration import Book
 from hippo.decide.online.view import View
 
 Floats = NDArray[np.float64]
+_KNOWN: WeakKeyDictionary[Book, tuple[float, Floats]] = WeakKeyDictionary()
 
 
 def net_now(view: View) -> Floats:
@@ -20,14 +23,17 @@ def net_now(view: View) -> Floats:
 
 
 def net_tokens_per_step(book: Book, usd_per_token: float) -> Floats:
-    """Tokens of a step as they count, less its egress in tokens, (C,)."""
-    price = 1.0 / usd_per_token if usd_per_token > 0 else 0.0
-    return np.array(
-        [
+    """Tokens of a step as they count, less its egress in tokens, (C,); kept until the book grows."""
+    known = _KNOWN.get(book)
+    if known is None or known[0] != usd_per_token or len(known[1]) != len(book):
+        price = 1.0 / usd_per_token if usd_per_token > 0 else 0.0
+        counted = [
             book.tokens_per_step * each.worth - price * book.egress_usd_per_step(index)
             for index, each in enumerate(book.configurations)
         ]
-    )
+        known = _KNOWN[book] = usd_per_token, np.array(counted)
+        known[1].setflags(write=False)
+    return known[1]
 
 
 def best_of_place(book: Book, rates: Floats, place: int) -> int:

@@ -70,6 +70,23 @@ class LoadMoved(Reason):
 
 
 @dataclass(frozen=True)
+class FellBehind(Reason):
+    """What runs fell behind the best configuration that is known; ``subject`` describes that one."""
+
+    kind: ClassVar[str] = "fell_behind"
+    before_share: float  # tokens/s of what runs over those of the best, at the last decision
+    actual_share: float
+    threshold_share: float  # of ``before_share``
+
+    def _said(self) -> str:
+        return (
+            f"What runs does {percent(self.actual_share)} of what is best now, {self.subject} (at the last decision: "
+            f"{percent(self.before_share)} of what was best then), past the threshold of "
+            f"{percent(self.threshold_share)}."
+        )
+
+
+@dataclass(frozen=True)
 class Lost(Reason):
     """Links that went down; ``subject`` names them, or the domain that all of them belong to."""
 
@@ -272,10 +289,13 @@ class Late(Reason):
     taken_s: float
     allowed_s: float
     kept: bool
+    waited: bool = True  # False: it was worked out between decisions
 
     def _said(self) -> str:
         answer = "what runs is kept" if self.kept else "the next configuration that can run is taken"
         took, most = seconds(self.taken_s), seconds(self.allowed_s)
+        if not self.waited:
+            return f"To arrange a plan ({self.subject}) took {took}, more than {most}; no decision waited for it."
         return f"The decision ({self.subject}) took {took}, more than {most}: {answer}."
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.decide.online.trigger import Seen, Thresholds, due, seen
+from hippo.decide.online.trigger import Seen, Standing, Thresholds, moved, seen
 from hippo.decide.online.view import View
 
-FAR = Thresholds(link_share=0.4, latency_share=2.0, load_share=0.3, every=10**9)
-"""How far a link or a domain must have moved since plans were last made."""
+FAR = Thresholds(link_share=0.4, latency_share=2.0, load_share=0.3)
+"""How far any link or domain must have moved since plans were last made."""
 APART = 12  # epochs at least between two times
 MOST = 12  # times in a run: each takes about 100 ms, and most states have been met before
+_ANY = Standing(-1, 1.0)
 
 
 @dataclass(eq=False)
@@ -22,13 +23,14 @@ class Renewal:
 
     def begin(self, view: View) -> None:
         """Plans have been made for the state in which the run begins."""
-        self.last, self.times = seen(view), 0
+        self.last, self.times = seen(view, _ANY), 0
 
     def due(self, view: View) -> bool:
         """Whether plans are to be made anew now; if so, that is taken as done."""
         if self.last is None or self.times >= MOST or view.epoch - self.last.epoch < APART:
             return False
-        if not due(view, self.last, FAR):
+        far = moved(view, self.last, FAR)
+        if not (far or far.latencies or far.loads):
             return False
-        self.last, self.times = seen(view), self.times + 1
+        self.last, self.times = seen(view, _ANY), self.times + 1
         return True

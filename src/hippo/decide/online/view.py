@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,4 +91,13 @@ class Method(Protocol):
 
     def decide(self, view: View) -> Action:
         """What to do in this epoch."""
+        ...
+
+
+@runtime_checkable
+class Thinking(Protocol):
+    """A method that uses the time between decisions: plans made anew, levers, tables for the next decision."""
+
+    def think(self, view: View) -> None:
+        """Asked once the answer to this view has been carried out; may add to the book, answers nothing."""
         ...

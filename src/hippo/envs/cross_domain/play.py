@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.forecast import Forecasts, forecast_all
-from hippo.decide.online.view import HORIZONS, Action, Forecast, How, Method, Telemetry, View
+from hippo.decide.online.view import HORIZONS, Action, Forecast, How, Method, Telemetry, Thinking, View
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InfeasibleError
@@ -63,6 +63,7 @@ class Epoch:
     phase: int
     gave: Floats  # (5,), places named in simulate.moving
     decision_s: float  # CPU seconds
+    thinking_s: float  # CPU seconds between this decision and the next one
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,7 @@ class Run:
     phase: Ints  # (T,)
     gave: Floats  # (T, 5)
     decision_s: Floats  # (T,) CPU seconds
+    thinking_s: Floats  # (T,) CPU seconds between decisions
 
     @property
     def work(self) -> float:
@@ -184,6 +186,7 @@ def play(
         phase=np.array([each.phase for each in epochs], dtype=np.int64),
         gave=np.stack([each.gave for each in epochs]),
         decision_s=np.array([each.decision_s for each in epochs]),
+        thinking_s=np.array([each.thinking_s for each in epochs]),
     )
 
 
@@ -193,6 +196,7 @@ def steps(
     """Epoch after epoch of a run, as it goes; the method may add to ``book``.
 
     The answer of the first epoch is where the run begins (``Method.begin``); from the second on ``decide`` is asked.
+    Once an answer is carried out, a method may think until the next one (``view.Thinking``).
 
     Raises
     ------
@@ -219,7 +223,15 @@ def steps(
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
         advance(known, epoch, state, remaining, gave)
-        yield Epoch(view, action, running, target, phase, gave, decision_s)
+        yield Epoch(view, action, running, target, phase, gave, decision_s, _thinking_s(method, view))
+
+
+def _thinking_s(method: Method, view: View) -> float:
+    """CPU seconds that a method uses between its answer to this view and the next one, where it thinks at all."""
+    began_s = process_time()
+    if isinstance(method, Thinking):
+        method.think(view)
+    return process_time() - began_s
 
 
 def _view(

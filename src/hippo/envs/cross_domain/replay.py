@@ -15,7 +15,7 @@ from hippo.decide.online.forecast import Forecasts
 from hippo.decide.online.static import Static
 from hippo.decide.online.story import KEPT, Story, Told, Track, kind_of
 from hippo.decide.online.trigger import Seen, Thresholds, due, seen
-from hippo.decide.online.view import Action, How, Method, View
+from hippo.decide.online.view import Action, How, Method, Thinking, View
 from hippo.decide.reasons import Reason
 from hippo.dynamics.links import base_bandwidth
 from hippo.envs.cross_domain.hindsight import hindsight
@@ -136,7 +136,7 @@ def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tup
     if not fired:
         return None, last
     only_long = kind == KEPT and not any(
-        (happened.links, happened.loads, happened.lost, happened.back, happened.arrived)
+        (happened.links, happened.loads, happened.lost, happened.back, happened.arrived, happened.behind)
     )
     own = getattr(method, "reasons", None)
     spoken: tuple[Reason, ...] = () if own is None else own(view)
@@ -186,6 +186,11 @@ class _Able:
     def decide(self, view: View) -> Action:
         """The method's answer."""
         return self.method.decide(view)
+
+    def think(self, view: View) -> None:
+        """What the method does between decisions, if anything."""
+        if isinstance(self.method, Thinking):
+            self.method.think(view)
 
 
 class _Follow:
