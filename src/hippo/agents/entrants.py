@@ -6,6 +6,7 @@ torch is not imported: policies are served by onnxruntime.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -13,6 +14,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from hippo.decide.online.anew import Anew
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.receding_horizon import RecedingHorizon
 from hippo.decide.online.view import Action, Method, View
@@ -105,11 +107,12 @@ def compete(
     """Everyone plays the world; hindsight judges. ``timed`` False: what one plays is remembered for the others, which
     is quicker but says nothing about the time of decisions."""
     chosen, runs = list(entrants), []
-    for done, entrant in enumerate(chosen):
-        if watch is not None:
-            watch(f"{entrant.name} on {setting.world.name}", done / len(chosen))
-        runs.append(run_of(setting, entrant, timed=timed))
-    return judge(setting, runs)
+    with nullcontext() if timed else Anew.of(setting.world.problem).remembering():
+        for done, entrant in enumerate(chosen):
+            if watch is not None:
+                watch(f"{entrant.name} on {setting.world.name}", done / len(chosen))
+            runs.append(run_of(setting, entrant, timed=timed))
+        return judge(setting, runs)
 
 
 def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
@@ -117,7 +120,10 @@ def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
     world, terms, forecasts = setting.world, setting.terms, setting.forecasts
     if entrant.forecast is not None:
         forecasts = foresee(world, entrant.forecast)
-    if timed:
+    if not timed:
+        told = forecasts.bandwidth_bytes_per_s, forecasts.latency_s, forecasts.compute
+        setting.book.expect(*told)
+    else:
         for _ in islice(steps(world, setting.book.copy(), entrant.make(), terms, forecasts=forecasts), WARMED):
             pass
     run = play(world, setting.book, entrant.make(), terms, forecasts=forecasts, share=not timed)

@@ -11,9 +11,12 @@ Letters: E links as in ``cluster.links``, K domains, n domains of a path.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from dataclasses import field as kept
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +27,13 @@ from hippo.planners import exact_order
 from hippo.planners.exact_field import NOBODY, Field, remembered
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_mixed import Family, along, families
-from hippo.planners.exact_uniform import best_first, play, shapes
+from hippo.planners.exact_uniform import Shape, best_first, play, shapes
 from hippo.planners.exact_ways import Way, lines, real_way
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Path = tuple[int, ...]
 MOST_DOMAINS = 8  # that are looked at, those with the fastest pairs: sets of them are enumerated
 WAYS = 2  # of one set of domains that are planned
@@ -58,11 +62,39 @@ class Joined(NamedTuple):
     families: tuple[Family, ...] = ()  # of layouts, where domains differ: those of the best bounds
 
 
+class Refined(NamedTuple):
+    """The same with the bound over all cuts, which knows memory (of mixed pipelines as it is)."""
+
+    bound: float
+    joined: Joined
+    field: Field  # with a judge of its own
+    shapes: Iterator[tuple[float, Shape, Ints]]  # best first
+
+
 @dataclass(frozen=True, eq=False)
 class Anew:
     """Plans one problem again and again, each time under another state of its links."""
 
     field: Field
+    known: dict[object, Any] = kept(default_factory=dict)  # answers, while ``remembering``
+    _open: list[bool] = kept(default_factory=list)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether answers are to be kept in ``known``."""
+        return bool(self._open)
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Inside, what was planned for a state is not planned again: for many runs over the same states. Nothing but
+        the time of an answer depends on it."""
+        self._open.append(True)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            if not self._open:
+                self.known.clear()
 
     @classmethod
     def of(cls, problem: Problem) -> Anew:
@@ -78,11 +110,20 @@ class Anew:
 
         ``without``: domains that must not be used.
         """
+        if not self.remembers:
+            yield from self._plans(state, most, without)
+            return
+        key = "plans", *(each.tobytes() for each in state), most, without
+        if key not in self.known:
+            self.known[key] = tuple(self._plans(state, most, without))
+        yield from self.known[key]
+
+    def _plans(self, state: Net, most: int, without: frozenset[int]) -> Iterator[Plan]:
         field = self._field(under(self.field.problem, state))
         rough = sorted(self._joined(field, without), key=lambda each: each.bound)[: LOOKED_AT * most]
         ranked = sorted((self._refined(field, each) for each in rough), key=lambda each: each.bound)
         for each in ranked[:most]:
-            winner = self._uniform(field, each) if each.kind >= 0 else self._mixed(field, each)
+            winner = self._uniform(each) if each.joined.kind >= 0 else self._mixed(each.field, each.joined)
             if winner is not None:
                 yield winner
 
@@ -128,12 +169,16 @@ class Anew:
                 found.append(Joined(ranked[0][0] if ranked else np.inf, kind, chosen, paths, mixed))
         return [each for each in found if np.isfinite(each.bound)]
 
-    def _refined(self, field: Field, joined: Joined) -> Joined:
-        """The same with the bound over all cuts, which knows memory; of mixed pipelines as it is."""
+    def _refined(self, field: Field, joined: Joined) -> Refined:
+        own = replace(field, judge=Judge(field.problem))  # what is known of the state's links is shared
+        own.__dict__["layouts"] = field.layouts
         if joined.kind < 0:
-            return joined
-        first = next(best_first(field, joined.kind, list(joined.ways)), None)
-        return joined._replace(bound=np.inf if first is None else first[0])
+            return Refined(joined.bound, joined, own, iter(()))
+        ranked = best_first(own, joined.kind, list(joined.ways))
+        first = next(ranked, None)
+        if first is None:
+            return Refined(np.inf, joined, own, ranked)
+        return Refined(first[0], joined, own, chain((first,), ranked))
 
     def _mixed_bounds(self, field: Field, way: Way) -> Iterator[tuple[float, Family]]:
         """Least step time of every family on a way, by its work and by the slowest link."""
@@ -153,16 +198,15 @@ class Anew:
             found = sorted(found[int(each)] for each in best)
         return tuple(found)
 
-    def _uniform(self, field: Field, joined: Joined) -> Plan | None:
-        field = self._field(field.problem)
-        for tried, (bound, shape, cuts) in enumerate(best_first(field, joined.kind, list(joined.ways))):
+    def _uniform(self, refined: Refined) -> Plan | None:
+        field = refined.field
+        for tried, (bound, shape, cuts) in enumerate(refined.shapes):
             play(field, shape, cuts, bound)
             if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
                 break
         return _ordered(field)
 
     def _mixed(self, field: Field, joined: Joined) -> Plan | None:
-        field = self._field(field.problem)
         for family in joined.families:
             for share in WITHIN:
                 found = along(field, family, *joined.paths[0], limit=share * joined.bound)

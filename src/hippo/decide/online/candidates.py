@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.decide.online.anew import Anew, Net
 from hippo.decide.online.configuration import Book
-from hippo.decide.online.levers import Bench, better
+from hippo.decide.online.levers import Bench, better, better_again
 from hippo.decide.online.rates import net_tokens_per_step
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.plan.plan import Plan
@@ -129,9 +129,9 @@ def renew(book: Book, state: Net, *, running: int, compute: Floats | None = None
     best = int(np.argmax(known))
     here = max(known[index] for index in book.of_place(place))
     for plan, least in ((book.configurations[running].plan, here), (book.configurations[best].plan, known[best])):
-        added += _adopted(book, bench, [each for each, _ in better(bench, plan)][-1:], least)
+        added += _adopted(book, bench, better_again(bench, plan)[-1:], least)
     for plan in Anew.of(book.problem).plans(state):
-        pulled = [plan, *(each for each, _ in better(bench, plan))]
+        pulled = [plan, *better_again(bench, plan)]
         added += _adopted(book, bench, pulled[-1:], max(known))
     return list(dict.fromkeys(added))
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from hashlib import blake2b
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.money import egress_usd, rent_usd_per_s
+from hippo.decide.online.played import Played
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.diff import diff
@@ -56,10 +57,11 @@ class Book:
     _index: dict[Plan, int | None] = field(default_factory=dict)
     _places: dict[object, int] = field(default_factory=dict)
     _programs: list[Program] = field(default_factory=list)
+    _sent: list[Floats] = field(default_factory=list)  # bytes per step on each link
     _moves: dict[tuple[int, int], Floats] = field(default_factory=dict)
     _moved_all: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
     _scores: dict[int, Score] = field(default_factory=dict)
-    _played: dict[tuple[int, bytes], tuple[Program, Floats]] | None = None  # what is remembered, by program and states
+    _played: Played | None = None  # what is remembered
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -83,7 +85,7 @@ class Book:
         """The configuration's index, the same for a plan known before; None: the plan cannot run in the base state
         (no memory, a missing link, a broken rule)."""
         if plan not in self._index:
-            program = self._playable(plan)
+            program = self._playable(plan) if self._played is None else self._played.program(plan, self._playable)
             if program is None:
                 self._index[plan] = None
             else:
@@ -91,6 +93,7 @@ class Book:
                 self._index[plan] = len(self.configurations)
                 self.configurations.append(Configuration(plan, place, origin, lever, worth))
                 self._programs.append(program)
+                self._sent.append(link_bytes(program))
         return self._index[plan]
 
     def adopt(self, other: Book, index: int) -> int:
@@ -100,7 +103,11 @@ class Book:
             place = self._places.setdefault(_place(chosen.plan), len(self._places))
             self._index[chosen.plan] = len(self)
             self.configurations.append(replace(chosen, place=place))
-            self._programs.append(other._programs[index])
+            program = other._programs[index]
+            if self._played is not None:
+                program = self._played.program(chosen.plan, lambda _: program) or program
+            self._programs.append(program)
+            self._sent.append(other._sent[index])
         found = self._index[chosen.plan]
         assert found is not None
         return found
@@ -111,7 +118,7 @@ class Book:
         ``share``: step times that one of them plays are remembered for both (for many runs over the same states).
         """
         if share and self._played is None:
-            self._played = {}
+            self._played = Played()
         own = replace(self, **{each.name: copy(getattr(self, each.name)) for each in fields(self)[1:-1]})
         own._played = self._played if share else None
         return own
@@ -121,24 +128,24 @@ class Book:
     ) -> Floats:
         """Seconds of a step, (S,), under states (S, E) of the links and (S, K) of the domains' compute; inf: it needs
         a link that is down."""
+        states = bandwidth_bytes_per_s, latency_s, compute
         if self._played is None:
-            return self._step_time_s(index, bandwidth_bytes_per_s, latency_s, compute)
-        states = [each.tobytes() for each in (bandwidth_bytes_per_s, latency_s, compute) if each is not None]
-        program = self._programs[index]
-        key = id(program), blake2b(b"".join(states), digest_size=16).digest() + bytes([len(states)])
-        if key not in self._played:  # the program is kept beside the answer, so that no other one can get its id
-            self._played[key] = program, self._step_time_s(index, bandwidth_bytes_per_s, latency_s, compute)
-        return self._played[key][1].copy()
+            return self._step_time_s(index, *states)
+        return self._played.seconds(self._programs[index], states, lambda *given: self._step_time_s(index, *given))
 
-    def _step_time_s(
-        self, index: int, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None
-    ) -> Floats:
-        program = self._programs[index]
-        used = link_bytes(program) > 0
-        up = (bandwidth_bytes_per_s[:, used] > 0).all(axis=1)
-        seconds = np.full(len(bandwidth_bytes_per_s), np.inf)
+    def expect(self, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats) -> None:
+        """Says which states copies that ``share`` will ask for, epoch after epoch, (T, H, E), (T, H, E) and (T, H, K):
+        those of several epochs are then played at once."""
+        if self._played is None:
+            self._played = Played()
+        self._played.expect(bandwidth_bytes_per_s, latency_s, compute)
+
+    def _step_time_s(self, index: int, bandwidth: Floats, latency_s: Floats, compute: Floats | None) -> Floats:
+        program, used = self._programs[index], self._sent[index] > 0
+        up = (bandwidth[:, used] > 0).all(axis=1)
+        seconds = np.full(len(bandwidth), np.inf)
         if up.any():
-            idle = np.where(bandwidth_bytes_per_s[up] > 0, bandwidth_bytes_per_s[up], 1.0)
+            idle = np.where(bandwidth[up] > 0, bandwidth[up], 1.0)
             slower = None if compute is None else compute[up]
             seconds[up] = step_times(program, bandwidth_bytes_per_s=idle, latency_s=latency_s[up], compute=slower)
         return seconds
@@ -149,11 +156,11 @@ class Book:
 
     def bytes_per_step(self, index: int) -> Floats:
         """Bytes on each link, (E,)."""
-        return link_bytes(self._programs[index])
+        return self._sent[index].copy()
 
     def egress_usd_per_step(self, index: int) -> float:
         """Price of these bytes."""
-        return float(self.bytes_per_step(index) @ self.usd_per_byte)
+        return float(self._sent[index] @ self.usd_per_byte)
 
     def busy_share_s(self, index: int) -> float:
         """Mean over the domains in use of the busy seconds of their GPUs in a step: over the step time, utilisation."""
@@ -166,7 +173,7 @@ class Book:
             self._scores[index] = evaluate(self.problem, self.configurations[index].plan)
         return self._scores[index]
 
-    @property
+    @cached_property
     def usd_per_byte(self) -> Floats:
         """Egress price of each link, (E,)."""
         return np.array([egress_usd(1.0, link.price_usd_per_gb) for link in self.problem.cluster.links])

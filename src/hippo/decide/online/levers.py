@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.anew import Net, under
+from hippo.decide.online.anew import Anew, Net, under
 from hippo.decide.online.configuration import COMPRESSED_WORTH, Book
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
@@ -49,6 +49,7 @@ class Bench:
     compute: Floats | None = None  # (K,) factor on the length of operations
     usd_per_token: float = 0.0
     values: dict[Plan, float] = field(default_factory=dict)
+    levers: dict[Plan, str] = field(default_factory=dict)  # what was pulled where a plan was first tried
 
     @property
     def problem(self) -> Problem:
@@ -58,13 +59,10 @@ class Bench:
     def value(self, plan: Plan, lever: str = "") -> float:
         """Net tokens/s of the plan in that state; -inf: it cannot run in the base state, or not in this one."""
         if plan not in self.values:
-            worth = COMPRESSED_WORTH if plan.compression else 1.0
-            index = self.book.add(plan, origin="lever", lever=lever, worth=worth)
-            self.values[plan] = -np.inf if index is None else self._value(index)
+            self.levers[plan] = lever
+            index = self._add(plan)
+            self.values[plan] = -np.inf if index is None else self.rate(self.book, index)
         return self.values[plan]
-
-    def _value(self, index: int) -> float:
-        return self.rate(self.book, index)
 
     def rate(self, book: Book, index: int) -> float:
         """Net tokens/s of a configuration of any book of the problem in that state; -inf: it cannot run."""
@@ -76,9 +74,13 @@ class Bench:
 
     def index(self, plan: Plan) -> int:
         """The place of a plan that was tried and can run."""
-        found = self.book.add(plan, origin="lever")
+        found = self._add(plan)
         assert found is not None
         return found
+
+    def _add(self, plan: Plan) -> int | None:
+        worth = COMPRESSED_WORTH if plan.compression else 1.0
+        return self.book.add(plan, origin="lever", lever=self.levers.get(plan, ""), worth=worth)
 
 
 def pull(
@@ -116,6 +118,25 @@ def better(bench: Bench, plan: Plan) -> list[tuple[Plan, str]]:
             pulled = f"{pulled}+{name}" if pulled else name
             found.append((best, pulled))
     return found
+
+
+def better_again(bench: Bench, plan: Plan) -> list[Plan]:
+    """The plans of ``better``. While plans made anew are remembered, levers are, too: those of one plan in one state
+    are pulled once for all benches."""
+    anew = Anew.of(bench.problem)
+    if not anew.remembers:
+        return [each for each, _ in better(bench, plan)]
+    compute = None if bench.compute is None else bench.compute.tobytes()
+    key = "levers", plan, *(each.tobytes() for each in bench.state), compute, bench.usd_per_token
+    if key not in anew.known:
+        alone = replace(bench, book=Book(bench.problem), values={}, levers={})
+        found = [each for each, _ in better(alone, plan)]
+        anew.known[key] = found, alone.values, alone.levers
+    found, values, levers = anew.known[key]
+    for each, value in values.items():
+        if each not in bench.values:
+            bench.values[each], bench.levers[each] = value, levers[each]
+    return list(found)
 
 
 def _possible(variants: Iterator[Plan]) -> Iterator[Plan]:
