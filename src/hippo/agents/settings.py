@@ -82,7 +82,8 @@ class Worlds(_Checked):
     """The bank of prepared worlds: made first, then kept in a file."""
 
     families: tuple[str, ...] = ()  # empty: all that the generator knows
-    train: int = within(330, 1, 1_000_000)
+    train: int = within(220, 1, 1_000_000)  # problems
+    movements: int = within(3, 1, 1000)  # of the network of each training problem
     validation: int = within(66, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
     first_seed: int = within(0, 0, 2**31)
     processes: int = within(2, 1, 1024)

@@ -16,7 +16,8 @@ from torch import nn
 
 from hippo.agents.rollout import Share, decide
 from hippo.agents.settings import Settings
-from hippo.envs.cross_domain.bank import Bank, bank_of, joined, load, make_bank, prepare, save, stocked
+from hippo.envs.cross_domain.bank import Bank, Prepared, bank_of, joined, load, make_bank, prepare, save
+from hippo.envs.cross_domain.discovery import discovered
 from hippo.envs.cross_domain.env import Env, Rules, Stepped
 from hippo.envs.cross_domain.generator import FAMILIES, world_from_trace
 from hippo.envs.cross_domain.spaces import EDGE_FEATURES, OPTION_FEATURES, Observation
@@ -51,13 +52,16 @@ def banks(settings: Settings, folder: Path, *, progress: Progress | None = None)
         if name not in FAMILIES:
             raise UnknownNameError("family of networks", name, FAMILIES, key="worlds.families")
     recorded = [_recorded(words) for words in worlds.traces]  # read first: a mistake is told before the long work
-    train = _bank(folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), settings, progress)
+    train = _bank(
+        folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), worlds.movements, settings, progress
+    )
     if recorded:
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        train = joined(train, bank_of([prepare(each, stocked(each.problem), forecast=forecast) for each in recorded]))
+        train = joined(train, bank_of([_met(each, forecast) for each in recorded]))
     if worlds.validation == 0:
         return train, None
-    return train, _bank(folder / VALIDATION_FILE, seeds(families, worlds.validation, VALIDATION), settings, progress)
+    looked_at = seeds(families, worlds.validation, VALIDATION)
+    return train, _bank(folder / VALIDATION_FILE, looked_at, 1, settings, progress)
 
 
 def _recorded(words: str) -> World:
@@ -71,17 +75,32 @@ def _recorded(words: str) -> World:
     return world_from_trace(problem, trace, name=Path(parts[2]).stem)
 
 
+def _met(world: World, forecast: str) -> Prepared:
+    """A recorded world with what is found along it."""
+    book, since = discovered(world)
+    return prepare(world, book, since=since, forecast=forecast)
+
+
 def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, int]]:
     """``count`` worlds: every family in turn, seed after seed."""
     return [(families[each % len(families)], first + each // len(families)) for each in range(count)]
 
 
-def _bank(path: Path, wanted: list[tuple[str, int]], settings: Settings, progress: Progress | None) -> Bank:
+def _bank(
+    path: Path, wanted: list[tuple[str, int]], movements: int, settings: Settings, progress: Progress | None
+) -> Bank:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
         kept = settings.worlds
-        bank = make_bank(wanted, forecast=forecast, engine=kept.engine, processes=kept.processes, watch=progress)
+        bank = make_bank(
+            wanted,
+            movements=movements,
+            forecast=forecast,
+            engine=kept.engine,
+            processes=kept.processes,
+            watch=progress,
+        )
         partial = path.with_suffix(".part")
         save(bank, partial)
         partial.replace(path)

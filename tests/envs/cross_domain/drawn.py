@@ -65,9 +65,11 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
         "load": np.ones((epochs, 2, domains)),
         "met": np.zeros((epochs, configurations)),
     }
+    weights = draw_weights(2, np.random.default_rng((seed, 1)))
     arrays["ahead"] = np.zeros((1, 1, 1))
+    arrays["since"] = np.zeros(configurations, dtype=np.int64)
     scene = Scene(**{name: _stored(array) for name, array in arrays.items()})
-    scene = scene._replace(ahead=foresight(scene, np.arange(epochs, 0, -1.0)))
+    scene = scene._replace(ahead=foresight(scene, np.arange(epochs, 0, -1.0), weights))
     course = Course(
         epoch_s=60.0,
         restart_s=30.0,
@@ -83,12 +85,12 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
         move_bytes=moves,
     )
     best = np.argmax(tokens * (1.0 - usd / price), axis=1)
-    return Prepared(f"drawn-{seed}", "drawn", scene, _truth(course, best, rng, usual=usual, price=price))
+    return Prepared(f"drawn-{seed}", "drawn", scene, _truth(course, best, rng, weights, usual=usual, price=price))
 
 
-def _truth(course: Course, best: Any, rng: np.random.Generator, *, usual: float, price: float) -> Truth:
+def _truth(course: Course, best: Any, rng: np.random.Generator, weights: Any, *, usual: float, price: float) -> Truth:
     """What really happens on the course, with drawn costs and hindsight for two preferences."""
-    weights, shape = draw_weights(2, rng), course.tokens_per_s.shape
+    shape = course.tokens_per_s.shape
     tastes = [taste_of(each, epoch_s=60.0, usual=usual, usd_per_token=price) for each in weights]
     return Truth(
         tokens=_stored(course.tokens_per_s),

@@ -41,7 +41,7 @@ def test_first_moves_are_those_of_the_receding_horizon(seed: int):
     scene = drawn_world(seed).scene
     places = len(scene.first) - 1
     for instant, left in ((0, 30.0), (20, 10.0)):
-        found = foresight(scene, np.full(len(scene.tokens), left))[instant]
+        found = foresight(scene, np.full(len(scene.tokens), left), np.array([(1.0, 0.0, 0.0)]))[instant]
         look = look_of(scene, instant, left)
         net = look.tokens_per_s[0] * (1.0 - scene.usd / look.usd_per_token)
         leads = np.array([np.where(scene.place == each, net, -np.inf).argmax() for each in range(places)])

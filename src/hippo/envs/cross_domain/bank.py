@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from hippo.decide.online.candidates import fill
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.forecast import forecast_all
-from hippo.decide.online.levers import pull
-from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.describe import imbalance, weak_share
+from hippo.envs.cross_domain.discovery import discovered
 from hippo.envs.cross_domain.generator import make_world
 from hippo.envs.cross_domain.hindsight import hindsight
 from hippo.envs.cross_domain.observe import assemble
@@ -34,16 +33,12 @@ from hippo.envs.cross_domain.tables import Tables, Truth
 from hippo.envs.cross_domain.world import RESTART_S, World, course
 from hippo.errors import InputError
 from hippo.planners.base import Progress
-from hippo.problem.problem import Problem
 from hippo.simulate.compiling import ENTRY
 from hippo.simulate.moving import Course
 
 PREFERENCES = 3
-"""Preferences that hindsight is worked out for in each world; the first is work alone."""
-LEVERED, MOST_WEAK, MOST_CONFIGURATIONS = 8, 6, 96
-"""Places whose levers are also pulled with links weak, links that are, configurations of a world at most."""
-WEAK_LEFT = 0.3
-VERSION = 2
+"""Preferences that hindsight is worked out for in each problem's first world; the first is work alone, as in others."""
+VERSION = 3
 
 
 class Prepared(NamedTuple):
@@ -82,19 +77,21 @@ class Bank(NamedTuple):
 
 
 FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
-_WHOLE_NUMBERS = ("place", "member", "first", "ends", "true_best")
+_WHOLE_NUMBERS = ("place", "member", "first", "ends", "since", "true_best")
 
 
 def prepare(
     world: World,
     book: Book,
     *,
+    since: NDArray[np.int64] | None = None,
     forecast: str = DEFAULT_FORECAST,
     preferences: int = PREFERENCES,
     engine: str = "fast",
 ) -> Prepared:
     """Plays every configuration of the book at every epoch, as it is (by ``engine``) and as it is forecast, and
-    searches hindsight.
+    searches hindsight, which knows them all from the start. ``since`` (C,): from which epoch on a run knows them
+    (default: the first).
 
     ``InputError``: the book is empty.
     """
@@ -119,12 +116,10 @@ def prepare(
     met = np.array([logs[instants_met(epoch)].sum(axis=0) / SAMPLED for epoch in range(world.epochs)])
     age = ages(told.bandwidth_bytes_per_s, base)
     left = np.arange(world.epochs, 0, -1)
-    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left)
-    rng = np.random.default_rng((world.seed, 77))
+    weights = draw_weights(preferences, np.random.default_rng((world.seed, 77)))
+    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left, weights=weights, since=since)
     true = course(world, book, engine=engine)
-    return Prepared(
-        world.name, world.family, scene, _truth(world, scene, true, price, draw_weights(preferences, rng), believed)
-    )
+    return Prepared(world.name, world.family, scene, _truth(world, scene, true, price, weights, believed))
 
 
 def _truth(
@@ -138,7 +133,8 @@ def _truth(
         scene, np.float32(world.bandwidth_bytes_per_s), np.float32(np.minimum(world.compute, 10.0)), weak, uneven
     )
     per_usd = 1.0 / price if price > 0 else 0.0
-    best = np.argmax(believed * (1.0 - per_usd * scene.usd), axis=1)
+    unknown = scene.since > np.arange(world.epochs)[:, None]
+    best = np.argmax(np.where(unknown, -np.inf, believed * (1.0 - per_usd * scene.usd)), axis=1)
     return Truth(
         tokens=_single(true.tokens_per_s),
         egress=_single(true.egress_usd_per_s),
@@ -223,56 +219,58 @@ def make_bank(
     wanted: Iterable[tuple[str, int]],
     *,
     split: str = "train",
+    movements: int = 1,
     forecast: str = DEFAULT_FORECAST,
     preferences: int = PREFERENCES,
     engine: str = "fast",
     processes: int = 1,
     watch: Progress | None = None,
 ) -> Bank:
-    """Prepares the worlds of these (family, seed); worlds without any plan are left out. Order as given, so the number
-    of processes changes nothing."""
-    tasks = [(family, seed, split, forecast, preferences, engine) for family, seed in wanted]
-    found: list[Prepared | None] = []
+    """Prepares the worlds of these (family, seed), each problem with so many movements of its network; those without
+    any plan are left out. Order as given, so the number of processes changes nothing."""
+    tasks = [_Task(family, seed, split, movements, forecast, preferences, engine) for family, seed in wanted]
+    found: list[Prepared] = []
     if processes == 1:
-        for task in tasks:
-            found.append(_prepared(task))
-            _say(watch, len(found), len(tasks))
+        for done, task in enumerate(tasks, 1):
+            found += _prepared(task)
+            _say(watch, done, len(tasks))
     else:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            for each in pool.map(_prepared, tasks):
-                found.append(each)
-                _say(watch, len(found), len(tasks))
-    kept = [each for each in found if each is not None]
-    if not kept:
+            for done, each in enumerate(pool.map(_prepared, tasks), 1):
+                found += each
+                _say(watch, done, len(tasks))
+    if not found:
         raise InputError("no world has a plan", source="bank", remedy="choose other families or seeds")
-    return bank_of(kept)
+    return bank_of(found)
 
 
-def _prepared(task: tuple[str, int, str, str, int, str]) -> Prepared | None:
-    family, seed, split, forecast, preferences, engine = task
-    world = make_world(family, seed, split=split)
-    book = stocked(world.problem)
-    if len(book) == 0:
-        return None
-    return prepare(world, book, forecast=forecast, preferences=preferences, engine=engine)
+class _Task(NamedTuple):
+    """One problem to prepare."""
+
+    family: str
+    seed: int
+    split: str
+    movements: int
+    forecast: str
+    preferences: int
+    engine: str
 
 
-def stocked(problem: Problem) -> Book:
-    """A book of the plans worth knowing, and of what their levers give in the base state and with each used pair of
-    links weak; about two seconds. Deterministic; empty where no plan can run."""
-    book = Book(problem)
-    fill(book)
-    base, latency = base_bandwidth(problem.cluster), base_latency(problem.cluster)
-    for place in range(book.places):
-        index = book.of_place(place)[0]
-        used = np.flatnonzero(book.bytes_per_step(index) > 0)
-        states = [base]
-        if place < LEVERED:
-            states += [np.where(np.arange(len(base)) == link, WEAK_LEFT * base, base) for link in used[:MOST_WEAK]]
-        for state in states:
-            if len(book) < MOST_CONFIGURATIONS:
-                pull(book, index, state, latency)
-    return book
+def _prepared(task: _Task) -> list[Prepared]:
+    """Every movement of one problem, as the arguments of ``make_bank`` say."""
+    found, book = [], None
+    for movement in range(task.movements):
+        world = make_world(task.family, task.seed, split=task.split, movement=movement)
+        if book is None:
+            book = Book(world.problem)
+            fill(book)
+        own, since = discovered(world, book)
+        if len(own):
+            tastes = 1 if movement else task.preferences
+            found.append(
+                prepare(world, own, since=since, forecast=task.forecast, preferences=tastes, engine=task.engine)
+            )
+    return found
 
 
 def _say(watch: Progress | None, done: int, of: int) -> None:

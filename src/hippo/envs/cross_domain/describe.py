@@ -47,6 +47,7 @@ class Standing(NamedTuple):
     phase: int  # simulate.moving
     arrived: float  # share of the move
     quiet: float  # epochs since the last decision that changed something
+    outlook: int  # row of ``Scene.ahead``: of this instant, under the preferences of the run
 
 
 class Options(NamedTuple):
@@ -125,13 +126,14 @@ def describe(scene, now, worths, time, found, row, way, gave):  # type: ignore[n
 
 @njit(**INNER)
 def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
-    """Net tokens of the option if the best sequence of moves follows, less those of keeping, work alone counted. A
-    lever can be taken back, so it counts for the next epochs only; a start is held against the best one."""
-    ahead, place = scene.ahead[now.instant], scene.place[each]
+    """What the option gives if the best sequence of moves follows, less what keeping gives. A lever can be taken back,
+    so it counts for the next epochs only; a start is held against the best one."""
+    ahead, place = scene.ahead[now.outlook], scene.place[each]
     if now.running < 0:
         best = -np.inf
-        for other in range(len(ahead)):
-            best = max(best, ahead[other, 2 * other])
+        for other in range(len(scene.place)):
+            if scene.since[other] <= now.instant:
+                best = max(best, ahead[scene.place[other], 2 * scene.place[other]])
         return ahead[place, 2 * place] - best
     if how == KEEP:
         return 0.0

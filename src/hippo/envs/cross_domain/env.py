@@ -233,6 +233,7 @@ def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
         runs.state[run, PHASE],
         _arrived(scene, runs.state[run], runs.remaining[run]),
         float(runs.quiet[run]),
+        runs.preference[run] * len(scene.tokens) + epoch,
     )
     weights = truth.weights[runs.preference[run]].astype(np.float64)
     found = Options(runs.how[run], runs.target[run], runs.mask[run], np.zeros((MOST_OPTIONS, OPTIONS), np.float32))

@@ -96,8 +96,9 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 """Every family by its name."""
 
 
-def make_world(family: str, seed: int, *, split: str = "train") -> World:
-    """The world of this family, seed and split; always the same, and another for another seed.
+def make_world(family: str, seed: int, *, split: str = "train", movement: int = 0) -> World:
+    """The world of this family, seed and split; always the same, and another for another seed. ``movement`` above 0:
+    the same problem, its network moving in another way.
 
     Raises
     ------
@@ -111,18 +112,20 @@ def make_world(family: str, seed: int, *, split: str = "train") -> World:
     plan = FAMILIES[family]
     rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed))
     problem = _problem(plan, rng, split, f"{family}-{split}-{seed}")
+    if movement:
+        rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed, movement))
     time_s = np.arange(plan.epochs, dtype=np.float64) * plan.epoch_s
-    movement = draw_movement(str(rng.choice(plan.movement)), problem.cluster, time_s, rng)
+    moved = draw_movement(str(rng.choice(plan.movement)), problem.cluster, time_s, rng)
     base = base_bandwidth(problem.cluster)
     return World(
-        name=f"{family}-{split}-{seed}",
+        name=f"{family}-{split}-{seed}" + (f"-{movement}" if movement else ""),
         family=family,
         problem=problem,
         epoch_s=plan.epoch_s,
-        bandwidth_bytes_per_s=movement.bandwidth * base,
-        latency_s=congested_latency(base_latency(problem.cluster), movement.bandwidth),
-        compute=movement.compute,
-        told=_told(movement.bandwidth.shape, rng),
+        bandwidth_bytes_per_s=moved.bandwidth * base,
+        latency_s=congested_latency(base_latency(problem.cluster), moved.bandwidth),
+        compute=moved.compute,
+        told=_told(moved.bandwidth.shape, rng),
         seed=seed,
     )
 

@@ -56,12 +56,15 @@ _STILL, _WEIGHTS, _FIRST = (CONTEXT_FEATURES.index(name) for name in ("still", "
 HORIZONS_COUNT = len(HORIZONS)
 
 
-def observe(view: View, *, quiet: float = 0.0) -> tuple[Observation, tuple[Action, ...]]:
+def observe(
+    view: View, *, quiet: float = 0.0, scene: Scene | None = None
+) -> tuple[Observation, tuple[Action, ...]]:
     """What the agent sees (a batch of one) and what each option would be answered with.
 
     ``quiet``: epochs since the last decision that changed something. The answers of masked options are to keep.
+    ``scene``: the tables of the view, where they are made already.
     """
-    scene, now = scene_of(view), standing(view, quiet)
+    scene, now = scene_of(view) if scene is None else scene, standing(view, quiet)
     found, domains = empty_options(), len(view.book.problem.cluster.domains)
     seen = empty_observation(1, domains)
     weights = np.array(view.weights, dtype=np.float64)
@@ -76,7 +79,7 @@ def observe(view: View, *, quiet: float = 0.0) -> tuple[Observation, tuple[Actio
 def standing(view: View, quiet: float) -> Standing:
     """Where the run of a view stands."""
     return Standing(
-        0, float(view.epochs_left), view.running, view.target, view.phase, float(view.arrived), float(quiet)
+        0, float(view.epochs_left), view.running, view.target, view.phase, float(view.arrived), float(quiet), 0
     )
 
 
@@ -106,6 +109,7 @@ def scene_of(view: View) -> Scene:
         age=ages(told.bandwidth_bytes_per_s, base)[-1:],
         met=log_net(so_far, known.arrays["usd"], view.usd_per_token, known.usual).mean(axis=0)[None],
         left=[view.epochs_left],
+        weights=np.array([view.weights], dtype=np.float64),
         standing=-1 if view.running < 0 else book.configurations[view.running].place,
     )
 
@@ -119,10 +123,14 @@ def assemble(
     age: NDArray[np.float64],
     met: NDArray[np.float64],
     left: Sequence[float] | NDArray[Any],
+    weights: NDArray[np.float64],
     standing: int | None = None,
+    since: NDArray[np.int64] | None = None,
 ) -> Scene:
     """A scene from figures, what is seen at its instants, and what every configuration would do there; ``left`` (I,):
-    epochs that are left at each; ``standing``: the only place that the run may stand in (-1: in none yet)."""
+    epochs that are left at each; ``weights`` (F, 3): preferences that it is looked ahead under; ``standing``: the only
+    place that the run may stand in (-1: in none yet); ``since`` (C,): instants from which on configurations are known
+    (default: all from the first)."""
     moving: dict[str, NDArray[Any]] = {
         "scalars": numbers,
         **played._asdict(),
@@ -134,9 +142,10 @@ def assemble(
         "met": met,
     }
     moving["ahead"] = np.zeros((1, 1, 1))  # found from all the others
+    moving["since"] = np.zeros(len(fixed["usd"]), dtype=np.int64) if since is None else since
     whole = {name: array for name, array in (*fixed.items(), *moving.items()) if name in Scene._fields}
     scene = Scene(**{name: _stored(array) for name, array in whole.items()})
-    return scene._replace(ahead=foresight(scene, np.asarray(left, dtype=np.float64), standing=standing))
+    return scene._replace(ahead=foresight(scene, np.asarray(left, dtype=np.float64), weights, standing=standing))
 
 
 def _stored(array: NDArray[Any]) -> NDArray[Any]:
@@ -247,8 +256,9 @@ def _context(scene, now, weights, context):  # type: ignore[no-untyped-def]
     if runs >= 0:
         best, best_later = 0.0, 0.0
         for each in range(len(scene.usd)):
-            best = max(best, scene.tokens[instant, 0, each])
-            best_later = max(best_later, scene.tokens[instant, -1, each])
+            if scene.since[each] <= instant:
+                best = max(best, scene.tokens[instant, 0, each])
+                best_later = max(best_later, scene.tokens[instant, -1, each])
         pace, later = scene.tokens[instant, 0, runs], scene.tokens[instant, -1, runs]
         context[7] = pace / best if best > 0.0 else 0.0
         context[8] = pace / scene.base_tokens[runs]

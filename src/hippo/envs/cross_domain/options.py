@@ -45,14 +45,14 @@ def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
 def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     """What a token of each configuration counts, (C,): its egress off, its utilisation added, by the preferences."""
     found = np.empty(len(scene.usd))
-    per_usd = _per_usd(scene, weights)
+    per_usd = tokens_of_usd(scene, weights)
     for each in range(len(found)):
         found[each] = weights[0] - per_usd * scene.usd[each] + weights[1] * scene.scalars[USUAL] * scene.busy[each]
     return found
 
 
 @njit(**INNER)
-def _per_usd(scene, weights):  # type: ignore[no-untyped-def]
+def tokens_of_usd(scene, weights):  # type: ignore[no-untyped-def]
     """Tokens that a USD of egress counts."""
     price = scene.scalars[USD_PER_TOKEN]
     return (weights[0] + weights[2]) / price if price > 0.0 else 0.0
@@ -92,11 +92,14 @@ def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
 
 @njit(**INNER)
 def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
-    """Fills ``rates`` (H,) with the best of the place at each horizon; returns the configuration that is best soon."""
+    """Fills ``rates`` (H,) with the best of the place at each horizon; returns the configuration that is best soon
+    (-1: none of the place is known yet)."""
     best, most = -1, -np.inf
     rates[:] = -np.inf
     for at in range(scene.first[place], scene.first[place + 1]):
         each = scene.member[at]
+        if scene.since[each] > now.instant:
+            continue
         soon = 0.0
         for horizon in range(len(rates)):
             rate = scene.tokens[now.instant, horizon, each] * worths[each]
@@ -132,13 +135,16 @@ def _take_best(scores):  # type: ignore[no-untyped-def]
 def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     """Where the run may begin: the places that promise most over all of it."""
     places = len(scene.first) - 1
-    best, promise = np.empty(places, np.int64), np.empty(places)
+    best, promise = np.empty(places, np.int64), np.full(places, -np.inf)
     rates, zero, way = np.empty(len(AHEAD)), np.zeros(len(time.edges)), np.zeros(3)
     for place in range(places):
         best[place] = _of_place(scene, now, worths, place, rates)
-        promise[place] = _summed(scene, time, rates)[-1]
+        if best[place] >= 0:
+            promise[place] = _summed(scene, time, rates)[-1]
     count = 1
     for _ in range(min(places, MOST_OPTIONS - 1)):
+        if promise.max() == -np.inf:
+            break
         place = _take_best(promise)
         _of_place(scene, now, worths, place, rates)
         gave = _gains(time, zero, _summed(scene, time, rates), way, 0.0)
@@ -165,7 +171,7 @@ def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untype
     if way[1] == np.inf:
         way[0], way[2] = (now.epochs_left * scene.scalars[EPOCH_S] if now.phase == STOPPED else 0.0), 0.0
         way[1] = now.epochs_left * scene.scalars[EPOCH_S]
-    going = _gains(time, before, after, way, _per_usd(scene, weights))
+    going = _gains(time, before, after, way, tokens_of_usd(scene, weights))
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
     describe(scene, now, worths, time, found, put(found, 0, KEEP, now.target), way, nothing)
     describe(scene, now, worths, time, found, put(found, 1, CANCEL, now.running), none, -going)
@@ -190,20 +196,20 @@ def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     members = scene.member[scene.first[here] : scene.first[here + 1]]
     soon = np.full(len(members), -np.inf)
     for at in range(len(members)):
-        if members[at] != now.running:
+        if members[at] != now.running and scene.since[members[at]] <= now.instant:
             soon[at] = 0.0
             for horizon in range(3):
                 soon[at] += scene.tokens[now.instant, horizon, members[at]] * worths[members[at]]
     count, none = 1, np.zeros(3)
     before = _summed(scene, time, _of_one(scene, now, worths, now.running))
     for _ in range(min(len(members) - 1, MOST_LEVERS)):
+        if soon.max() == -np.inf:
+            break
         at = _take_best(soon)
-        if members[at] != now.running:
-            after = _summed(scene, time, _of_one(scene, now, worths, members[at]))
-            gains = _gains(time, before, after, none, 0.0)
-            row = put(found, count, SWITCH, members[at])
-            describe(scene, now, worths, time, found, row, none, gains)
-            count += 1
+        after = _summed(scene, time, _of_one(scene, now, worths, members[at]))
+        gains = _gains(time, before, after, none, 0.0)
+        describe(scene, now, worths, time, found, put(found, count, SWITCH, members[at]), none, gains)
+        count += 1
     return count
 
 
@@ -211,7 +217,7 @@ def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
 def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-untyped-def]
     """Other places: those that are worth most over any window, by the quicker look at stopping for them."""
     places, here, look = len(scene.first) - 1, scene.place[now.running], _look(scene, now)
-    per_usd, rates = _per_usd(scene, weights), np.empty(len(AHEAD))
+    per_usd, rates = tokens_of_usd(scene, weights), np.empty(len(AHEAD))
     _of_place(scene, now, worths, here, rates)
     before, zero = _summed(scene, time, rates), np.zeros(scene.move_bytes.shape[2])
     best, promise = np.zeros(places, np.int64), np.full(places, -np.inf)
@@ -220,6 +226,8 @@ def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-
         if place == here:
             continue
         best[place] = _of_place(scene, now, worths, place, rates)
+        if best[place] < 0:
+            continue
         stop(look, time.edges, time.carried, scene.move_bytes[here, place], 0.0, ways[place])
         if ways[place, 1] < np.inf:
             after[place] = _summed(scene, time, rates)

@@ -1,6 +1,7 @@
 """What a decision looks at, as tables: the same for one view in use and for every epoch of a world in training.
 
-Letters: I instants (1 in use, T in training), H horizons, C configurations, P places, E links, K domains.
+Letters: I instants (1 in use, T in training), H horizons, C configurations, P places, E links, K domains, F preferences
+(1 in use).
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Scene(NamedTuple):
     age: Floats  # (I, E) epochs of the present excursion
     load: Floats  # (I, 2, K) factor on the length of operations, now and at the last horizon
     met: Floats  # (I, C) mean log of net tokens/s over the usual, of states met so far
-    ahead: Floats  # (I, P, 2 P) net tokens of every first move (``foresight``)
+    ahead: Floats  # (F I, P, 2 P) what every first move gives (``foresight``), preference after preference
+    since: Ints  # (C,) instant from which on the configuration is known
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,6 +96,7 @@ def scene_in(bank, world):  # type: ignore[no-untyped-def]
         _f3(floats, at[24], of[24]),  # load
         _f2(floats, at[25], of[25]),  # met
         _f3(floats, at[26], of[26]),  # ahead
+        _i1(ints, at[27], of[27]),  # since
     )
 
 
@@ -104,15 +105,15 @@ def truth_in(bank, world):  # type: ignore[no-untyped-def]
     """What really happens in it."""
     floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
     return Truth(
-        _f2(floats, at[27], of[27]),  # tokens
-        _f2(floats, at[28], of[28]),  # egress
-        _f2(floats, at[29], of[29]),  # utilization
-        _f2(floats, at[30], of[30]),  # bandwidth
-        _f2(floats, at[31], of[31]),  # weak
-        _f2(floats, at[32], of[32]),  # uneven
-        _f3(floats, at[33], of[33]),  # value
-        _f2(floats, at[34], of[34]),  # weights
-        _i1(ints, at[35], of[35]),  # best
+        _f2(floats, at[28], of[28]),  # tokens
+        _f2(floats, at[29], of[29]),  # egress
+        _f2(floats, at[30], of[30]),  # utilization
+        _f2(floats, at[31], of[31]),  # bandwidth
+        _f2(floats, at[32], of[32]),  # weak
+        _f2(floats, at[33], of[33]),  # uneven
+        _f3(floats, at[34], of[34]),  # value
+        _f2(floats, at[35], of[35]),  # weights
+        _i1(ints, at[36], of[36]),  # best
     )
 
 
