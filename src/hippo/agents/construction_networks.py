@@ -29,7 +29,7 @@ class Constructor(nn.Module):
         self.score = nn.Linear(width, len(CLAIMS))
         self.halt = nn.Linear(width, 1)
         self.value = nn.Sequential(nn.Linear(width + DRAFTS, width), nn.Tanh(), nn.Linear(width, 1))
-        self.greed = nn.Parameter(torch.tensor(GREED))
+        self.log_greed = nn.Parameter(torch.tensor(GREED).log())
         usual = torch.full((len(CLAIMS),), GREED * SHY)
         usual[PLAIN] = 0.0
         self.usual = nn.Parameter(usual)
@@ -51,7 +51,7 @@ class Constructor(nn.Module):
         each = torch.cat([state.repeat_interleave(2, dim=1), torch.zeros_like(state[:, :1])], dim=1)
         wide = torch.cat([each, around.unsqueeze(1).expand(-1, each.shape[1], -1), candidates], dim=-1)
         inner = torch.relu(self.inner(wide))
-        greedy = self.greed * candidates[..., 0]
+        greedy = self.log_greed.exp() * candidates[..., 0]
         joins = self.score(inner[:, :-1]) + greedy[:, :-1].unsqueeze(-1) + self.usual
         stop = self.halt(inner[:, -1]) + greedy[:, -1:]
         value = self.value(torch.cat([everywhere, context], dim=-1)).squeeze(-1)
@@ -67,7 +67,7 @@ class Chooser(nn.Module):
         self.around = nn.Linear(context, width)
         self.inner = nn.Linear(width, width)
         self.score = nn.Linear(width, 1)
-        self.greed = nn.Parameter(torch.tensor(GREED))
+        self.log_greed = nn.Parameter(torch.tensor(GREED).log())
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.score.bias)
 
@@ -75,7 +75,7 @@ class Chooser(nn.Module):
         """See the class."""
         inner = torch.relu(self.rows(rows) + self.around(context).unsqueeze(1))
         inner = torch.relu(self.inner(inner))
-        logits: Tensor = self.score(inner).squeeze(-1) + self.greed * rows[..., 0]
+        logits: Tensor = self.score(inner).squeeze(-1) + self.log_greed.exp() * rows[..., 0]
         return logits
 
 

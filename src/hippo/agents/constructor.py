@@ -116,6 +116,7 @@ class Drafted:
     """Drafts of a batch and, where asked for, the decisions that made them."""
 
     drafts: tuple[Draft, ...]
+    likeliest: tuple[Draft, ...]  # the same choices of the upper agent, each with the lower agent's likeliest answer
     domains: tuple[Taken, ...] = ()
     recipes: tuple[Taken, ...] = ()
     layouts: tuple[Taken, ...] = ()
@@ -142,16 +143,18 @@ def draft_all(
         if len(draft.told):
             draft.choose_recipe(int(actions[w]))
             fits.append(w)
-    layouts = []
+    layouts, likeliest = [], [draft.draft for draft in drafts]
     answers = answer(brain, [drafts[w] for w in fits], rng, sure[fits])
     for w, given in zip(fits, answers, strict=True):
         drafts[w].rows = given.rows
+        likeliest[w] = replace(drafts[w].draft, rows=given.likeliest)
         layouts += [
             Taken(w, given.seen, at, int(a), float(p), at)
             for at, (a, p) in enumerate(zip(given.actions, given.log_probs, strict=True))
         ]
     recipes = [taken for taken in recipes if taken.draft in set(fits)]
-    return Drafted(tuple(draft.draft for draft in drafts), tuple(domains), tuple(recipes), tuple(layouts))
+    made = tuple(draft.draft for draft in drafts)
+    return Drafted(made, tuple(likeliest), tuple(domains), tuple(recipes), tuple(layouts))
 
 
 def _choose_domains(

@@ -38,6 +38,7 @@ class Answer:
     actions: Ints  # (n,) rows of ``seen``
     log_probs: Wide  # (n,)
     rows: Ints  # (n,) rows of the ground
+    likeliest: Ints  # (n,) rows of the ground of the likeliest answer, drawn or not
 
 
 def answer(brain: Arranging, drafts: Sequence[Drafting], rng: np.random.Generator, sure: Masks) -> list[Answer]:
@@ -48,11 +49,13 @@ def answer(brain: Arranging, drafts: Sequence[Drafting], rng: np.random.Generato
     parts = zip(*(seen for seen, _ in shown), strict=True)
     together = Rows(*(np.concatenate(part) for part in parts))
     counts = [len(draft.chain) for draft in drafts]
-    actions, log_probs = pick(brain.arrange(together), together.mask, rng, np.repeat(sure, counts))
+    logits = brain.arrange(together)
+    actions, log_probs = pick(logits, together.mask, rng, np.repeat(sure, counts))
+    likeliest = np.where(together.mask, logits, -np.inf).argmax(axis=1)
     found, start = [], 0
     for (seen, told), count in zip(shown, counts, strict=True):
-        chosen = actions[start : start + count]
-        found.append(Answer(seen, chosen, log_probs[start : start + count], told[np.arange(count), chosen]))
+        part, at = slice(start, start + count), np.arange(count)
+        found.append(Answer(seen, actions[part], log_probs[part], told[at, actions[part]], told[at, likeliest[part]]))
         start += count
     return found
 

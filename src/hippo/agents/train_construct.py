@@ -1,8 +1,10 @@
 """How the constructing agents learn: drafts of random problems at random states of their links, played, compared.
 
-Every site gets several drafts; the advantage of a decision is its draft's reward less the mean of the site's (a group
-for a baseline: no reference is needed, and sites of any difficulty weigh alike), plus, for the lower agent, what is its
-own (``construct.lower_rewards``). Updates are PPO's (``ppo.update``), one for each of the three networks.
+Every site gets several drafts, each other's baseline: no reference is needed, and sites of any difficulty weigh alike.
+The upper agent is paid for its draft with the lower agent's likeliest answer, by the mean and by the best of a few
+(``credited``): in use the best of a few drafts counts. The lower agent is paid for what the answer that it drew gained
+over its likeliest one to the same draft, plus what is its own (``construct.lower_rewards``): neither pays for the
+other's draws. Updates are PPO's (``ppo.update``), one for each of the three networks.
 
 Letters: N decisions, W drafts of an update, G drafts of a site.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,8 @@ Wide = NDArray[np.float64]
 Track = Callable[[int, Mapping[str, float]], None]
 
 MOST_DOMAINS = 16
-WORST = 3.0  # rewards of a site spread no further than this below its best
+WORST = 0.7  # rewards of a site spread no further than this below its best
+LEAST_SPREAD, MOST_CREDIT = 0.02, 4.0
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,11 @@ class Construction:
     first_seed: int = 10_000  # far from the worlds that the upper agent's bank is made of
     sites: int = 24  # of an update
     drafts: int = 8  # of a site
+    tries: int = 4  # the best of so many drafts counts beside their mean; 1: the mean alone
     updates: int = 100_000
     ppo: Ppo = field(
         default_factory=lambda: Ppo(
-            learning_rate=2e-3, learning_rate_end=1e-4, entropy=0.003, passes=6, minibatch=256, target_kl=0.03
+            learning_rate=6e-3, learning_rate_end=1e-4, entropy=0.003, passes=4, minibatch=256, target_kl=0.03
         )
     )
 
@@ -180,35 +185,55 @@ def one_update(
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """Drafts on the chosen sites, their rewards, and one update of each network; figures for the curve."""
-    drafted = draft_all(
-        TorchBrain(builders),
-        [ground.site for ground in chosen for _ in range(plan.drafts)],
-        rng,
-        size=MOST_DOMAINS,
-    )
-    owner = np.repeat(np.arange(len(chosen)), plan.drafts).tolist()
-    steps = np.array([chosen[at].step_time_s(draft) for at, draft in zip(owner, drafted.drafts, strict=True)])
-    best = np.array([chosen[at].best_s for at in owner])
-    rewards = _rewards(steps, best)
-    surplus = rewards - rewards.reshape(len(chosen), -1).mean(axis=1)[owner]
-    own = _own_rewards([chosen[at] for at in owner], drafted, steps)
-    kl = {
-        "constructor": _taught(
-            builders.constructor, optimizers["constructor"], drafted.domains, surplus, rewards, plan, rng
-        ),
-        "recipe": _taught(builders.recipe, optimizers["recipe"], drafted.recipes, surplus, rewards, plan, rng),
-        "arrange": _taught(
-            builders.arrange, optimizers["arrange"], drafted.layouts, surplus, rewards, plan, rng, own=own
-        ),
+    owners = [ground for ground in chosen for _ in range(plan.drafts)]
+    drafted = draft_all(TorchBrain(builders), [ground.site for ground in owners], rng, size=MOST_DOMAINS)
+    steps = np.array([each.step_time_s(draft) for each, draft in zip(owners, drafted.drafts, strict=True)])
+    usual = np.array([each.step_time_s(draft) for each, draft in zip(owners, drafted.likeliest, strict=True)])
+    best = np.array([each.best_s for each in owners])
+    rewards = _rewards(usual, best)
+    groups = rewards.reshape(len(chosen), plan.drafts)
+    upper = credited(groups, plan.tries).ravel()
+    lower = _lower_credits(owners, drafted, _rewards(steps, best) - rewards, np.where(np.isfinite(usual), usual, best))
+    parts = {
+        "constructor": (drafted.domains, _of(drafted.domains, upper)),
+        "recipe": (drafted.recipes, _of(drafted.recipes, upper)),
+        "arrange": (drafted.layouts, lower),
     }
-    built = np.isfinite(steps)
+    kl = {
+        name: _taught(getattr(builders, name), optimizers[name], decisions, credit, rewards, plan, rng)
+        for name, (decisions, credit) in parts.items()
+    }
     return {
         "reward": float(rewards.mean()),
-        "built": float(built.mean()),
-        "best_of_group": float(rewards.reshape(len(chosen), -1).max(axis=1).mean()),
+        "built": float(np.isfinite(usual).mean()),
+        "best_of_group": float(groups.max(axis=1).mean()),
         "domains": float(np.mean([len(draft.chain) for draft in drafted.drafts])),
         **{f"kl_{name}": value for name, value in kl.items()},
     }
+
+
+def credited(rewards: Wide, tries: int) -> Wide:
+    """Advantages (sites, G) of the drafts of each site from their rewards (sites, G), on one scale for all sites.
+
+    Two parts, each with the site's other drafts for a baseline: the draft's reward less their mean, and what it adds to
+    the best of ``tries`` drafts (the mean over all choices of ``tries - 1`` others). The policy gradient is that of the
+    mean reward plus that of the expected best of ``tries``. Divided by the site's spread, at least ``LEAST_SPREAD``: a
+    site where a draft failed does not drown those where drafts differ by per cents.
+    """
+    count = rewards.shape[1]
+    found = (rewards - rewards.mean(axis=1, keepdims=True)) * count / max(1, count - 1)
+    if 1 < tries <= count:
+        order = np.argsort(rewards, axis=1)
+        rising = np.take_along_axis(rewards, order, axis=1)
+        # in ``weight[j]`` of the choices rank j is the best of the others, as long as j lies below the draft itself
+        weight = np.array([comb(rank, tries - 2) for rank in range(count)]) / comb(count - 1, tries - 1)
+        part = rising * weight
+        adds = rising * (np.cumsum(weight) - weight) - (np.cumsum(part, axis=1) - part)
+        more = np.empty_like(rewards)
+        np.put_along_axis(more, order, tries * adds, axis=1)
+        found = found + more
+    spread = np.maximum(rewards.std(axis=1, keepdims=True), LEAST_SPREAD)
+    return np.asarray(np.clip(found / spread, -MOST_CREDIT, MOST_CREDIT))
 
 
 def _rewards(steps: Wide, best: Wide) -> Wide:
@@ -219,40 +244,40 @@ def _rewards(steps: Wide, best: Wide) -> Wide:
     return found
 
 
-def _own_rewards(grounds: Sequence[Spot], drafted: Drafted, steps: Wide) -> Wide:
-    """What is the lower agent's own of each of its decisions, less the mean (N,)."""
-    known = {
-        w: lower_rewards(grounds[w].site, drafted.drafts[w], float(steps[w]))
-        for w in {taken.draft for taken in drafted.layouts}
-        if np.isfinite(steps[w])
-    }
-    found = np.array([known[taken.draft][taken.place] if taken.draft in known else np.nan for taken in drafted.layouts])
-    mean = float(np.nanmean(found)) if np.isfinite(found).any() else 0.0
-    return np.nan_to_num(found - mean)
+def _lower_credits(owners: Sequence[Spot], drafted: Drafted, gained: Wide, usual: Wide) -> Wide:
+    """Advantages of the lower agent's decisions (N,): what the draft as drawn ``gained`` (W,) over the lower agent's
+    likeliest answer to the same chain and recipe, and the same of what is its own. ``usual`` (W,): step times of the
+    likeliest answers."""
+    own: dict[int, Wide] = {}
+    for w in {taken.draft for taken in drafted.layouts}:
+        drawn, likeliest = drafted.drafts[w], drafted.likeliest[w]
+        own[w] = np.zeros(len(drawn.chain))
+        if not np.array_equal(drawn.rows, likeliest.rows) and np.isfinite(usual[w]):
+            here, there = (lower_rewards(owners[w].site, each, float(usual[w])) for each in (drawn, likeliest))
+            own[w] = np.clip(here - there, -WORST, WORST)
+    return np.array([gained[taken.draft] + own[taken.draft][taken.place] for taken in drafted.layouts])
 
 
 def _taught(
     network: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     decisions: Sequence[Taken],
-    surplus: Wide,
+    credit: Wide,
     rewards: Wide,
     plan: Construction,
     rng: np.random.Generator,
-    *,
-    own: Wide | None = None,
 ) -> float:
-    """One PPO update of a network from the decisions it took; the KL divergence that it moved."""
+    """One PPO update of a network from the decisions it took and the advantage of each, (N,); the KL divergence that it
+    moved."""
     decisions = list(decisions)
     if len(decisions) < 2:
         return 0.0
     of = np.array([taken.draft for taken in decisions])
-    advantage = surplus[of] + (0.0 if own is None else own)
     batch = Batch(
         _gathered(decisions),
         torch.tensor([taken.action for taken in decisions]),
         torch.tensor([taken.log_prob for taken in decisions], dtype=torch.float32),
-        normalised(torch.tensor(advantage, dtype=torch.float32)),
+        normalised(torch.tensor(credit, dtype=torch.float32)),
         torch.tensor(rewards[of], dtype=torch.float32).unsqueeze(-1),
     )
     order = minibatches([len(decisions)], plan.ppo, [rng])
@@ -269,6 +294,11 @@ def _judged(network: torch.nn.Module) -> Callable[[Any, Tensor], Evaluated]:
         return Evaluated(log_probs.gather(1, action[:, None])[:, 0], entropy, value[:, None])
 
     return evaluate
+
+
+def _of(decisions: Sequence[Taken], credit: Wide) -> Wide:
+    """The credit (W,) of each decision's draft, (N,)."""
+    return credit[[taken.draft for taken in decisions]]
 
 
 def _gathered(decisions: Sequence[Taken]) -> Any:
