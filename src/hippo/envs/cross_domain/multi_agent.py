@@ -52,7 +52,7 @@ from hippo.envs.cross_domain.scene import CONSTRUCTED, figures
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS
 from hippo.envs.cross_domain.world import World, course
 from hippo.errors import InfeasibleError, InputError
-from hippo.simulate.moving import BUSY_S, CONFIGURATION, EGRESS_USD, PHASE, STILL, TOKENS, Course, advance
+from hippo.simulate.moving import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Course, advance
 
 UPPER, LOWER = "upper", "lower"
 CONSTRUCT = MOST_OPTIONS
@@ -230,13 +230,11 @@ class TwoClocks:
         if action.how is not How.KEEP:
             self._changed = run.epoch
         run.carry_out(action)
-        last, arrived = seen(run.view()), False
-        while not (arrived or (run.epoch > last.epoch and due(run.view(), last, self.thresholds))):
-            moving = run.state[PHASE] != STILL
+        last = seen(run.view())
+        while run.epoch == last.epoch or not due(run.view(), last, self.thresholds):
             reward += run.go_on()
             if run.over:
                 return {}, {UPPER: reward}, True
-            arrived = moving and run.state[PHASE] == STILL
         self._tried = False
         return self._ask(), {UPPER: reward}, False
 
