@@ -1,20 +1,26 @@
-"""Adaptation of the constructing agents to a family of networks never met: few updates from a start (spec A17).
+"""Meeting a kind of network never seen: share of perfect hindsight after few updates, from four starts (spec A17).
 
     hippo bench adaptation
-    python benchmarks/adaptation.py [family ...]
+    python benchmarks/adaptation.py [BANK.npz [SEEDS]]
 
-One family is left out while a start is learned on all others (jointly, or by Reptile; as many updates each); then the
-start learns on the family left out. Told: mean step time of the surest plan on other sites of that family (test split),
-over the best plan that anyone met there, with a 95 % interval of the paired difference to learning from scratch
-(`scratch` begins as the closed form, so it is no straw man).
+One family is left out. A policy learns on all others (`met`), beginning as every policy does, with the habits of a
+planner (`planner`), or from random weights (`nothing`). Then each learns on some problems of the family left out and is
+looked at on others of it. One update is 512 decisions. Told: share of perfect hindsight, mean over held-out problems of
+all families and seeds, and the difference of `met` to the start it began from, paired by problem, 95 % interval.
+Without a bank, worlds are prepared first (two minutes on two cores) and one seed is run.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 
@@ -22,63 +28,111 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from hippo.agents.adapt import Reptile, adapting, reptile, step_times
-from hippo.agents.construction_networks import Builders
-from hippo.agents.train_construct import Construction, Spot, learn, sites
+from hippo.agents.adapt import beginning, chosen, last, learned, of_hindsight
+from hippo.agents.settings import Settings
+from hippo.envs.cross_domain.bank import Bank, load, make_bank, save
 from hippo.envs.cross_domain.generator import FAMILIES
 
-LEFT_OUT = ("large", "regimes", "link_bound")
-AFTER = (0, 1, 2, 5, 10)  # updates on the family left out
-PLAN = Construction(problems=4, states=2, sites=12, drafts=8)
-JOINT = 80  # updates; Reptile's rounds x inner as many
-TESTED = 20  # problems of the family left out
+LEFT_OUT = ("transient", "regimes", "outage", "halving", "stragglers")
+AFTER = (0, 1, 2, 5, 10, 20)  # updates on the family left out
+MEETING = 30  # updates on the others, of twice as many decisions
+SUPPORT = 1 / 3  # of a family's problems are learned on, the others looked at
+PREPARED, OTHERS, MOVEMENTS = 6, 2, 2  # problems of a family left out, of another one; movements of each
+STARTS = ("planner", "met", "nothing", "met from nothing")
+PAIRS = (("met", "planner"), ("met from nothing", "nothing"), ("met from nothing", "planner"))
+Found = dict[str, dict[int, dict[str, float]]]
+"""Share of hindsight by start, number of updates, and problem."""
 
 
-def starts(left_out: str) -> dict[str, Builders]:
-    """Networks by how they begin."""
-    torch.manual_seed(0)
-    scratch = Builders()
-    known = {family: family_sites(family, PLAN.problems) for family in FAMILIES if family != left_out}
-    torch.manual_seed(0)
-    joint = Builders()
-    every = [spot for spots in known.values() for spot in spots]
-    learn(joint, every, replace(PLAN, updates=JOINT), seed=0, minutes=0.0)
-    met = reptile(scratch, known, PLAN, Reptile(rounds=JOINT // 4, inner=4), seed=0)
-    return {"scratch": scratch, "joint": joint, "reptile": met}
+def settings(decisions: int) -> Settings:
+    """The usual ones, with smaller updates."""
+    usual = Settings()
+    ppo = replace(usual.ppo, steps_per_update=decisions, minibatch=256)
+    return replace(usual, ppo=ppo, run=replace(usual.run, parallel=64, shares=1))
 
 
-def family_sites(family: str, problems: int, *, split: str = "train", first_seed: int = 10_000) -> list[Spot]:
-    """Sites of one family."""
-    plan = replace(PLAN, families=(family,), problems=problems, first_seed=first_seed)
-    return list(sites(plan, 0, split=split))
+def fold(path: str, family: str, seed: int) -> Found:
+    """One family left out."""
+    torch.set_num_threads(1)
+    bank = load(Path(path))
+    own = bank.families == family
+    numbers = np.array([int(name.split("-")[2]) for name in bank.names])
+    there = np.unique(numbers[own])
+    known = own & np.isin(numbers, there[: max(1, round(SUPPORT * len(there)))])
+    support, tested = chosen(bank, np.flatnonzero(known)), chosen(bank, np.flatnonzero(own & ~known))
+    others = chosen(bank, np.flatnonzero(~own))
+    starts = {name: beginning(settings(512), prior=name == "planner", seed=seed) for name in ("planner", "nothing")}
+    for name, start in (("met", starts["planner"]), ("met from nothing", starts["nothing"])):
+        starts[name] = last(learned(start, others, settings(1024), updates=MEETING, seed=seed))
+    found: Found = {}
+    for name in STARTS:
+        policies = learned(starts[name], support, settings(512), updates=max(AFTER), seed=1000 + seed)
+        looks = {n: of_hindsight(policy, tested) for n, policy in enumerate(policies) if n in AFTER}
+        found[name] = {n: by_problem(tested, shares) for n, shares in looks.items()}
+    return found
+
+
+def by_problem(bank: Bank, shares: np.ndarray) -> dict[str, float]:
+    """Mean over the movements of each problem."""
+    problems = np.array(["-".join(name.split("-")[:3]) for name in bank.names])
+    return {str(problem): float(shares[problems == problem].mean()) for problem in np.unique(problems)}
+
+
+def pooled(folds: list[Found]) -> Found:
+    """Problems of all folds, each the mean over seeds."""
+    found: Found = {}
+    for name in STARTS:
+        for n in AFTER:
+            parts: dict[str, list[float]] = {}
+            for each in folds:
+                for problem, share in each[name][n].items():
+                    parts.setdefault(problem, []).append(share)
+            found.setdefault(name, {})[n] = {problem: float(np.mean(shares)) for problem, shares in parts.items()}
+    return found
+
+
+def table(title: str, found: Found) -> str:
+    """The lines of some folds."""
+    count = len(found[STARTS[0]][0])
+    lines = [f"{title}, {count} problems", f"{'after updates':32s}" + "".join(f"{n:>16d}" for n in AFTER)]
+    for name in STARTS:
+        means = [100 * float(np.mean(list(found[name][n].values()))) for n in AFTER]
+        lines.append(f"{name:32s}" + "".join(f"{mean:16.2f}" for mean in means))
+    for one, other in PAIRS:
+        cells = [told(found[one][n], found[other][n]) for n in AFTER]
+        lines.append(f"{one + ' - ' + other:32s}" + "".join(f"{cell:>16s}" for cell in cells))
+    return "\n".join(lines)
+
+
+def told(one: Mapping[str, float], other: Mapping[str, float]) -> str:
+    """Paired difference in points with its interval."""
+    gain = 100 * np.array([one[problem] - other[problem] for problem in one])
+    half = 1.96 * gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.nan
+    return f"{gain.mean():+.2f}+-{half:.2f}"
+
+
+def small_bank() -> Bank:
+    """Worlds of the train split, made now."""
+    count = {family: PREPARED if family in LEFT_OUT else OTHERS for family in FAMILIES}
+    wanted = [(family, seed) for seed in range(PREPARED) for family in FAMILIES if seed < count[family]]
+    return make_bank(wanted, movements=MOVEMENTS, preferences=1, processes=2)
 
 
 def main() -> None:
     """Prints the tables."""
-    torch.set_num_threads(1)
-    for left_out in sys.argv[1:] or LEFT_OUT:
-        began = time.process_time()
-        support = family_sites(left_out, PLAN.problems, first_seed=20_000)
-        tested = family_sites(left_out, TESTED, split="test", first_seed=500)
-        found: dict[str, dict[int, np.ndarray]] = {}
-        for name, start in starts(left_out).items():
-            policies = adapting(start, support, PLAN, updates=max(AFTER), seed=1)
-            found[name] = {n: step_times(each, tested) for n, each in enumerate(policies) if n in AFTER}
-        best = np.array([spot.best_s for spot in tested])
-        print(f"left out: {left_out}; {len(tested)} sites; CPU {time.process_time() - began:.0f} s")
-        print(f"{'start':10s}" + "".join(f"{f'{n} updates':>22s}" for n in AFTER))
-        for name, each in found.items():
-            print(f"{name:10s}" + "".join(cell(each[n], found["scratch"][n], best, name) for n in AFTER))
-
-
-def cell(steps: np.ndarray, scratch: np.ndarray, best: np.ndarray, name: str) -> str:
-    """Mean ratio, and the difference to scratch with its interval."""
-    ratio, other = np.minimum(steps / best, 4.0), np.minimum(scratch / best, 4.0)
-    if name == "scratch":
-        return f"{ratio.mean():22.3f}"
-    gain = ratio - other
-    half = 1.96 * gain.std(ddof=1) / np.sqrt(len(gain))
-    return f"{f'{ratio.mean():.3f} ({gain.mean():+.3f}+-{half:.3f})':>22s}"
+    began = time.monotonic()
+    seeds = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(folder) / "bank.npz"
+        if len(sys.argv) == 1:
+            save(small_bank(), path)
+        tasks = [(str(path), family, seed) for seed in range(seeds) for family in LEFT_OUT]
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            folds = list(pool.map(fold, *zip(*tasks, strict=True)))
+    for at, family in enumerate(LEFT_OUT):
+        print(table(f"left out: {family}", pooled(folds[at :: len(LEFT_OUT)])))
+    print(table(f"all, {seeds} seed(s)", pooled(folds)))
+    print(f"{(time.monotonic() - began) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":

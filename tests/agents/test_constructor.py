@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from hippo.agents.adapt import Reptile, adapting, reptile, step_times
 from hippo.agents.construction_export import graphs
 from hippo.agents.construction_networks import Builders
 from hippo.agents.constructor import GRAPHS, Greedy, Served, construct, draft_all, key
 from hippo.agents.export import write
 from hippo.agents.local_agent import pick
 from hippo.agents.serving import GLOBAL, Policy
-from hippo.agents.train_construct import Construction, Spot, TorchBrain, learn, sites
+from hippo.agents.train_construct import Construction, Spot, TorchBrain, learn, sites, step_times
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.construct import site
 from hippo.envs.cross_domain.drafting import Drafting, observe_domains, observe_layouts, observe_recipes
@@ -113,23 +112,3 @@ def test_learning_repeats_itself_and_stays_near_the_best_known() -> None:
         assert torch.equal(one, other)
         assert one.shape == new.shape
     assert step_times(learned[0], [spot])[0] <= 1.05 * spot.best_s
-
-
-def test_reptile_moves_the_start_and_leaves_the_old_one(spots: list[Spot]) -> None:
-    torch.manual_seed(0)
-    start = Builders()
-    old = [each.detach().clone() for each in start.parameters()]
-    found = reptile(start, {"a": spots[:1], "b": spots[1:]}, SMALL, Reptile(rounds=2, inner=1), seed=0)
-    assert all(torch.equal(one, other) for one, other in zip(old, start.parameters(), strict=True))
-    assert any(not torch.equal(one, other) for one, other in zip(old, found.parameters(), strict=True))
-
-
-def test_adapting_yields_the_policy_before_and_after_each_update(spots: list[Spot]) -> None:
-    torch.manual_seed(0)
-    start, before = Builders(), None
-    for number, policy in enumerate(adapting(start, spots, SMALL, updates=2, seed=0)):
-        steps = step_times(policy, spots)
-        before = steps if number == 0 else before
-        assert np.isfinite(steps).all()
-    assert number == 2
-    np.testing.assert_array_equal(step_times(start, spots), before)

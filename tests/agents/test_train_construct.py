@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from hippo.agents.adapt import step_times
 from hippo.agents.construction_networks import Builders
 from hippo.agents.constructor import Greedy, draft_all
-from hippo.agents.train_construct import LEAST_SPREAD, Construction, Spot, credited, learn, sites
+from hippo.agents.train_construct import LEAST_SPREAD, Construction, Spot, credited, learn, sites, step_times
 from hippo.envs.cross_domain.construct import Draft
 
 ONE = Construction(families=("ou3",), problems=1, states=1, first_seed=3, sites=1, drafts=16)

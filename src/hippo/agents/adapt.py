@@ -1,12 +1,14 @@
-"""Meeting a network of a kind never seen: a start from which few updates suffice (spec A17).
+"""Meeting networks of a kind never seen: a start from which few updates suffice (spec A17).
 
-Two ways to such a start, compared in ``benchmarks/adaptation.py``. *Joint*: one policy learns all known families at
-once (``train_construct.learn``), then learns on. *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over,
-a copy learns one family for a few updates, and the start moves part of the way towards it::
+Such a start is learned on other kinds of networks, all at once (``learned`` on a bank of many families: in every update
+each family has its part), or by *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over, a copy learns
+one family for a few updates, and the start moves part of the way towards it::
 
     theta <- theta + rate (theta' - theta),   rate falling linearly to a tenth
 
-so the start ends near where every family's own optimum is within reach.
+On the new kind the policy learns on from there (``learned`` again). ``benchmarks/adaptation.py`` says what it is worth.
+
+Letters: W worlds.
 """
 
 from __future__ import annotations
@@ -19,9 +21,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hippo.agents.construction_networks import Builders
-from hippo.agents.constructor import draft_all
-from hippo.agents.train_construct import Construction, Spot, TorchBrain, learn, one_update, optimizers_of
+from hippo.agents.distributed import Place
+from hippo.agents.global_agent import GlobalAgent
+from hippo.agents.learner import Learner
+from hippo.agents.rollout import decide
+from hippo.agents.settings import Settings
+from hippo.agents.train import begun, network
+from hippo.agents.worlds import played, shares
+from hippo.envs.cross_domain.bank import Bank
 
 LEAST_RATE = 0.1  # of the first, at the last round
 
@@ -30,43 +37,62 @@ LEAST_RATE = 0.1  # of the first, at the last round
 class Reptile:
     """How a start is sought."""
 
-    rounds: int = 40
+    rounds: int = 12
     inner: int = 4  # updates of a copy on one family
     rate: float = 0.5  # of the way, at first
 
 
-def reptile(
-    start: Builders, families: Mapping[str, Sequence[Spot]], construction: Construction, how: Reptile, *, seed: int
-) -> Builders:
-    """A start for families like these; ``start`` is left as it is."""
-    found, names = copy.deepcopy(start), sorted(families)
-    rng, plan = np.random.default_rng((seed, 5)), replace(construction, updates=how.inner)
-    for number in range(how.rounds):
-        name = names[int(rng.integers(len(names)))]
-        learned = copy.deepcopy(found)
-        learn(learned, families[name], plan, seed=int(rng.integers(2**31)), minutes=0.0)
-        rate = how.rate * (1.0 - (1.0 - LEAST_RATE) * number / max(1, how.rounds - 1))
-        with torch.no_grad():
-            for here, there in zip(found.parameters(), learned.parameters(), strict=True):
-                here.lerp_(there, rate)
+def beginning(settings: Settings, *, prior: bool, seed: int) -> GlobalAgent:
+    """A new policy: with the habits of a planner (``train.begun``), or without (``prior`` False), of random weights."""
+    torch.manual_seed(seed)
+    scale = settings.network.worth_scale if prior else 0.0
+    return begun(GlobalAgent(network(replace(settings, network=replace(settings.network, worth_scale=scale)))))
+
+
+def learned(start: GlobalAgent, bank: Bank, settings: Settings, *, updates: int, seed: int) -> Iterator[GlobalAgent]:
+    """The policy before and after each of so many updates in the worlds of a bank; ``start`` is left as it is.
+
+    The yielded policy is always the same object: use it before the next is asked for.
+    """
+    policy = copy.deepcopy(start)
+    own = replace(settings, run=replace(settings.run, seed=seed))
+    torch.manual_seed(seed)
+    learner = Learner(policy, shares(bank, own, range(own.run.shares)), own, Place())
+    yield policy
+    for number in range(updates):
+        learner.learn(number / updates)
+        yield policy
+
+
+def last(policies: Iterator[GlobalAgent]) -> GlobalAgent:
+    """What is left at the end of ``learned``."""
+    *_, found = policies
     return found
 
 
-def adapting(
-    start: Builders, spots: Sequence[Spot], construction: Construction, *, updates: int, seed: int
-) -> Iterator[Builders]:
-    """The policy before and after each of so many updates on sites of a new family; ``start`` is left as it is."""
-    found, rng = copy.deepcopy(start), np.random.default_rng((seed, 6))
-    optimizers = optimizers_of(found, construction)
-    yield found
-    for _ in range(updates):
-        chosen = rng.choice(len(spots), size=min(construction.sites, len(spots)), replace=False)
-        one_update(found, optimizers, [spots[at] for at in chosen], construction, rng)
-        yield found
+def reptile(
+    start: GlobalAgent, families: Mapping[str, Bank], settings: Settings, how: Reptile, *, seed: int
+) -> GlobalAgent:
+    """A start for families like these; ``start`` is left as it is."""
+    found, names = copy.deepcopy(start), sorted(families)
+    rng = np.random.default_rng((seed, 5))
+    for number in range(how.rounds):
+        name, own = names[int(rng.integers(len(names)))], int(rng.integers(2**31))
+        there = last(learned(found, families[name], settings, updates=how.inner, seed=own))
+        rate = how.rate * (1.0 - (1.0 - LEAST_RATE) * number / max(1, how.rounds - 1))
+        with torch.no_grad():
+            for mine, other in zip(found.parameters(), there.parameters(), strict=True):
+                mine.lerp_(other, rate)
+    return found
 
 
-def step_times(builders: Builders, spots: Sequence[Spot]) -> NDArray[np.float64]:
-    """Step times, (sites,), of the plans that the policy is surest of; inf: none came of it."""
-    sure = np.ones(len(spots), dtype=bool)
-    drafted = draft_all(TorchBrain(builders), [spot.site for spot in spots], np.random.default_rng(0), greedy=sure)
-    return np.array([spot.step_time_s(draft) for spot, draft in zip(spots, drafted.drafts, strict=True)])
+def of_hindsight(policy: GlobalAgent, bank: Bank) -> NDArray[np.float64]:
+    """Share of perfect hindsight's work in every world of a bank, (W,), its favourite options taken."""
+    return played(bank, lambda seen: np.asarray(decide(policy, seen, None)[0]))
+
+
+def chosen(bank: Bank, rows: Sequence[int] | NDArray[np.int64]) -> Bank:
+    """Some worlds of a bank; the tables are shared."""
+    rows = np.asarray(rows, dtype=np.int64)
+    names = ("offset", "shape", "names", "families")
+    return bank._replace(**{name: getattr(bank, name)[rows] for name in names})

@@ -314,5 +314,12 @@ def _gathered(decisions: Sequence[Taken]) -> Any:
     return kind(*(torch.from_numpy(np.concatenate(column)[back]) for column in columns))
 
 
+def step_times(builders: Builders, spots: Sequence[Spot]) -> Wide:
+    """Step times, (sites,), of the plans that the policy is surest of; inf: none came of it."""
+    sure = np.ones(len(spots), dtype=bool)
+    drafted = draft_all(TorchBrain(builders), [spot.site for spot in spots], np.random.default_rng(0), greedy=sure)
+    return np.array([spot.step_time_s(draft) for spot, draft in zip(spots, drafted.drafts, strict=True)])
+
+
 def _tensors(seen: Any) -> list[Tensor]:
     return [torch.from_numpy(np.ascontiguousarray(column)) for column in seen]
