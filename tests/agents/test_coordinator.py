@@ -12,6 +12,7 @@ import pytest
 from hippo.agents import coordinator as hi
 from hippo.agents import refresh, verification
 from hippo.agents.coordinator import HiPpo, Settings
+from hippo.agents.sight import Sight
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.trigger import Thresholds
 from hippo.decide.online.view import Action, Forecast, How, Telemetry, View
@@ -69,8 +70,8 @@ class Agents:
         self.liked, self.wait, self.asked = (*liked, KEEP), wait, 0
         self.graphs: tuple[str, ...] = ("global",)
 
-    def see(self, view: View, *, quiet: float) -> tuple[SimpleNamespace, tuple[Action, ...]]:
-        return SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked
+    def see(self, view: View, *, quiet: float) -> Sight:
+        return Sight(SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked)
 
     def act(self, observation: SimpleNamespace) -> SimpleNamespace:
         self.asked += 1
@@ -81,7 +82,7 @@ class Agents:
 
 def method(*liked: Action, settings: Settings = ALWAYS, **agents: object) -> HiPpo:
     who = Agents(*liked, **agents)
-    return HiPpo(who, settings=settings, see=who.see)
+    return HiPpo(who, settings=settings, see=who.see, clock=lambda: 0.0)
 
 
 def test_the_world_is_as_the_tests_need_it(book: Book) -> None:
@@ -235,6 +236,20 @@ def test_a_slow_construction_makes_no_decision_late(book: Book, monkeypatch: pyt
     ]
     hippo.decide(replace(slow, epoch=9))
     assert not [reason for reason in hippo.reasons(slow) if reason.kind == "late"]
+
+
+def test_a_move_waits_for_plans_that_are_about_to_be_made(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "renew", lambda *_, **__: None)
+    settings = replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True)
+    hippo = method(Action(How.STOP, ALONE), settings=settings)
+    hippo.begin(view(book, running=-1))
+    slow = view(book, USUAL / 50, epoch=20)
+    assert hippo.decide(slow) == KEEP
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.AWAITED
+    assert [reason.kind for reason in hippo.reasons(slow)] == ["awaited"]
+    hippo.think(slow)
+    assert hippo.decide(replace(slow, epoch=21)) == Action(How.STOP, ALONE)
 
 
 def test_what_is_found_between_decisions_makes_the_next_one_due(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:

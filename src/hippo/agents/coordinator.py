@@ -11,10 +11,10 @@ One decision goes through four steps, each with its share of the deadline:
 4. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
-Between two decisions it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew and
-the agents construct plans of their own: the upper one cuts, the lower one arranges. What the lower one made of it (its
-played step time, memory, traffic) comes back to the upper one as features of that option at the next decision:
-s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Tables of what is new are made then as well.
+Between two decisions it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew (a
+move waits for them) and the agents construct plans of their own: the upper one cuts, the lower one arranges. What the
+lower one made of it (its played step time, memory, traffic) comes back to the upper one as features of that option at
+the next decision: s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Tables of what is new are made then as well.
 
 torch is not imported: the policy is served by onnxruntime.
 """
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from hippo.agents.constructor import GRAPHS, construct
 from hippo.agents.refresh import Refresher
+from hippo.agents.sight import Sight, look
 from hippo.agents.verification import (
     CLEARLY,
     KEEP,
@@ -38,8 +39,8 @@ from hippo.agents.verification import (
     Verdict,
     allowed,
     degraded,
-    preferred,
     quickest,
+    rival_of,
     value,
     verify,
 )
@@ -47,7 +48,7 @@ from hippo.decide.online import preferences
 from hippo.decide.online import reasons as why
 from hippo.decide.online.explain import answer_words
 from hippo.decide.online.nearly import fits
-from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
+from hippo.decide.online.receding_horizon import Firsts, Horizon, RecedingHorizon
 from hippo.decide.online.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason
@@ -58,12 +59,13 @@ from hippo.errors import InfeasibleError
 from hippo.simulate.moving import STILL
 
 Floats = NDArray[np.float64]
-See = Callable[..., tuple[Observation, tuple[Action, ...]]]
+See = Callable[..., Sight]
 """``see(view, quiet=epochs since the last change)``."""
 PROPOSED, KEPT, QUIET, LATE, STRANDED = "proposed", "kept", "quiet", "late", "stranded"
-REFUSED, OVERRULED = "refused", "overruled"
+REFUSED, OVERRULED, AWAITED = "refused", "overruled", "awaited"
 """How an answer came about: the agents' proposal; it was to keep; nothing was due; it came too late; what runs cannot
-run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more."""
+run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more; a move waits
+until plans have been made for this network."""
 UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
 """Deadlines."""
 CLOSE = 0.002
@@ -153,10 +155,9 @@ class HiPpo:
         self.policy = _shipped() if policy is None else policy
         self.settings, self.clock = settings, clock
         self.account: Account | None = None
-        self._see = _observe() if see is None else see
+        self._see = look if see is None else see
         self._last: Seen | None = None
         self._changed = 0  # epoch of the last answer that changed something
-        self._rival = RecedingHorizon(replace(Horizon(), fresh=False))
         self._refresher = Refresher(plans=settings.fresh)
         self._slow_s = 0.0  # a plan, of the lower agent's last answers, where they missed their deadline
 
@@ -171,8 +172,9 @@ class HiPpo:
         compromise = not preferences.work_alone(view.weights)
         if compromise:
             preferences.propose(view)
-        observation, actions = self._see(view, quiet=0.0)
-        order, log_probs = self._preferred(observation)
+        sight = self._see(view, quiet=0.0)
+        actions = sight.answers
+        order, log_probs = self._preferred(sight.observation)
         able = [option for option in order if runs(view, actions[option].target)]
         if not able:
             chosen, probability = Action(How.SWITCH, quickest(view)), 0.0
@@ -199,6 +201,8 @@ class HiPpo:
         view = replace(view, weights=adapted(view)) if self.settings.adapt else view
         stands = standing(view)
         happened = due(view, self._last, self.settings.thresholds, now=stands)
+        if self.account is not None and self.account.outcome == AWAITED:
+            happened = replace(happened, found=True)
         if not happened:
             self.account = Account(happened, KEEP, QUIET, weights=view.weights)
             return KEEP
@@ -232,17 +236,16 @@ class HiPpo:
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Proposal and verification, as far as there is time."""
-        rival = self._rival.decide(view) if preferences.work_alone(view.weights) else preferred(view)
-        rival = rival if allowed(view, rival) else KEEP
-        proposal, probability, barred = self._proposed(view)
+        sight = self._see(view, quiet=float(view.epoch - self._changed))
+        proposal, probability, barred = self._proposed(view, sight)
         proposed = self.clock()
         times = Times(self._slow_s, proposed - began)
         account = Account(happened, proposal, PROPOSED, proposal, probability, barred, times=times)
         if times.proposal_s > self.settings.upper_s:
             return replace(account, action=degraded(view), outcome=LATE, late=UPPER)
         if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
-            account = self._verified(view, account, rival)
-        account = _settled(view, account)
+            account = self._verified(view, account, sight.firsts)
+        account = self._awaited(view, _settled(view, account))
         return replace(account, times=replace(times, verification_s=self.clock() - proposed))
 
     def _construct(self, view: View) -> None:
@@ -262,15 +265,16 @@ class HiPpo:
             if not names & set(plan.domains):
                 view.book.add(plan, origin=CONSTRUCTED)
 
-    def _proposed(self, view: View) -> tuple[Action, float, tuple[Action, ...]]:
+    def _proposed(self, view: View, sight: Sight) -> tuple[Action, float, tuple[Action, ...]]:
         """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""
-        observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
-        order, log_probs = self._preferred(observation)
-        able = [option for option in order if allowed(view, actions[option])]
-        if not able:
-            return KEEP, 0.0, ()
-        barred = tuple(actions[option] for option in order[: order.index(able[0])])
-        return actions[able[0]], float(np.exp(log_probs[able[0]])), barred
+        order, log_probs = self._preferred(sight.observation)
+        barred: list[Action] = []
+        for option in order:
+            action = sight.answers[option]
+            if allowed(view, action):
+                return action, float(np.exp(log_probs[option])), tuple(barred)
+            barred.append(action)
+        return KEEP, 0.0, ()
 
     def _preferred(self, observation: Observation) -> tuple[list[int], Floats]:
         """Options that may be chosen, best first, and the logarithms of their probabilities."""
@@ -279,9 +283,19 @@ class HiPpo:
         order = [int(option) for option in np.argsort(-log_probs, kind="stable") if mask[option]]
         return order, log_probs
 
-    def _verified(self, view: View, account: Account, rival: Action) -> Account:
+    def _awaited(self, view: View, account: Account) -> Account:
+        """The account without its move where plans for this network are about to be made: a move that cannot be taken
+        back waits the epoch that it takes to know them."""
+        moves = account.action.how in (How.STOP, How.BACKGROUND)
+        if not (moves and self._refresher.wanted(view)):
+            return account
+        return replace(account, action=KEEP, outcome=AWAITED)
+
+    def _verified(self, view: View, account: Account, firsts: Firsts | None) -> Account:
         """The account with the simulation's verdict, and another answer where the loss is clear."""
-        verdict = verify(view, account.proposal, rival, self.settings.clearly)
+        rival = rival_of(view, firsts)
+        rival = rival if allowed(view, rival) else KEEP
+        verdict = verify(view, account.proposal, rival, self.settings.clearly, firsts=firsts)
         if verdict.lever_share > 0.0:
             return replace(account, action=rival, outcome=OVERRULED, verdict=verdict)
         if not verdict.refused:
@@ -344,6 +358,8 @@ def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]
     elif verdict is not None and account.outcome == OVERRULED:
         words = answer_words(view, account.proposal)
         found.append(why.Overruled(words, account.probability, verdict.lever_share))
+    elif account.outcome == AWAITED:
+        found.append(why.Awaited(answer_words(view, account.proposal)))
     elif account.outcome == KEPT and verdict is not None and verdict.rival_action != KEEP:
         found.append(_kept(view, verdict))
     return tuple(found)
@@ -367,9 +383,3 @@ def _shipped() -> Judging:
 def can_construct(policy: object) -> bool:
     """Whether a policy holds the graphs that plans are constructed with."""
     return set(GRAPHS) <= set(getattr(policy, "graphs", ()))
-
-
-def _observe() -> See:
-    from hippo.envs.cross_domain.observe import observe
-
-    return observe

@@ -29,6 +29,10 @@ class Refresher:
         """Plans for this network are known."""
         self._renewal.begin(view)
 
+    def wanted(self, view: View) -> bool:
+        """Whether plans are about to be made for this network."""
+        return self._plans and self._renewal.wanted(view)
+
     def think(self, view: View, running: int) -> bool:
         """Adds to the book what is due, some 100 ms, most often nothing; returns whether the network has moved far.
 

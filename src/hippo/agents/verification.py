@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.decide.online.explain import step_now_s
-from hippo.decide.online.lookahead import first_moves
-from hippo.decide.online.outlook import Expected, outlook
+from hippo.decide.online.outlook import Expected, Outlook, outlook
 from hippo.decide.online.preferences import shortfalls, tokens_worth, work_alone
-from hippo.decide.online.receding_horizon import Horizon, net_rates
+from hippo.decide.online.receding_horizon import Firsts, Horizon, first_step, first_steps, given_up
 from hippo.decide.online.trigger import runs
 from hippo.decide.online.view import Action, How, View
-from hippo.decide.online.worth import Now
 from hippo.decide.online.worth import ahead as ahead_of
 from hippo.simulate.moving import STILL
 
@@ -49,7 +47,24 @@ class Verdict:
     lever_share: float = 0.0  # what the rival's lever does more now than the proposal; 0: that is not the case
 
 
-def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEARLY) -> Verdict:
+def rival_of(view: View, firsts: Firsts | None = None) -> Action:
+    """What a planner that does not learn would answer: the receding horizon's first step under work alone, else what
+    comes closest to the preference. ``firsts``: first steps, where somebody has looked ahead."""
+    if not work_alone(view.weights):
+        return preferred(view)
+    if view.phase != STILL:
+        return given_up(view, Horizon())
+    return first_step(view, _looked(view) if firsts is None else firsts, Horizon())
+
+
+def _looked(view: View) -> Firsts:
+    look = ahead_of(view)
+    return first_steps(look._replace(epochs_left=min(look.epochs_left, Horizon().epochs)), view.running)
+
+
+def verify(
+    view: View, proposal: Action, rival: Action, clearly: Clearly = CLEARLY, *, firsts: Firsts | None = None
+) -> Verdict:
     """Plays the proposal, keeping, and the rival's answer to the end under the forecast.
 
     The proposal is refused when it is neither of the other two and all of this holds: it loses more than
@@ -76,38 +91,36 @@ def verify(view: View, proposal: Action, rival: Action, clearly: Clearly = CLEAR
     refused = (
         proposal not in (KEEP, rival)
         and loss > clear
-        and _loses_now(view, proposal, rival, clearly)
+        and _loses_now(view, proposal, rival, clearly, firsts)
         and _loses_at_best(view, proposal, rival)
     )
-    more = _lever_gain(view, proposal, rival) if value(view, others) > value(view, mine) else 0.0
+    more = _lever_gain(ahead, proposal, rival) if value(view, others) > value(view, mine) else 0.0
     return Verdict(mine, kept, others, rival, loss, clear, refused, more if more > clearly.share else 0.0)
 
 
-def _lever_gain(view: View, proposal: Action, rival: Action) -> float:
+def _lever_gain(ahead: Outlook, proposal: Action, rival: Action) -> float:
     """What the rival's lever does more now than keeping, or than the proposed lever; 0: other answers."""
     free = proposal.how in (How.KEEP, How.SWITCH) and rival.how is How.SWITCH
-    if not free or view.phase != STILL or proposal == rival:
+    if not free or ahead.view.phase != STILL or proposal == rival:
         return 0.0
-    rates = net_rates(ahead_of(view))
-    stays = rates[proposal.target if proposal.how is How.SWITCH else view.running]
-    return float(rates[rival.target] / stays - 1.0) if stays > 0 else float(rates[rival.target] > 0)
+    stays = ahead.net_now(proposal.target if proposal.how is How.SWITCH else ahead.view.running)
+    better = ahead.net_now(rival.target)
+    return better / stays - 1.0 if stays > 0 else float(better > 0)
 
 
-def _loses_now(view: View, proposal: Action, rival: Action, clearly: Clearly) -> bool:
+def _loses_now(view: View, proposal: Action, rival: Action, clearly: Clearly, firsts: Firsts | None) -> bool:
     """Whether the loss is clear also when more may be changed later."""
     if view.phase != STILL:
         return True
-    look = ahead_of(view)._replace(epochs_left=min(float(view.epochs_left), Horizon().epochs))
-    rates = net_rates(look)
+    rates, _, gains = _looked(view) if firsts is None else firsts
     if proposal.how is How.SWITCH:
         return bool(rates[proposal.target] < (1.0 - clearly.share) * rates[view.running])
-    leads = np.array([np.argmax(np.where(look.place == each, rates, -np.inf)) for each in range(len(look.move_bytes))])
-    gains = first_moves(look, Now(view.running, -1, STILL, 0.0), leads)
+    known = view.book.configurations
 
     def gain(action: Action) -> float:
         if action.how not in (How.STOP, How.BACKGROUND):
             return 0.0
-        return float(gains[look.place[action.target], int(action.how is How.BACKGROUND)])
+        return float(gains[known[action.target].place, int(action.how is How.BACKGROUND)])
 
     return max(0.0, gain(rival)) - gain(proposal) > clearly.epochs * usual_work(view)
 

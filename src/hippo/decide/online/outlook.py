@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.view import Action, How, View
+from hippo.simulate.compiling import ENTRY
 from hippo.simulate.moving import (
     BUSY_S,
     CONFIGURATION,
@@ -69,21 +71,16 @@ class Outlook:
     def play(self, action: Action) -> Expected:
         """What the run gives from now on if this answer is given and nothing is changed after it."""
         state, remaining = self._begin(action)
-        course, gave, total = self.course, np.zeros(5), np.zeros(5)
-        moving = state[PHASE] != STILL
-        move_s = 0.0
-        for epoch in range(len(course.tokens_per_s)):
-            advance(course, epoch, state, remaining, gave)
-            total += gave
-            if moving and state[PHASE] == STILL:
-                move_s, moving = (epoch + 1) * course.epoch_s, False
+        course, total, moving = self.course, np.zeros(5), state[PHASE] != STILL
+        arrives = _go_on(course, state, remaining, total)
+        move_s = arrives * course.epoch_s if moving else 0.0
         return Expected(
             tokens=float(total[TOKENS]),
             egress_usd=float(total[EGRESS_USD]),
             moved_bytes=float(total[MOVED_BYTES]),
             downtime_s=float(total[DOWNTIME_S]),
             busy_s=float(total[BUSY_S]),
-            move_s=float(np.inf) if moving else move_s,
+            move_s=move_s,
             seconds=len(course.tokens_per_s) * course.epoch_s,
             usd_per_token=self.view.usd_per_token,
         )
@@ -92,6 +89,13 @@ class Outlook:
         """Tokens/s of a configuration of the book at every epoch ahead, (T,)."""
         found: Floats = self.course.tokens_per_s[:, self.indices.index(index)]
         return found
+
+    def net_now(self, index: int) -> float:
+        """Net tokens/s of a configuration of the book now."""
+        course, column = self.course, self.indices.index(index)
+        egress = course.egress_usd_per_s[0, column]
+        price = self.view.usd_per_token
+        return float(course.tokens_per_s[0, column] - (egress / price if price > 0 else 0.0))
 
     def _begin(self, action: Action) -> tuple[NDArray[np.int64], Floats]:
         """The state of the run once the answer is given, and what its move still has to carry."""
@@ -148,6 +152,18 @@ def outlook(view: View, indices: Sequence[int], *, tilt: Floats | None = None) -
         move_bytes=moves,
     )
     return Outlook(view, chosen, course)
+
+
+@njit(**ENTRY)
+def _go_on(course, state, remaining, total):  # type: ignore[no-untyped-def]
+    """Plays all epochs ahead and sums what they give; epochs until the move under way is done, inf: it is not."""
+    gave, arrives = np.zeros(5), np.inf
+    for epoch in range(len(course.tokens_per_s)):
+        advance(course, epoch, state, remaining, gave)
+        total += gave
+        if arrives == np.inf and state[PHASE] == STILL:
+            arrives = epoch + 1.0
+    return arrives
 
 
 def _joined(horizons: NDArray[np.int64], values: Floats, epochs: int) -> Floats:

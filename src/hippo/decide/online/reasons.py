@@ -324,6 +324,16 @@ class Stands(Reason):
 
 
 @dataclass(frozen=True)
+class Awaited(Reason):
+    """A move that waits until plans have been made for this network; ``subject`` says which."""
+
+    kind: ClassVar[str] = "awaited"
+
+    def _said(self) -> str:
+        return f"The network has moved far: plans for it are made first, and to {self.subject} waits an epoch."
+
+
+@dataclass(frozen=True)
 class Weighed(Reason):
     """Preferences that were adapted to the network's state; ``subject``: from what."""
 

@@ -8,6 +8,7 @@ network has moved far, plans and levers are made anew for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from hippo.decide.online.view import Action, How, View
 from hippo.decide.online.worth import Ahead, Now, ahead, worth
 from hippo.simulate.moving import STILL
 
-__all__ = ["FAR", "Horizon", "RecedingHorizon", "net_rates"]
+__all__ = ["FAR", "Firsts", "Horizon", "RecedingHorizon", "first_step", "first_steps", "given_up", "net_rates"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -64,25 +65,50 @@ class RecedingHorizon:
             return self._moving(view)
         if self.horizon.fresh and self._renewal.due(view):
             _renew(view, view.running)
-        look = self._ahead(view)
-        leads = _leads(look)
-        gains = first_moves(look, Now(view.running, -1, STILL, 0.0), leads)
-        place, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
-        if gains[place, kind] > self.horizon.margin * _usual(view):
-            return Action(How.STOP if kind == 0 else How.BACKGROUND, int(leads[place]))
-        rates, here = net_rates(look), int(leads[look.place[view.running]])
-        clearly = rates[here] > rates[view.running] + self.horizon.lever * abs(rates[view.running])
-        return Action(How.SWITCH, here) if clearly else Action()
+        return first_step(view, first_steps(self._ahead(view), view.running), self.horizon)
 
     def _moving(self, view: View) -> Action:
         """Give up a move under way where that is clearly better."""
-        look = self._ahead(view)
-        found = worth(look, Now(view.running, view.target, view.phase, view.arrived))
-        return Action(How.CANCEL) if found.cancel[-1] > self.horizon.margin * _usual(view) else Action()
+        return given_up(view, self.horizon)
 
     def _ahead(self, view: View) -> Ahead:
-        look = ahead(view)
-        return look._replace(epochs_left=min(look.epochs_left, self.horizon.epochs))
+        return _within(ahead(view), self.horizon)
+
+
+class Firsts(NamedTuple):
+    """What can be done first, followed by the best sequence of moves, against keeping."""
+
+    rates: Floats  # (C,) net tokens/s now
+    leads: Ints  # (P,) best configuration now of every place
+    gains: Floats  # (P, 2) net tokens of moving there, by stopping and in the background; -inf: impossible
+
+
+def first_steps(look: Ahead, running: int) -> Firsts:
+    """The first steps of the best sequences, if the network goes as ``look`` has it."""
+    leads = _leads(look)
+    return Firsts(net_rates(look), leads, first_moves(look, Now(running, -1, STILL, 0.0), leads))
+
+
+def first_step(view: View, firsts: Firsts, horizon: Horizon) -> Action:
+    """The best first move where it beats keeping by the margin; else the best lever where it does more; else keep."""
+    gains, rates, leads = firsts.gains, firsts.rates, firsts.leads
+    place, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    if gains[place, kind] > horizon.margin * _usual(view):
+        return Action(How.STOP if kind == 0 else How.BACKGROUND, int(leads[place]))
+    here = int(leads[view.book.configurations[view.running].place])
+    clearly = rates[here] > rates[view.running] + horizon.lever * abs(rates[view.running])
+    return Action(How.SWITCH, here) if clearly else Action()
+
+
+def given_up(view: View, horizon: Horizon) -> Action:
+    """Give up the move under way where that is clearly better; else keep."""
+    look = _within(ahead(view, [view.running, view.target]), horizon)
+    found = worth(look, Now(0, 1, view.phase, view.arrived))
+    return Action(How.CANCEL) if found.cancel[-1] > horizon.margin * _usual(view) else Action()
+
+
+def _within(look: Ahead, horizon: Horizon) -> Ahead:
+    return look._replace(epochs_left=min(look.epochs_left, horizon.epochs))
 
 
 def _renew(view: View, running: int) -> None:

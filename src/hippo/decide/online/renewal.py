@@ -25,12 +25,16 @@ class Renewal:
         """Plans have been made for the state in which the run begins."""
         self.last, self.times = seen(view, _ANY), 0
 
-    def due(self, view: View) -> bool:
-        """Whether plans are to be made anew now; if so, that is taken as done."""
+    def wanted(self, view: View) -> bool:
+        """Whether plans are to be made anew now."""
         if self.last is None or self.times >= MOST or view.epoch - self.last.epoch < APART:
             return False
         far = moved(view, self.last, FAR)
-        if not (far or far.latencies or far.loads):
+        return bool(far or far.latencies or far.loads)
+
+    def due(self, view: View) -> bool:
+        """The same; if so, that is taken as done."""
+        if not self.wanted(view):
             return False
         self.last, self.times = seen(view, _ANY), self.times + 1
         return True
