@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.agents.evidence import evidence, figures_asked
+from hippo.agents.evidence import evidence, figures_asked, sign_test
 
 from .evidence_rows import rows
 
@@ -43,6 +43,17 @@ def test_differences_are_taken_world_by_world(found: dict) -> None:
     assert "hi_ppo" not in found["paired"] or found["paired"]["hi_ppo"]["all"]["mean"] == 0.0
 
 
+def test_differences_are_counted_too(found: dict) -> None:
+    told = found["paired"]["receding_horizon"]["worlds"]
+    assert (told["won"], told["lost"], told["equal"]) == (2, 0, 0)
+    assert told["median"] == pytest.approx(0.045)
+    assert told["bootstrap"]["low"] == pytest.approx(0.03)
+    assert told["bootstrap"]["high"] == pytest.approx(0.06)
+    assert told["sign_test"] == 0.5
+    assert sign_test(9, 1) == pytest.approx(2 * 11 / 1024)
+    assert sign_test(5, 5) == 1.0
+
+
 def test_kept_plans_are_compared_by_ratio(found: dict) -> None:
     even = found["held"]["even"]
     assert even["training_time"]["mean"] == pytest.approx((0.5 * 0.25) ** 0.5 - 1.0)
@@ -56,6 +67,14 @@ def test_movement_is_measured_against_rest(found: dict) -> None:
     assert found["movement"]["0"]["hi_ppo"]["mean"] == 0.0
     assert found["movement"]["0.3"]["hi_ppo"]["mean"] == pytest.approx(0.03)
     assert found["movement"]["0.3"]["static"]["mean"] == pytest.approx(1 - 87 / 90)
+
+
+def test_the_methods_own_part_of_the_loss(found: dict) -> None:
+    best = 1 - (1.01 * 97 + 0.2) / (1.01 * 100 + 0.2)
+    assert found["movement_own"]["0.3"]["hi_ppo"]["mean"] == pytest.approx(0.03 - best)
+    assert "hindsight" not in found["movement_own"]["0.3"]
+    told = {row["what"]: row["met"] for row in figures_asked(found)}
+    assert told["- the method's own part: its loss less hindsight's"] is None  # beside what was asked, not instead
 
 
 def test_an_ablation_is_compared_where_both_played(found: dict) -> None:

@@ -49,6 +49,12 @@ def test_every_family_is_played_by_every_seed() -> None:
     assert len(found) == len(set(found))
 
 
+def test_movement_at_every_swing_is_for_some_worlds() -> None:
+    found = tasks(Suite(ENTRANTS, seeds=1, large=0, movement=3, swings=1, load=2, fronts=0))
+    assert [task.extras for task in found if task.part == "movement"] == [("swings",), (), ()]
+    assert sum(task.part == "load" for task in found) == 2
+
+
 def test_what_is_remembered_changes_no_run(setting: Setting) -> None:
     entrants = (*ENTRANTS, Entrant("receding_horizon", RecedingHorizon))
     alone, together = (compete(setting, entrants, timed=timed) for timed in (True, False))

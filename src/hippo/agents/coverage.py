@@ -20,6 +20,7 @@ import numpy as np
 from hippo.agents.coordinator import HiPpo
 from hippo.agents.entrants import Entrant
 from hippo.decide.front import front_of, pareto_front
+from hippo.decide.online.anew import Anew
 from hippo.decide.online.configuration import Book
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.judge import Setting, prepare
@@ -62,8 +63,9 @@ def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str
     proposal stood); and of all that it knew of without levers (``known``)."""
     front = pareto_front(world.problem, (Exact(),), SEARCH, search=front_candidates)
     setting, wanted = prepare(at_rest(world)), preferences(parts)
-    plain = reach(replace(setting, book=without_levers(setting.book)), entrant, wanted, levers=False)
-    pulled = reach(setting, entrant, wanted)
+    with Anew.of(world.problem).remembering():  # every method plans for this one state
+        plain = reach(replace(setting, book=without_levers(setting.book)), entrant, wanted, levers=False)
+        pulled = reach(setting, entrant, wanted)
     points, known = [score for _, score in front.points], pulled.scores(range(len(pulled.book)))
     plans = [each.plan for each in pulled.book.configurations]
     best = front_of(world.problem, list(zip(plans, known, strict=True)), None)
@@ -115,9 +117,9 @@ class Reached:
 def reach(setting: Setting, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
     """Asks the method for a start under each preference; without ``levers`` it makes no new ones, where it can be told
     so. A method that does not tell what was proposed proposed what it begins with."""
-    union, begun, proposed = setting.book.copy(), [], []
+    union, begun, proposed = setting.book.copy(share=True), [], []
     for weights in wanted:
-        book, method = setting.book.copy(), entrant.make()
+        book, method = setting.book.copy(share=True), entrant.make()
         if not levers and isinstance(method, HiPpo):
             method.settings = replace(method.settings, fresh=False)
         terms = replace(setting.terms, weights=weights)

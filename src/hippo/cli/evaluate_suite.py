@@ -27,13 +27,19 @@ def evaluate_suite(choice: Choice) -> None:
     from hippo.agents.suite import play_suite, tasks
     from hippo.first_use import prepare_moving
 
-    suite = suite_of(choice)
+    suite, began = suite_of(choice), _clocks()
     with Watch("evaluating") as watch:
         prepare_moving(progress=watch)
         rows = play_suite(suite, processes=choice.processes, watch=watch)
     found = evidence(rows, ours=suite.ours, ablations=[each.name for each in suite.ablations])
     asked = figures_asked(found, ours=suite.ours)
-    about = _about(suite) | {"processes": choice.processes, "tasks": len(tasks(suite))}
+    cpu_s, wall_s = (now - before for now, before in zip(_clocks(), began, strict=True))
+    about = _about(suite) | {
+        "processes": choice.processes,
+        "tasks": len(tasks(suite)),
+        "cpu_s": cpu_s,
+        "wall_s": wall_s,
+    }
     document = {"suite": about, "figures": asked, **found}
     if choice.out is not None:
         _report(choice.out, document, rows)
@@ -45,6 +51,14 @@ def evaluate_suite(choice: Choice) -> None:
         from hippo.report.evaluation_terminal import suite_view
 
         print_view(suite_view(document))
+
+
+def _clocks() -> tuple[float, float]:
+    """CPU seconds of this process and of those that it has started and seen end, and seconds by the clock."""
+    from os import times
+    from time import perf_counter
+
+    return sum(times()[:4]), perf_counter()
 
 
 def suite_of(choice: Choice) -> Suite:
@@ -78,8 +92,9 @@ def suite_of(choice: Choice) -> Suite:
         ours=OURS if OURS in asked else asked[0],
     )
     if choice.families is not None:  # these are not about families
-        return replace(suite, large=0, movement=0, fronts=0)
-    fewer = {name: min(getattr(suite, name), suite.seeds) for name in ("large", "movement", "fronts")}
+        return replace(suite, large=0, movement=0, load=0, fronts=0)
+    few = ("held", "ablated", "timed", "large", "movement", "swings", "load", "fronts")
+    fewer = {name: min(getattr(suite, name), suite.seeds) for name in few}
     return replace(suite, **fewer)
 
 
@@ -111,6 +126,14 @@ def _about(suite: Suite) -> dict[str, Any]:
         "forecast": suite.forecast,
         "preference": list(suite.preference),
         "ours": suite.ours,
+        "held": suite.held,
+        "ablated": suite.ablated,
+        "timed": suite.timed,
+        "large": suite.large,
+        "movement": suite.movement,
+        "swings": suite.swings,
+        "load": suite.load,
+        "fronts": suite.fronts,
     }
 
 

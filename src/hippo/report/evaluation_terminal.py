@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hippo.decide.wording import number, percent, seconds
+from hippo.decide.wording import count, number, percent, seconds
 from hippo.report.evaluation_page import measured, ordered, signed, spread
 from hippo.report.fitted import FittedTable, column
 from hippo.report.text import NOTHING, usd
@@ -71,10 +71,17 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
             column("figure", (row["what"] for row in rows), right=False),
             column("asked", (row["asked"] for row in rows), right=False),
             column("measured", (measured(row["measured"]) for row in rows)),
-            column("met", ("yes" if row["met"] else "no" for row in rows), right=False),
+            column("met", ("" if row["met"] is None else "yes" if row["met"] else "no" for row in rows), right=False),
         )
     )
-    return Trimmed(Group(methods, figures))
+    about = document["suite"]
+    return Trimmed(Group(methods, figures, Text(_taken(about), style="dim")))
+
+
+def _taken(about: Mapping[str, Any]) -> str:
+    return (
+        f"{count(about['tasks'], 'world')}: {seconds(about['cpu_s'])} of CPU, {seconds(about['wall_s'])} by the clock"
+    )
 
 
 def _signed(value: float | None) -> str:

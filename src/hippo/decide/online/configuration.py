@@ -186,7 +186,14 @@ class Book:
         """Bytes each link carries, (E,), to bring weights and optimizer state from one place to another; inf: there is
         no way. Zeros: only the processes start anew."""
         if (source, destination) not in self._moves:
-            self._moves[source, destination] = self._moved(source, destination)
+            known = None if self._played is None else self._played.moves
+            keys = list(self._places)
+            key = keys[source], keys[destination]
+            if known is None or key not in known:
+                found = self._moved(source, destination)
+                if known is not None:
+                    known[key] = found
+            self._moves[source, destination] = found if known is None else known[key]
         return self._moves[source, destination]
 
     def moves(self) -> Floats:

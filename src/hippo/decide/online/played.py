@@ -25,6 +25,7 @@ class Played:
     """Step times by program and states. Each key keeps its program, so that no other one can get its id."""
 
     def __init__(self) -> None:
+        self.moves: dict[tuple[object, object], Floats] = {}  # bytes of a move, by what is equal where places are
         self._known: dict[tuple[int, bytes], tuple[Program, Floats]] = {}
         self._next: dict[bytes, tuple[int, int, int]] = {}  # states to come: series, epoch, how many of its horizons
         self._series: list[tuple[tuple[Floats, Floats, Floats], dict[int, list[bytes]]]] = []
