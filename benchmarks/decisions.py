@@ -3,20 +3,24 @@
     hippo bench decisions
     python benchmarks/decisions.py [policy] [worlds]
 
-Milliseconds on one thread, p50 and p99, by the clock of the wall (which counts what else the machine does) and in CPU
-time. `answer`: the policy file's graph for one network and 24 options. `observed`: from the view of a world to that
-answer. `lower`: layouts of all domains of one plan at once. `coordination`: decisions of `hi_ppo` at which something
-was due, from the trigger to the verified answer, over whole runs in unseen worlds; its parts below, by CPU time alone.
+Milliseconds on one thread, p50, p99 and largest, by the clock of the wall (which counts what else the machine does) and
+in CPU time. *Answer*: the policy file's graph for one network and 24 options, inputs drawn. *Lower*: layouts of all
+domains of one plan at once, and a domain's share of it. Then whole runs in worlds with 8 and with 64 domains, in which
+plans are made anew, by CPU time alone. *View to proposal*: the upper agent end to end. *Whole decision*: coordination,
+where something was due, from the trigger to the verified answer. *Thoughts*: plans and levers made between decisions;
+no decision waits for them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from time import perf_counter, process_time
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,19 +32,20 @@ from hippo.agents.coordinator import QUIET, HiPpo
 from hippo.agents.serving import Policy, shipped
 from hippo.decide.online.candidates import fill
 from hippo.decide.online.configuration import Book
-from hippo.decide.online.view import View
+from hippo.dynamics.congestion import congested_latency
+from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.envs.cross_domain.generator import make_world
-from hippo.envs.cross_domain.observe import observe
+from hippo.envs.cross_domain.generator import FAMILIES, _problem
+from hippo.envs.cross_domain.movements import draw_movement
 from hippo.envs.cross_domain.play import Terms, steps, usd_per_token
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.envs.cross_domain.world import World
 
 Times = NDArray[np.float64]  # (N, 2) seconds by the wall and of CPU
 CALLS, WARMED = 2000, 20
-WORLDS = 1  # of each family: a run takes minutes on a busy machine
-FAMILIES = ("regimes", "transient", "large")
-FIRST_SEED = 700
+WORLDS = 4  # with 8 domains
+MOVEMENTS = ("regimes", "transient", "lasting", "outage")
+THOUGHT_S = 0.01  # a thought that took less found nothing to do
 ASKED_MS = {"upper, K 8": 10.0, "upper, K 64": 100.0, "lower": 1.0, "coordination": 200.0}
 
 
@@ -60,7 +65,8 @@ def line(name: str, spent: Times, asked: float | None = None) -> str:
     if not len(spent):
         return f"{name:34s}{'never':>8s}"
     figures = [1e3 * float(np.quantile(spent[:, column], q)) for column in (0, 1) for q in (0.5, 0.99)]
-    told = "".join(f"{figure:10.3f}" for figure in figures)
+    figures.append(1e3 * float(spent[:, 1].max()))
+    told = "".join(f"{'-' if np.isnan(figure) else format(figure, '.3f'):>10s}" for figure in figures)
     return f"{name:34s}{len(spent):8d}{told}{'' if asked is None else f'{asked:10g}'}"
 
 
@@ -93,67 +99,84 @@ def lower(policy: Policy, domains: int = 8) -> Times:
     return timed(lambda: brain.arrange(seen))
 
 
-def worlds(each: int) -> Iterator[tuple[World, Book]]:
-    """Unseen worlds with the plans that are known before they begin to move."""
-    for family in FAMILIES:
-        for seed in range(FIRST_SEED, FIRST_SEED + each):
-            world = make_world(family, seed, split="test")
-            book = Book(world.problem)
-            fill(book)
-            yield world, book
+def world_of(domains: int, seed: int, epochs: int) -> World:
+    """A world of the generator's large family with so many domains."""
+    plan = replace(FAMILIES["large"], domains=(domains, domains))
+    rng = np.random.default_rng((domains, seed))
+    name = f"K {domains}, seed {seed}"
+    problem = _problem(plan, rng, "test", name)
+    time_s = np.arange(epochs, dtype=np.float64) * plan.epoch_s
+    moved = draw_movement(MOVEMENTS[seed % len(MOVEMENTS)], problem.cluster, time_s, rng)
+    bandwidth = moved.bandwidth * base_bandwidth(problem.cluster)
+    latency = congested_latency(base_latency(problem.cluster), moved.bandwidth)
+    told = np.ones(bandwidth.shape, dtype=bool)
+    return World(name, "large", problem, plan.epoch_s, bandwidth, latency, moved.compute, told, seed)
 
 
-def observed(policy: Policy, view: View) -> Times:
-    """From a view to the upper agent's answer."""
-    return timed(lambda: policy.act(observe(view)[0]), calls=20)
+class Spent(NamedTuple):
+    """CPU seconds of one run."""
+
+    decided: list[float]  # decisions at which something was due
+    quiet: list[float]  # at which nothing was
+    thought: list[float]  # between decisions, where plans were made
+    proposing: list[float]  # the upper agent's part, from the view to its proposal
+    verifying: list[float]
 
 
-def coordinated(policy: Policy, world: World, book: Book) -> tuple[Times, list[tuple[float, ...]], View]:
-    """Every decision of a run at which something was due, its parts in CPU seconds, and a view from its middle."""
-    terms, own = Terms(usd_per_token(world, book)), book.copy()
+def played(policy: Policy, world: World, book: Book) -> Spent:
+    """Every decision of a whole run, plans made anew included."""
+    terms, spent = Terms(usd_per_token(world, book)), Spent([], [], [], [], [])
     for _ in islice(steps(world, book.copy(), HiPpo(policy), terms), WARMED):
         pass
-    method, began = HiPpo(policy, clock=process_time), perf_counter()
-    spent: list[tuple[float, float]] = []
-    parts: list[tuple[float, ...]] = []
-    middle: View | None = None
-    for epoch in steps(world, own, method, terms):
-        wall = perf_counter() - began
-        if epoch.view.epoch == world.epochs // 2:
-            middle = epoch.view
+    method = HiPpo(policy, clock=process_time)
+    for epoch in steps(world, book.copy(), method, terms):
+        if epoch.thinking_s > THOUGHT_S:
+            spent.thought.append(epoch.thinking_s)
         account = method.account
-        if account is not None and account.outcome != QUIET and epoch.view.running >= 0:
-            spent.append((wall, epoch.decision_s))
-            times = account.times
-            parts.append((times.candidates_s, times.proposal_s, times.verification_s))
-        began = perf_counter()
-    assert middle is not None
-    return np.array(spent).reshape(-1, 2), parts, middle
+        if epoch.view.running < 0 or account is None:
+            continue
+        if account.outcome == QUIET:
+            spent.quiet.append(epoch.decision_s)
+            continue
+        spent.decided.append(epoch.decision_s)
+        spent.proposing.append(account.times.proposal_s)
+        spent.verifying.append(account.times.verification_s)
+    return spent
+
+
+def in_runs(policy: Policy, domains: int, epochs: int, count: int) -> None:
+    """Rows of whole runs."""
+    all_of = Spent([], [], [], [], [])
+    for seed in range(count):
+        world = world_of(domains, seed, epochs)
+        book = Book(world.problem)
+        fill(book)
+        for whole, part in zip(all_of, played(policy, world, book), strict=True):
+            whole.extend(part)
+    rows = (
+        (f"upper, K {domains}", "view to proposal", all_of.proposing, ASKED_MS[f"upper, K {domains}"]),
+        (f"upper, K {domains}", "whole decision", all_of.decided, ASKED_MS["coordination"]),
+        (f"K {domains}", "of that verification", all_of.verifying, None),
+        (f"K {domains}", "nothing due", all_of.quiet, None),
+        (f"K {domains}", "thoughts", all_of.thought, None),
+    )
+    for name, what, spent, asked in rows:
+        cpu = np.array(spent)
+        print(line(f"{name}: {what}", np.stack([np.full(len(cpu), np.nan), cpu], axis=1), asked))
 
 
 def main(policy: Policy, each: int) -> None:
-    """Both tables."""
-    head = ("calls", "wall p50", "wall p99", "CPU p50", "CPU p99", "asked p99")
+    """Graphs alone, then whole runs."""
+    head = ("calls", "wall p50", "wall p99", "CPU p50", "CPU p99", "CPU max", "asked p99")
     print(f"{'ms, one thread':34s}{head[0]:>8s}" + "".join(f"{name:>10s}" for name in head[1:]))
-    for domains in (8, 16, 64):
-        seen, name = drawn(domains), f"upper, K {domains}"
-        print(line(f"{name}: answer", timed(partial(policy.act, seen)), ASKED_MS.get(name)))
+    for domains in (8, 64):
+        print(line(f"answer of the graph, K {domains}", timed(partial(policy.act, drawn(domains)))))
     if ARRANGE in policy.graphs:
-        print(line("lower, 8 domains at once", lower(policy), ASKED_MS["lower"]))
-    else:
-        print(f"{'lower':34s} the policy file holds no lower agent")
-    kept = []
-    for world, book in worlds(each):
-        name = f"{world.name}, K {len(world.problem.cluster.domains)}"
-        spent, parts, view = coordinated(policy, world, book)
-        kept.append((spent, np.array(parts).reshape(-1, 3)))
-        asked = ASKED_MS["upper, K 8"] if len(world.problem.cluster.domains) <= 8 else None
-        print(line(f"{name}: observed", observed(policy, view), asked))
-        print(line(f"{name}: coordination", spent, ASKED_MS["coordination"]))
-    print(line("coordination, all", np.concatenate([spent for spent, _ in kept]), ASKED_MS["coordination"]))
-    steps_s = np.concatenate([part for _, part in kept])
-    for at, name in enumerate(("plans made anew", "proposal", "verification")):
-        print(line(f"  of that {name}", np.repeat(steps_s[:, at : at + 1], 2, axis=1)))
+        spent = lower(policy)
+        print(line("lower, 8 domains at once", spent))
+        print(line("lower, a domain's share", spent / 8, ASKED_MS["lower"]))
+    in_runs(policy, 8, 240, each)
+    in_runs(policy, 64, 60, 1)
 
 
 if __name__ == "__main__":
