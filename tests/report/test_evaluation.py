@@ -10,7 +10,7 @@ import pytest
 from hippo.agents.evidence import evidence, figures_asked
 from hippo.report.evaluation_html import evaluation_page
 from hippo.report.evaluation_page import page, spread, table
-from hippo.report.evaluation_pictures import pictures
+from hippo.report.evaluation_pictures import COLOURS, pictures
 from hippo.report.evaluation_terminal import suite_view
 
 from ..agents.evidence_rows import rows
@@ -78,10 +78,26 @@ def test_pictures_are_whole_and_small(document: dict) -> None:
         assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_charts_need_nothing_from_outside(document: dict) -> None:
+def test_the_page_of_the_suite_is_whole(document: dict) -> None:
     html = evaluation_page(document)
-    assert not re.search(r'<(script|link|img)[^>]+(src|href)="http', html)
-    assert html.count('class="plotly-graph-div"') == 6
+    assert not re.search(r'<(script|link|img|a)[^>]+(src|href)="http', html)
+    assert html.count('class="chart"') == 4  # families, movement, domains, front
+    assert html.count("<section") == html.count("</section>") == 13
+    text = page(document, document["figures"], ABOUT)
+    tables = sum(bool(re.match(r"\| ?---", line)) for line in text.splitlines())
+    assert html.count('<table class="told">') == tables
+    assert "`" not in html.split("<body>")[1]
+    assert 'href="#method-receding_horizon"' in html
+    assert 'id="method-receding_horizon"' in html
+    for colour in COLOURS:  # pictures take the colours of the page
+        assert colour not in html.split("</style>")[1]
+
+
+def test_names_on_the_page_are_text(document: dict) -> None:
+    bad = "<b>ou3</b>"
+    html = evaluation_page(document | {"families": {bad: next(iter(document["families"].values()))}})
+    assert bad not in html
+    assert "&lt;b&gt;" in html
 
 
 def test_the_terminal_shows_figures_and_methods(document: dict) -> None:

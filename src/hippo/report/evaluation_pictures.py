@@ -99,6 +99,40 @@ def front(found: Document) -> str:
     return _drawing(marks, ["exact front", "begun by preference"], bottom + 30, title)
 
 
+def many_domains(found: Document) -> str:
+    """Share of hindsight by the number of domains, with intervals."""
+    counts = sorted(found["large"], key=int)
+    names = [name for name in ordered(found["methods"]) if name in SHOWN]
+    told = {name: [found["large"][k]["methods"].get(name, {}).get("of_hindsight") for k in counts] for name in names}
+    least = min((each["mean"] for row in told.values() for each in row if each), default=0.0)
+    low, bottom = max(0.0, int(10 * least) / 10), TOP + 240
+    y = _scale(low, 1.0, bottom, TOP)
+    marks = _levels(y, low, 1.0, percents=True)
+    for place, k in enumerate(counts):
+        middle = LEFT + (place + 0.5) * (WIDTH - 40 - LEFT) / len(counts)
+        marks.append(_text(middle, bottom + 18, f"{k} domains", anchor="middle"))
+        for index, name in enumerate(names):
+            if told[name][place]:
+                at = middle + 16 * (index - (len(names) - 1) / 2)
+                ends = (y(max(low, told[name][place]["low"])), y(min(1.0, told[name][place]["high"])))
+                marks.append(_upright(at, *ends, y(told[name][place]["mean"]), index))
+    return _drawing(marks, names, bottom + 30, "Share of the work of perfect hindsight, 95 % intervals")
+
+
+def over_time(title: str, hours: Sequence[float], values: Mapping[str, Sequence[float]]) -> str:
+    """A line for each method."""
+    every = [value for row in values.values() for value in row]
+    low, high, bottom = min(0.0, *every), max(0.0, *every), TOP + 260
+    x, y = _scale(min(hours), max(hours), LEFT, WIDTH - 20), _scale(low, high, bottom, TOP)
+    marks = _levels(y, low, high)
+    marks += [_text(x(tick), bottom + 18, f"{tick:g} h", anchor="middle") for tick in _ticks(min(hours), max(hours))]
+    for index, row in enumerate(values.values()):
+        points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in zip(hours, row, strict=True))
+        colour = COLOURS[index % len(COLOURS)]
+        marks.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+    return _drawing(marks, list(values), bottom + 30, title)
+
+
 # ------------------------------------------------------------------------------------------------------------- parts
 def _scale(low: float, high: float, first: float, last: float) -> Any:
     return lambda value: first + (value - low) / ((high - low) or 1.0) * (last - first)
@@ -128,6 +162,22 @@ def _gridline(x: float, top: float, bottom: float, words: str, *, below: bool = 
     return line + _text(x, bottom + 18 if below else top - 4, words, anchor="middle")
 
 
+def _levels(y: Any, low: float, high: float, *, percents: bool = False) -> list[str]:
+    """Lines across with their values at the left."""
+    found = []
+    for tick in _ticks(low, high):
+        found.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ccc"/>')
+        words = f"{100 * tick:.0f} %" if percents else f"{tick:,.6g}"
+        found.append(_text(LEFT - 8, y(tick) + 4, words, anchor="end"))
+    return found
+
+
+def _upright(x: float, low: float, high: float, mean: float, colour: int) -> str:
+    stroke = f'stroke="{COLOURS[colour]}" stroke-width="2"'
+    line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" {stroke}/>'
+    return line + f'<circle cx="{x:.1f}" cy="{mean:.1f}" r="4" fill="{COLOURS[colour]}"/>'
+
+
 def _whisker(x: Any, low: float, mean: float, high: float, y: float, colour: int) -> str:
     stroke = f'stroke="{COLOURS[colour]}" stroke-width="2"'
     line = f'<line x1="{x(low):.1f}" x2="{x(min(high, 1.0)):.1f}" y1="{y:.1f}" y2="{y:.1f}" {stroke}/>'
@@ -138,7 +188,11 @@ def _drawing(marks: Sequence[str], names: Sequence[str], bottom: float, title: s
     """The whole file: title, marks, and a legend below."""
     legend, at = [], float(LEFT)
     for index, name in enumerate(names):
-        legend.append(f'<rect x="{at:.0f}" y="{bottom + 6:.0f}" width="12" height="12" fill="{COLOURS[index]}"/>')
+        if at + 34 + 7.2 * len(name) > WIDTH:
+            at, bottom = float(LEFT), bottom + 20
+        legend.append(
+            f'<rect x="{at:.0f}" y="{bottom + 6:.0f}" width="12" height="12" fill="{COLOURS[index % len(COLOURS)]}"/>'
+        )
         legend.append(_text(at + 17, bottom + 16, name))
         at += 34 + 7.2 * len(name)
     head = (
