@@ -35,7 +35,7 @@ from hippo.decide.online.configuration import Book
 from hippo.dynamics.congestion import congested_latency
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.envs.cross_domain.generator import FAMILIES, _problem
+from hippo.envs.cross_domain.generator import FAMILIES, draw_problem
 from hippo.envs.cross_domain.movements import draw_movement
 from hippo.envs.cross_domain.play import Terms, steps, usd_per_token
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
@@ -104,7 +104,7 @@ def world_of(domains: int, seed: int, epochs: int) -> World:
     plan = replace(FAMILIES["large"], domains=(domains, domains))
     rng = np.random.default_rng((domains, seed))
     name = f"K {domains}, seed {seed}"
-    problem = _problem(plan, rng, "test", name)
+    problem = draw_problem(plan, rng, "test", name)
     time_s = np.arange(epochs, dtype=np.float64) * plan.epoch_s
     moved = draw_movement(MOVEMENTS[seed % len(MOVEMENTS)], problem.cluster, time_s, rng)
     bandwidth = moved.bandwidth * base_bandwidth(problem.cluster)

@@ -16,7 +16,7 @@ from torch import nn
 
 from hippo.agents.rollout import Share, decide
 from hippo.agents.settings import Settings
-from hippo.envs.cross_domain.bank import Bank, Prepared, bank_of, joined, load, make_bank, prepare, save
+from hippo.envs.cross_domain.bank import FIELDS, Bank, Prepared, bank_of, joined, load, make_bank, prepare, save
 from hippo.envs.cross_domain.discovery import discovered
 from hippo.envs.cross_domain.env import Env, Rules, Stepped
 from hippo.envs.cross_domain.generator import FAMILIES, world_from_trace
@@ -181,8 +181,8 @@ def worth(seen: Observation) -> NDArray[np.int64]:
 
 
 class Look:
-    """A look at a policy: mean share of hindsight over the worlds of a bank, the same of each family, and of two who
-    learn nothing (``usual``)."""
+    """A look at a policy: mean share of hindsight over the worlds of a bank, the same of each family and of networks of
+    like size (``SIZES``), and of two who learn nothing (``usual``)."""
 
     def __init__(self, bank: Bank) -> None:
         self.bank = bank
@@ -199,8 +199,17 @@ class Look:
             f"validation/family/{name}": float(found[self.bank.families == name].mean())
             for name in np.unique(self.bank.families)
         }
-        return {"validation/of_hindsight": float(found.mean()), **self.usual, **by_family}
+        domains = self.bank.shape[:, FIELDS.index("gpus"), 0]
+        by_size = {
+            f"validation/domains/{low}-{high}": float(found[(domains >= low) & (domains <= high)].mean())
+            for low, high in SIZES
+            if ((domains >= low) & (domains <= high)).any()
+        }
+        return {"validation/of_hindsight": float(found.mean()), **self.usual, **by_family, **by_size}
 
+
+SIZES = ((2, 4), (5, 8), (9, 16))
+"""Numbers of domains, the least and the most, that are looked at together."""
 
 RULES = {"keeping": keeping, "worth": worth}
 """Who learns nothing."""

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hippo.decide.online.trigger import Thresholds
 from hippo.envs.cross_domain.bank import FIELDS, Bank, tables
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
 from hippo.envs.cross_domain.observe import empty_observation, fill
@@ -43,11 +44,11 @@ STANDSTILL = 0.01
 
 @dataclass(frozen=True)
 class Rules:
-    """When a decision is due, and what rewards are."""
+    """When a decision is due (as ``decide.online.trigger`` says in use), and what rewards are."""
 
-    link_share: float = 0.10  # a used link's bandwidth moved by more since the last decision
-    pace_share: float = 0.05  # what runs fell behind the best known by more
-    every: int = 8  # epochs after which a decision is due whatever happens
+    link_share: float = Thresholds.link_share  # a used link's bandwidth moved by more since the last decision
+    pace_share: float = Thresholds.pace_share  # what runs fell behind the best known by more
+    every: int = Thresholds.every  # epochs after which a decision is due whatever happens
     gamma: float = 0.99  # per epoch
     shaped: bool = True  # with the value of hindsight as potential: rewards are minus regrets
 

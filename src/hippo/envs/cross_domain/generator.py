@@ -111,7 +111,7 @@ def make_world(family: str, seed: int, *, split: str = "train", movement: int = 
         raise UnknownNameError("split", split, SPLITS)
     plan = FAMILIES[family]
     rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed))
-    problem = _problem(plan, rng, split, f"{family}-{split}-{seed}")
+    problem = draw_problem(plan, rng, split, f"{family}-{split}-{seed}")
     if movement:
         rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed, movement))
     time_s = np.arange(plan.epochs, dtype=np.float64) * plan.epoch_s
@@ -173,7 +173,7 @@ class Size:
         return int(np.clip(round(self.wanted / self.per_node), 1, MOST_NODES))
 
 
-def _problem(plan: Family, rng: np.random.Generator, split: str, name: str) -> Problem:
+def draw_problem(plan: Family, rng: np.random.Generator, split: str, name: str) -> Problem:
     """A model, and a cluster whose links suit what its GPUs compute."""
     count = int(rng.integers(plan.domains[0], plan.domains[1] + 1))
     if split == "test" and rng.random() < 0.6:

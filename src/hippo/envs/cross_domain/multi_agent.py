@@ -46,7 +46,7 @@ from hippo.envs.cross_domain.drafting import NODES as DRAFT_NODES
 from hippo.envs.cross_domain.gym_vector import observation_space
 from hippo.envs.cross_domain.judge import Setting, prepare
 from hippo.envs.cross_domain.observe import observe
-from hippo.envs.cross_domain.play import Weights, _arrived, _carry_out, _view, telemetry_of, until
+from hippo.envs.cross_domain.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
 from hippo.envs.cross_domain.reward import draw_weights, taste_of
 from hippo.envs.cross_domain.scene import CONSTRUCTED, figures
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS
@@ -100,13 +100,13 @@ class Going:
     def view(self) -> View:
         """What is known when the epoch begins."""
         told, forecast = until(self.where.told, self.epoch), self.where.setting.forecasts.at(self.epoch)
-        arrived = _arrived(self.course, self.state, self.remaining)
-        return _view(self.world, self.book, self.terms, told, forecast, self.state, arrived)
+        arrived = share_arrived(self.course, self.state, self.remaining)
+        return view_of(self.world, self.book, self.terms, told, forecast, self.state, arrived)
 
     def carry_out(self, action: Action) -> None:
         """Applies an answer."""
         self.course = course(self.world, self.book, restart_s=self.terms.restart_s, known=self.course)
-        _carry_out(self.course, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
+        carry_out(self.course, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
 
     def go_on(self) -> float:
         """One epoch; its reward, in epochs of usual work."""

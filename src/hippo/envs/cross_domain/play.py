@@ -211,15 +211,15 @@ def steps(
     )
     known: Course | None = None
     for epoch in range(world.epochs):
-        arrived = _arrived(known, state, remaining)
-        view = _view(world, book, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
+        arrived = share_arrived(known, state, remaining)
+        view = view_of(world, book, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
         began_s = process_time()
         action = Action(How.SWITCH, method.begin(view)) if epoch == 0 else method.decide(view)
         decision_s = process_time() - began_s
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
         known = course(world, book, restart_s=terms.restart_s, known=known)
-        _carry_out(known, state, remaining, action, first=epoch == 0)
+        carry_out(known, state, remaining, action, first=epoch == 0)
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
         advance(known, epoch, state, remaining, gave)
@@ -234,9 +234,10 @@ def _thinking_s(method: Method, view: View) -> float:
     return process_time() - began_s
 
 
-def _view(
+def view_of(
     world: World, book: Book, terms: Terms, told: Telemetry, forecast: Forecast, state: Ints, arrived: float
 ) -> View:
+    """What a method sees when an epoch begins: the last one that is told."""
     epoch = len(told.fresh) - 1
     return View(
         book=book,
@@ -255,7 +256,7 @@ def _view(
     )
 
 
-def _arrived(known: Course | None, state: Ints, remaining: Floats) -> float:
+def share_arrived(known: Course | None, state: Ints, remaining: Floats) -> float:
     """Share of the bytes of the move under way that has arrived; 1 where only the last part is left, or nothing."""
     if known is None or state[PHASE] == STILL:
         return 0.0
@@ -263,7 +264,7 @@ def _arrived(known: Course | None, state: Ints, remaining: Floats) -> float:
     return 1.0 - min(1.0, float(remaining[:-1].sum()) / total) if total > 0 else 1.0
 
 
-def _carry_out(known: Course, state: Ints, remaining: Floats, action: Action, *, first: bool) -> None:
+def carry_out(known: Course, state: Ints, remaining: Floats, action: Action, *, first: bool) -> None:
     """Applies an answer to the state of the run. An answer that the rules do not allow is a fault of the method."""
     how, target, now = action.how, action.target, state[CONFIGURATION]
     if how is How.KEEP:
