@@ -108,3 +108,23 @@ def test_a_problem_without_a_plan_is_an_answer(hippo, trace):
     answer = hippo("evaluate", "--model", "gpt3-175b", "--cluster", "toy", "--trace", trace, "--methods", "static")
     assert answer.code == 3
     assert "no plan" in answer.err
+
+
+def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monkeypatch):
+    import importlib.resources as resources
+    from shutil import copy
+
+    from hippo.cli.evaluate import Choice
+    from hippo.cli.evaluate_suite import ablations
+
+    own = Path(str(resources.files("hippo.agents")))
+    (tmp_path / "policies").mkdir()
+    for name in ("no_gnn", "no_masks", "no_forecast"):
+        copy(own / "hi_ppo.policy", tmp_path / "policies" / f"{name}.policy")
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    found = {each.name: each for each in ablations(Choice())}
+    assert list(found) == ["no_verification", "no_fresh_plans", "no_forecast", "no_gnn", "no_masks"]
+    assert found["no_gnn"].make().name == "no_gnn"
+    assert found["no_gnn"].make.args[1] == str(tmp_path / "policies" / "no_gnn.policy")
+    assert found["no_forecast"].forecast == "persistence"
+    assert found["no_forecast"].make.args[1] == str(tmp_path / "policies" / "no_forecast.policy")

@@ -41,7 +41,7 @@ def evidence(rows: Sequence[Row], *, ours: str = OURS, ablations: Iterable[str] 
         "cpu_by_part": {part: float(sum(row["cpu_s"] for row in some)) for part, some in _split(rows, "part")},
         "overall": {name: _standing(main, name) for name in names},
         "families": {family: _family(part, names) for family, part in _split(main, "family")},
-        "paired": {rival: _against(main, ours, rival) for rival in (*rivals, *LEARNED) if rival in names},
+        "paired": {rival: _against(main, ours, rival) for rival in _others(names, rivals, ours)},
         "best_rival": _best(main, rivals),
         "held": _held(main),
         "large": {str(k): _family(part, names) for k, part in _split(_of(rows, "large"), "domains")},
@@ -56,6 +56,10 @@ def evidence(rows: Sequence[Row], *, ours: str = OURS, ablations: Iterable[str] 
 
 def _of(rows: Sequence[Row], part: str) -> list[Row]:
     return [row for row in rows if row["part"] == part]
+
+
+def _others(names: Sequence[str], rivals: Sequence[str], ours: str) -> list[str]:
+    return [name for name in (*rivals, *LEARNED) if name in names and name != ours]
 
 
 def _with(rows: Sequence[Row], name: str) -> list[Row]:
