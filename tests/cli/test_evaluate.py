@@ -121,7 +121,8 @@ def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monk
     (tmp_path / "policies").mkdir()
     for name in ("no_gnn", "no_masks", "no_forecast"):
         copy(own / "hi_ppo.policy", tmp_path / "policies" / f"{name}.policy")
-    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    usual = resources.files
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path if package == "hippo.agents" else usual(package))
     found = {each.name: each for each in ablations(Choice())}
     assert list(found) == ["no_verification", "no_fresh_plans", "no_forecast", "no_gnn", "no_masks"]
     assert found["no_gnn"].make().name == "no_gnn"
