@@ -146,8 +146,8 @@ def test_to_keep_is_never_refused(book: Book) -> None:
 
 def test_nothing_due_nobody_asked(book: Book) -> None:
     hippo = method(Action(How.STOP, ALONE), settings=replace(ALWAYS, thresholds=Thresholds(every=5)))
-    hippo.decide(view(book))
-    assert hippo.decide(view(book, epoch=5)) == KEEP
+    hippo.decide(view(book, running=LEVER))
+    assert hippo.decide(view(book, running=LEVER, epoch=5)) == KEEP
     assert hippo.account is not None
     assert hippo.account.outcome == hi.QUIET
     assert hippo.policy.asked == 1
@@ -247,12 +247,15 @@ def test_a_move_waits_for_plans_that_are_about_to_be_made(book: Book, monkeypatc
     assert hippo.decide(slow) == KEEP
     assert hippo.account is not None
     assert hippo.account.outcome == hi.AWAITED
-    assert [reason.kind for reason in hippo.reasons(slow)] == ["awaited"]
-    hippo.think(slow)
-    assert hippo.decide(replace(slow, epoch=21)) == Action(How.STOP, ALONE)
+    assert hippo.think(slow)
+    assert hippo.decide(slow) == Action(How.STOP, ALONE)
+    assert [reason.sentence() for reason in hippo.reasons(slow)] == [
+        "The network has moved far: plans and levers were made for it first, and nothing better was found."
+    ]
+    assert not hippo.think(slow)  # plans for it are known now
 
 
-def test_what_is_found_between_decisions_makes_the_next_one_due(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_found_makes_the_answer_be_given_again(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     def renew(book: Book, *_: object, **__: object) -> None:
         book.add(replace(book.configurations[ACROSS].plan, recompute="full"), origin="anew")
 
@@ -262,14 +265,36 @@ def test_what_is_found_between_decisions_makes_the_next_one_due(book: Book, monk
     halved = view(book, USUAL / 2, epoch=20)
     hippo.decide(halved)
     known = len(book)
-    hippo.think(halved)
+    assert hippo.think(halved)
     assert len(book) == known + 1
-    hippo.decide(replace(halved, epoch=21))
+    hippo.decide(halved)
     assert hippo.account is not None
     assert hippo.account.due.found
-    hippo.think(replace(halved, epoch=21))
-    hippo.decide(replace(halved, epoch=22))
+    assert hippo.account.due.links  # what made it due at first is not forgotten
+    assert hippo.account.renewed == 1
+    assert not hippo.think(halved)
+    hippo.decide(replace(halved, epoch=21))
+    assert not hippo.account.due
+
+
+def test_a_lever_that_does_more_is_pulled_between_decisions(book: Book) -> None:
+    settings = replace(ALWAYS, thresholds=Thresholds(every=99))
+    hippo = method(settings=settings)
+    hippo.begin(view(book, running=-1))
+    hippo.decide(view(book, running=ACROSS, epoch=5))
+    later = view(book, running=ACROSS, epoch=6)
+    assert hippo.decide(later) == Action(How.SWITCH, LEVER)
+    assert hippo.account is not None
+    assert hippo.account.outcome == hi.LEVERED
+    gain = book.score(ACROSS).step_time_s / book.score(LEVER).step_time_s - 1.0
+    assert hippo.account.gain_share == pytest.approx(gain, rel=0.05)
+    assert "No decision was due" in hippo.reasons(later)[0].sentence()
+    assert hippo.decide(view(book, running=LEVER, epoch=7)) == KEEP
     assert hippo.account.outcome == hi.QUIET
+    unverified = method(settings=replace(settings, verify=False))
+    unverified.begin(view(book, running=-1))
+    unverified.decide(view(book, running=ACROSS, epoch=5))
+    assert unverified.decide(later) == KEEP
 
 
 def test_degraded_goes_where_it_can_run(book: Book) -> None:

@@ -11,10 +11,11 @@ One decision goes through four steps, each with its share of the deadline:
 4. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
-Between two decisions it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew (a
-move waits for them) and the agents construct plans of their own: the upper one cuts, the lower one arranges. What the
-lower one made of it (its played step time, memory, traffic) comes back to the upper one as features of that option at
-the next decision: s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Tables of what is new are made then as well.
+After an answer it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew (a move
+waits for them) and the agents construct plans of their own: the upper one cuts, the lower one arranges. What the lower
+one made of it (its played step time, memory, traffic) comes back to the upper one as features of that option:
+s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Where something was found the decision is made once more, a fraction
+of a second into an epoch of minutes. Where no decision is due, a lever of what runs may still be pulled: it is free.
 
 torch is not imported: the policy is served by onnxruntime.
 """
@@ -29,6 +30,22 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.agents.account import (
+    AWAITED,
+    KEPT,
+    LATE,
+    LEVERED,
+    OVERRULED,
+    PROPOSED,
+    QUIET,
+    REFUSED,
+    STRANDED,
+    TOGETHER,
+    UPPER,
+    Account,
+    Times,
+    said,
+)
 from hippo.agents.constructor import GRAPHS, construct
 from hippo.agents.refresh import Refresher
 from hippo.agents.sight import Sight, look
@@ -36,7 +53,6 @@ from hippo.agents.verification import (
     CLEARLY,
     KEEP,
     Clearly,
-    Verdict,
     allowed,
     degraded,
     quickest,
@@ -45,14 +61,11 @@ from hippo.agents.verification import (
     verify,
 )
 from hippo.decide.online import preferences
-from hippo.decide.online import reasons as why
-from hippo.decide.online.explain import answer_words
 from hippo.decide.online.nearly import fits
 from hippo.decide.online.receding_horizon import Firsts, Horizon, RecedingHorizon
 from hippo.decide.online.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import listed, number
 from hippo.envs.cross_domain.scene import CONSTRUCTED, figures
 from hippo.envs.cross_domain.spaces import Observation
 from hippo.errors import InfeasibleError
@@ -61,13 +74,8 @@ from hippo.simulate.moving import STILL
 Floats = NDArray[np.float64]
 See = Callable[..., Sight]
 """``see(view, quiet=epochs since the last change)``."""
-PROPOSED, KEPT, QUIET, LATE, STRANDED = "proposed", "kept", "quiet", "late", "stranded"
-REFUSED, OVERRULED, AWAITED = "refused", "overruled", "awaited"
-"""How an answer came about: the agents' proposal; it was to keep; nothing was due; it came too late; what runs cannot
-run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more; a move waits
-until plans have been made for this network."""
-UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
-"""Deadlines."""
+CLEAR_LEVER = 0.005
+"""Share by which a lever must do more now to be pulled between decisions; planes of step times err by less."""
 CLOSE = 0.002
 """Of the way from a front's best to its worst: a start that falls short of the preference by so little more holds."""
 EGRESS_ON_SCARCE_LINKS = 2.0
@@ -87,32 +95,6 @@ class Settings:
     construct: int = 2  # plans of the agents' own when the network has moved far; 0: none
     fresh: bool = True  # plans and levers are made anew when the network has moved far
     adapt: bool = False  # preferences follow the network's state
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of the steps of one decision; ``lower_s``: a plan, where the lower agent missed its deadline before."""
-
-    lower_s: float = 0.0
-    proposal_s: float = 0.0
-    verification_s: float = 0.0
-    total_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Account:
-    """How the last answer came about; ``decide.online.reasons`` makes sentences of it."""
-
-    due: Due
-    action: Action
-    outcome: str
-    proposal: Action = KEEP
-    probability: float = 1.0  # that the upper agent gave its proposal
-    barred: tuple[Action, ...] = ()  # preferred by the agent, but they need what is lost
-    verdict: Verdict | None = None
-    weights: tuple[float, float, float] = (1.0, 0.0, 0.0)
-    times: Times = Times()
-    late: str = ""  # which deadline of the decision was missed
 
 
 class Judging(Protocol):
@@ -160,10 +142,12 @@ class HiPpo:
         self._changed = 0  # epoch of the last answer that changed something
         self._refresher = Refresher(plans=settings.fresh)
         self._slow_s = 0.0  # a plan, of the lower agent's last answers, where they missed their deadline
+        self._before: tuple[Seen | None, int] = (None, 0)  # what was last seen and changed before this view's answer
+        self._renewed = -1
 
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
-        self._last, self._changed = None, view.epoch
+        self._last, self._changed, self._renewed = None, view.epoch, -1
         RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the book
         self._refresher.begin(view)
         self._construct(view)
@@ -199,29 +183,48 @@ class HiPpo:
         """The answer to this view; never one that needs a link or a domain that is down."""
         began = self.clock()
         view = replace(view, weights=adapted(view)) if self.settings.adapt else view
+        self._before = self._last, self._changed
         stands = standing(view)
         happened = due(view, self._last, self.settings.thresholds, now=stands)
         if self.account is not None and self.account.outcome == AWAITED:
             happened = replace(happened, found=True)
         if not happened:
-            self.account = Account(happened, KEEP, QUIET, weights=view.weights)
-            return KEEP
+            self.account = self._quiet(view, happened, stands)
+            return self.account.action
         account = self._decided(view, happened, began)
         total_s = self.clock() - began
-        account = replace(account, times=replace(account.times, total_s=total_s), weights=view.weights)
+        times = replace(account.times, total_s=total_s)
+        account = replace(account, times=times, weights=view.weights, renewed=self._renewed)
         if total_s > self.settings.together_s and account.outcome != LATE:
             account = replace(account, action=degraded(view), outcome=LATE, late=TOGETHER)
-        self._slow_s = 0.0
+        self._slow_s, self._renewed = 0.0, -1
         return self._note(view, account, stands).action
 
-    def think(self, view: View) -> None:
-        """Between decisions: what is due is made anew, and the tables of what is new."""
+    def think(self, view: View) -> bool:
+        """What is due is made anew, and the tables of what is new; whether the answer is to be given again, because
+        something was found or because it waited for this."""
         action = KEEP if self.account is None else self.account.action
-        running = view.running if action.target < 0 else action.target
-        if self._refresher.think(view, running):
+        running, known = view.running if action.target < 0 else action.target, len(view.book)
+        thought = self._refresher.think(view, running)
+        if thought:
             self._construct(view)
         figures(view.book, view.usd_per_token)
         fits(view.book)
+        if not thought:
+            return False
+        self._renewed = len(view.book) - known
+        if self._renewed == 0 and (self.account is None or self.account.outcome != AWAITED):
+            return False
+        self._last, self._changed = self._before
+        return True
+
+    def _quiet(self, view: View, happened: Due, stands: Standing) -> Account:
+        """No decision is due: all stays, but for a lever of what runs that does clearly more now."""
+        account = Account(happened, KEEP, QUIET, weights=view.weights)
+        free = self.settings.verify and view.phase == STILL and preferences.work_alone(view.weights)
+        if not free or stands.more <= CLEAR_LEVER or not runs(view, stands.lever):
+            return account
+        return replace(account, action=Action(How.SWITCH, stands.lever), outcome=LEVERED, gain_share=stands.more)
 
     def reasons(self, view: View) -> tuple[Reason, ...]:
         """What the coordinator says of its last answer, given to this view."""
@@ -329,46 +332,6 @@ def adapted(view: View) -> tuple[float, float, float]:
     raised = w_cost * (1.0 + EGRESS_ON_SCARCE_LINKS * scarcity)
     scale = (w_eff + w_util + w_cost) / (w_eff + w_util + raised) if w_eff + w_util + raised > 0 else 1.0
     return w_eff * scale, w_util * scale, raised * scale
-
-
-# -------------------------------------------------------------------------------------------------------- what is said
-def said(view: View, account: Account, settings: Settings) -> tuple[Reason, ...]:
-    """The account of an answer as reasons: preferences, what was passed over, refused or late, why all stays."""
-    found: list[Reason] = []
-    if account.weights != view.weights:
-        before = listed([number(weight) for weight in view.weights])
-        found.append(why.Weighed(before, *account.weights))
-    if account.barred:
-        told = [answer_words(view, action) for action in account.barred[:2]]
-        found.append(why.Barred(listed(told), len(account.barred)))
-    if account.times.lower_s:
-        found.append(why.Late(LOWER, account.times.lower_s, settings.lower_s, True, waited=False))
-    if account.outcome == LATE:
-        upper = account.late == UPPER
-        taken_s = account.times.proposal_s if upper else account.times.total_s
-        allowed_s = settings.upper_s if upper else settings.together_s
-        found.append(why.Late(account.late, taken_s, allowed_s, account.action == KEEP))
-    verdict = account.verdict
-    if verdict is not None and account.outcome == REFUSED:
-        best = max(value(view, verdict.keeping), value(view, verdict.rival))
-        share = verdict.loss_tokens / best if best > 0 else 1.0
-        words = answer_words(view, account.proposal)
-        refused = why.Refused(words, account.probability, share, verdict.loss_tokens, verdict.clear_tokens)
-        found.append(refused)
-    elif verdict is not None and account.outcome == OVERRULED:
-        words = answer_words(view, account.proposal)
-        found.append(why.Overruled(words, account.probability, verdict.lever_share))
-    elif account.outcome == AWAITED:
-        found.append(why.Awaited(answer_words(view, account.proposal)))
-    elif account.outcome == KEPT and verdict is not None and verdict.rival_action != KEEP:
-        found.append(_kept(view, verdict))
-    return tuple(found)
-
-
-def _kept(view: View, verdict: Verdict) -> Reason:
-    """That everything stays, and what the receding horizon's answer was expected to change."""
-    kept, other = value(view, verdict.keeping), value(view, verdict.rival)
-    return why.Kept(answer_words(view, verdict.rival_action), other / kept - 1.0 if kept > 0 else None)
 
 
 # ------------------------------------------------------------------------------------------- what is loaded when needed

@@ -75,9 +75,11 @@ class FlatPpo:
         self._answer = self._act(view)
         return self._answer
 
-    def think(self, view: View) -> None:
-        """Between decisions: plans and levers where the network has moved far."""
+    def think(self, view: View) -> bool:
+        """Plans and levers where the network has moved far; whether any were found."""
+        known = len(view.book)
         self._refresher.think(view, self._answer.target if self._answer.target >= 0 else view.running)
+        return len(view.book) > known
 
     def _act(self, view: View) -> Action:
         observation, actions = self._see(view)

@@ -101,9 +101,9 @@ def events(view: View, happened: Due, last: Seen | None, thresholds: Thresholds)
         before, actual = float(last.compute[domain]), float(view.forecast.compute[0, domain])
         found.append(why.LoadMoved(name, before, actual, thresholds.load_share))
     if happened.behind and not happened.lost:
-        best, pace = standing(view)
-        told = placement(view.book.configurations[best].plan)
-        found.append(why.FellBehind(told, last.pace, pace, thresholds.pace_share))
+        now = standing(view)
+        told = placement(view.book.configurations[now.best].plan)
+        found.append(why.FellBehind(told, last.pace, now.pace, thresholds.pace_share))
     return found
 
 

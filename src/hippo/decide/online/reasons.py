@@ -324,13 +324,29 @@ class Stands(Reason):
 
 
 @dataclass(frozen=True)
-class Awaited(Reason):
-    """A move that waits until plans have been made for this network; ``subject`` says which."""
+class Renewed(Reason):
+    """Plans and levers that were made for this network before the answer; ``subject``: the network."""
 
-    kind: ClassVar[str] = "awaited"
+    kind: ClassVar[str] = "renewed"
+    joined: int
 
     def _said(self) -> str:
-        return f"The network has moved far: plans for it are made first, and to {self.subject} waits an epoch."
+        what = "nothing better was found" if self.joined == 0 else f"{count(self.joined, 'better one')} joined the book"
+        return f"The {self.subject} has moved far: plans and levers were made for it first, and {what}."
+
+
+@dataclass(frozen=True)
+class Levered(Reason):
+    """A lever of what runs that was pulled between two decisions of the agents; ``subject``: the lever."""
+
+    kind: ClassVar[str] = "levered"
+    gain_share: float  # what it does more now
+
+    def _said(self) -> str:
+        return (
+            f"No decision was due; to {self.subject} costs nothing, can be taken back, and does "
+            f"{percent(self.gain_share)} more now."
+        )
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ class Standing(NamedTuple):
 
     best: int
     pace: float  # tokens/s of what runs over those of the best; 1: nothing runs, or nothing can
+    lever: int = -1  # configuration of the place where it runs that does most net work; -1: nothing runs
+    more: float = 0.0  # share by which that does more than what runs
 
 
 def standing(view: View) -> Standing:
@@ -86,11 +88,16 @@ def standing(view: View) -> Standing:
     book, now = view.book, view.forecast
     state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
     steps = 1.0 / nearly(book, *state)[0]
-    best = int(np.argmax(steps * net_tokens_per_step(book, view.usd_per_token)))
+    net = steps * net_tokens_per_step(book, view.usd_per_token)
+    best = int(np.argmax(net))
     if view.running < 0 or steps[best] <= 0.0:
         return Standing(best, 1.0)
     worth = book.configurations[view.running].worth / book.configurations[best].worth
-    return Standing(best, float(steps[view.running] / steps[best]) * worth)
+    here = book.of_place(book.configurations[view.running].place)
+    lever = max(here, key=lambda index: float(net[index]))
+    own = float(net[view.running])
+    more = float(net[lever]) / own - 1.0 if own > 0.0 else 0.0
+    return Standing(best, float(steps[view.running] / steps[best]) * worth, lever, more)
 
 
 def seen(view: View, now: Standing | None = None) -> Seen:

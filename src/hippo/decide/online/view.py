@@ -96,8 +96,9 @@ class Method(Protocol):
 
 @runtime_checkable
 class Thinking(Protocol):
-    """A method that uses the time between decisions: plans made anew, levers, tables for the next decision."""
+    """A method that uses the time that an epoch has: plans made anew, levers, tables for the next decision."""
 
-    def think(self, view: View) -> None:
-        """Asked once the answer to this view has been carried out; may add to the book, answers nothing."""
+    def think(self, view: View) -> bool:
+        """Asked once this view has been answered; may add to the book. True: what was found may change the answer, so
+        it is asked for again; the first one is forgotten."""
         ...

@@ -196,7 +196,8 @@ def steps(
     """Epoch after epoch of a run, as it goes; the method may add to ``book``.
 
     The answer of the first epoch is where the run begins (``Method.begin``); from the second on ``decide`` is asked.
-    Once an answer is carried out, a method may think until the next one (``view.Thinking``).
+    After an answer a method may think (``view.Thinking``), which takes a fraction of a second of an epoch of minutes;
+    where it finds something, it is asked again.
 
     Raises
     ------
@@ -216,6 +217,11 @@ def steps(
         began_s = process_time()
         action = Action(How.SWITCH, method.begin(view)) if epoch == 0 else method.decide(view)
         decision_s = process_time() - began_s
+        thinking_s, again = _thought(method, view)
+        if again and epoch > 0:
+            began_s = process_time()
+            action = method.decide(view)
+            decision_s = max(decision_s, process_time() - began_s)
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
         known = course(world, book, restart_s=terms.restart_s, known=known)
@@ -223,15 +229,14 @@ def steps(
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
         advance(known, epoch, state, remaining, gave)
-        yield Epoch(view, action, running, target, phase, gave, decision_s, _thinking_s(method, view))
+        yield Epoch(view, action, running, target, phase, gave, decision_s, thinking_s)
 
 
-def _thinking_s(method: Method, view: View) -> float:
-    """CPU seconds that a method uses between its answer to this view and the next one, where it thinks at all."""
+def _thought(method: Method, view: View) -> tuple[float, bool]:
+    """CPU seconds that a method thinks once it has answered this view, and whether it wants to answer again."""
     began_s = process_time()
-    if isinstance(method, Thinking):
-        method.think(view)
-    return process_time() - began_s
+    again = isinstance(method, Thinking) and method.think(view)
+    return process_time() - began_s, again
 
 
 def view_of(
