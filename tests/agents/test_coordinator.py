@@ -288,7 +288,7 @@ def test_a_lever_that_does_more_is_pulled_between_decisions(book: Book) -> None:
     assert hippo.account.outcome == hi.LEVERED
     gain = book.score(ACROSS).step_time_s / book.score(LEVER).step_time_s - 1.0
     assert hippo.account.gain_share == pytest.approx(gain, rel=0.05)
-    assert "No decision was due" in hippo.reasons(later)[0].sentence()
+    assert "costs nothing, can be taken back" in hippo.reasons(later)[0].sentence()
     assert hippo.decide(view(book, running=LEVER, epoch=7)) == KEEP
     assert hippo.account.outcome == hi.QUIET
     unverified = method(settings=replace(settings, verify=False))

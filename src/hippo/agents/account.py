@@ -20,7 +20,7 @@ PROPOSED, KEPT, QUIET, LATE, STRANDED = "proposed", "kept", "quiet", "late", "st
 REFUSED, OVERRULED, AWAITED, LEVERED = "refused", "overruled", "awaited", "levered"
 """How an answer came about: the agents' proposal; it was to keep; nothing was due; it came too late; what runs cannot
 run and nobody proposed a way out; simulation refused it; a lever that costs nothing does clearly more than the
-proposal; a move waits until plans have been made for this network; no decision was due, but such a lever was pulled."""
+proposal; a move waits until plans have been made for this network; a lever that nobody proposed does clearly more."""
 UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
 """Deadlines."""
 
@@ -50,7 +50,7 @@ class Account:
     times: Times = Times()
     late: str = ""  # which deadline of the decision was missed
     renewed: int = -1  # configurations that were found for this network before the answer; -1: nobody looked
-    gain_share: float = 0.0  # what a lever does more now that was pulled between decisions
+    gain_share: float = 0.0  # what a lever does more now that nobody proposed
 
 
 class Deadlines(Protocol):
@@ -100,10 +100,10 @@ def said(view: View, account: Account, deadlines: Deadlines) -> tuple[Reason, ..
     elif verdict is not None and account.outcome == OVERRULED:
         words = answer_words(view, account.proposal)
         found.append(why.Overruled(words, account.probability, verdict.lever_share))
-    elif account.outcome == LEVERED:
-        found.append(why.Levered(answer_words(view, account.action), account.gain_share))
     elif account.outcome == KEPT and verdict is not None and verdict.rival_action != KEEP:
         found.append(_kept(view, verdict))
+    if account.gain_share > 0.0:
+        found.append(why.Levered(answer_words(view, account.action), account.gain_share))
     return tuple(found)
 
 

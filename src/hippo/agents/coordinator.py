@@ -61,6 +61,7 @@ from hippo.agents.verification import (
     verify,
 )
 from hippo.decide.online import preferences
+from hippo.decide.online.free import best_lever
 from hippo.decide.online.nearly import fits
 from hippo.decide.online.receding_horizon import Firsts, Horizon, RecedingHorizon
 from hippo.decide.online.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
@@ -74,8 +75,8 @@ from hippo.simulate.moving import STILL
 Floats = NDArray[np.float64]
 See = Callable[..., Sight]
 """``see(view, quiet=epochs since the last change)``."""
-CLEAR_LEVER = 0.005
-"""Share by which a lever must do more now to be pulled between decisions; planes of step times err by less."""
+CLEAR_LEVER = 0.001
+"""Share by which a lever must do more now to be pulled though the agents did not propose it."""
 CLOSE = 0.002
 """Of the way from a front's best to its worst: a start that falls short of the preference by so little more holds."""
 EGRESS_ON_SCARCE_LINKS = 2.0
@@ -191,7 +192,7 @@ class HiPpo:
         if not happened:
             self.account = self._quiet(view, happened, stands)
             return self.account.action
-        account = self._decided(view, happened, began)
+        account = self._levered(view, self._decided(view, happened, began), stands)
         total_s = self.clock() - began
         times = replace(account.times, total_s=total_s)
         account = replace(account, times=times, weights=view.weights, renewed=self._renewed)
@@ -221,10 +222,20 @@ class HiPpo:
     def _quiet(self, view: View, happened: Due, stands: Standing) -> Account:
         """No decision is due: all stays, but for a lever of what runs that does clearly more now."""
         account = Account(happened, KEEP, QUIET, weights=view.weights)
+        return self._levered(view, account, stands)
+
+    def _levered(self, view: View, account: Account, stands: Standing) -> Account:
+        """The account with the lever of what runs that does most now, where that is clear and nothing is moved."""
         free = self.settings.verify and view.phase == STILL and preferences.work_alone(view.weights)
-        if not free or stands.more <= CLEAR_LEVER or not runs(view, stands.lever):
+        if not free or account.action.how not in (How.KEEP, How.SWITCH) or account.outcome in (LATE, AWAITED):
             return account
-        return replace(account, action=Action(How.SWITCH, stands.lever), outcome=LEVERED, gain_share=stands.more)
+        chosen = account.action.target if account.action.how is How.SWITCH else view.running
+        lever, more = best_lever(view, stands.levers, chosen)
+        if more <= CLEAR_LEVER or not runs(view, lever):
+            return account
+        action = KEEP if lever == view.running else Action(How.SWITCH, lever)
+        outcome = LEVERED if account.outcome in (QUIET, KEPT, PROPOSED) else account.outcome
+        return replace(account, action=action, outcome=outcome, gain_share=more)
 
     def reasons(self, view: View) -> tuple[Reason, ...]:
         """What the coordinator says of its last answer, given to this view."""

@@ -84,7 +84,7 @@ class Worlds(_Checked):
     families: tuple[str, ...] = ()  # empty: all that the generator knows
     train: int = within(220, 1, 1_000_000)  # problems
     movements: int = within(3, 1, 1000)  # of the network of each training problem
-    validation: int = within(66, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
+    validation: int = within(99, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
     first_seed: int = within(0, 0, 2**31)
     processes: int = within(2, 1, 1024)
     engine: str = one_of("fast", "fast", "reference")  # what plays the truth; reference: some hundred times slower
@@ -96,9 +96,9 @@ class Run(_Checked):
     """How long, how wide, how often it looks up."""
 
     seed: int = within(0, 0, 2**31)
-    minutes: float = within(30.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    minutes: float = within(45.0, 0.0, 1e6)  # of wall clock; 0: no limit
     construction_minutes: float = within(10.0, 0.0, 1e6)  # afterwards, for the agents that construct; 0: none
-    updates: int = within(200, 1, 10_000_000)
+    updates: int = within(120, 1, 10_000_000)
     parallel: int = within(256, 1, 1_000_000)  # worlds that run at once, of all shares together
     shares: int = within(2, 1, 1024)  # independent halves of them: 2 processes then learn what 1 does
     checkpoint_every: int = within(10, 1, 1_000_000)

@@ -337,16 +337,16 @@ class Renewed(Reason):
 
 @dataclass(frozen=True)
 class Levered(Reason):
-    """A lever of what runs that was pulled between two decisions of the agents; ``subject``: the lever."""
+    """A lever of what runs that was pulled though the agents did not propose it; ``subject``: the lever."""
 
     kind: ClassVar[str] = "levered"
     gain_share: float  # what it does more now
 
     def _said(self) -> str:
-        return (
-            f"No decision was due; to {self.subject} costs nothing, can be taken back, and does "
-            f"{percent(self.gain_share)} more now."
+        more = (
+            f"does {percent(self.gain_share)} more" if isfinite(self.gain_share) else "trains, which what runs cannot,"
         )
+        return f"To {self.subject} costs nothing, can be taken back, and {more} now."
 
 
 @dataclass(frozen=True)

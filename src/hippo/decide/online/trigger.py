@@ -74,13 +74,16 @@ class Due:
         return any(value for name, value in vars(self).items() if name not in told)
 
 
+NEAR, MOST_LEVERS = 0.03, 4
+"""How far below the best one a lever may be, as believed, that is looked at more closely; how many at most."""
+
+
 class Standing(NamedTuple):
     """What runs against the best configuration, as believed now."""
 
     best: int
     pace: float  # tokens/s of what runs over those of the best; 1: nothing runs, or nothing can
-    lever: int = -1  # configuration of the place where it runs that does most net work; -1: nothing runs
-    more: float = 0.0  # share by which that does more than what runs
+    levers: tuple[int, ...] = ()  # configurations of the place where it runs that may do most net work, best first
 
 
 def standing(view: View) -> Standing:
@@ -94,10 +97,9 @@ def standing(view: View) -> Standing:
         return Standing(best, 1.0)
     worth = book.configurations[view.running].worth / book.configurations[best].worth
     here = book.of_place(book.configurations[view.running].place)
-    lever = max(here, key=lambda index: float(net[index]))
-    own = float(net[view.running])
-    more = float(net[lever]) / own - 1.0 if own > 0.0 else 0.0
-    return Standing(best, float(steps[view.running] / steps[best]) * worth, lever, more)
+    levers = sorted(here, key=lambda index: -float(net[index]))[:MOST_LEVERS]
+    close = tuple(index for index in levers if net[index] >= (1.0 - NEAR) * net[levers[0]])
+    return Standing(best, float(steps[view.running] / steps[best]) * worth, close)
 
 
 def seen(view: View, now: Standing | None = None) -> Seen:
