@@ -59,6 +59,8 @@ class Session:
             self._restore(resumed)
         tracker = Tracker(self.folder, resumed_at=start) if self.learner.place.first else None
         began, updates, number = time.monotonic() - spent, self.settings.run.updates, start
+        if tracker is not None and start == 0:
+            tracker.write(0, {"epochs": 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):
             told = self.learner.learn((number - 1) / updates)
             notes["epochs"] += told.epochs
