@@ -18,7 +18,7 @@ from tests.report.watched import (
 )
 
 from hippo.decide.online.story import Story
-from hippo.decide.online.view import Action, View
+from hippo.decide.online.view import Action, How, View
 from hippo.envs.cross_domain.replay import Moment, Source, replay
 from hippo.errors import InfeasibleError
 
@@ -41,7 +41,7 @@ def test_what_was_decided(story: Story) -> None:
 def test_why(story: Story) -> None:
     stop = next(told for told in story.decisions if told.kind == "stop")
     kinds = [reason.kind for reason in stop.reasons]
-    assert kinds == ["link_moved", "moved", "worth", "reward"]
+    assert kinds == ["link_moved", "fell_behind", "moved", "worth", "reward"]
     assert "a <-> b" in stop.sentences()[0]
 
 
@@ -99,6 +99,22 @@ def test_the_document_is_json(story: Story) -> None:
     assert document["epoch_s"] == EPOCH_S
     assert set(document["work"]) == {"scripted", "keeping", "hindsight"}
     assert document["captured"] == story.captured
+
+
+def test_who_has_thought_is_asked_again() -> None:
+    class Thinker(Scripted):
+        thought = False
+
+        def decide(self, view: View) -> Action:
+            return Action(How.SWITCH, LEVER) if self.thought and view.running != LEVER else Action()
+
+        def think(self, view: View) -> bool:
+            self.thought = view.epoch == 4
+            return self.thought
+
+    book = make_book()
+    story = replay(make_world(book), book, Thinker(), TERMS, Source("net.csv"))
+    assert [(told.epoch, told.kind) for told in story.decisions if told.changes] == [(0, "begun"), (4, "lever")]
 
 
 def test_nothing_that_can_run_is_an_answer() -> None:

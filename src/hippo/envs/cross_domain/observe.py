@@ -56,9 +56,7 @@ _STILL, _WEIGHTS, _FIRST = (CONTEXT_FEATURES.index(name) for name in ("still", "
 HORIZONS_COUNT = len(HORIZONS)
 
 
-def observe(
-    view: View, *, quiet: float = 0.0, scene: Scene | None = None
-) -> tuple[Observation, tuple[Action, ...]]:
+def observe(view: View, *, quiet: float = 0.0, scene: Scene | None = None) -> tuple[Observation, tuple[Action, ...]]:
     """What the agent sees (a batch of one) and what each option would be answered with.
 
     ``quiet``: epochs since the last decision that changed something. The answers of masked options are to keep.

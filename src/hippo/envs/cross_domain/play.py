@@ -62,8 +62,8 @@ class Epoch:
     target: int
     phase: int
     gave: Floats  # (5,), places named in simulate.moving
-    decision_s: float  # CPU seconds
-    thinking_s: float  # CPU seconds between this decision and the next one
+    decision_s: float  # CPU seconds until the answer was there, thoughts that it waited for included
+    thinking_s: float  # CPU seconds of thinking about this view
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class Run:
     running: Ints  # (T,) at the start of each epoch
     phase: Ints  # (T,)
     gave: Floats  # (T, 5)
-    decision_s: Floats  # (T,) CPU seconds
-    thinking_s: Floats  # (T,) CPU seconds between decisions
+    decision_s: Floats  # (T,) CPU seconds, as in ``Epoch``
+    thinking_s: Floats  # (T,)
 
     @property
     def work(self) -> float:
@@ -214,14 +214,7 @@ def steps(
     for epoch in range(world.epochs):
         arrived = share_arrived(known, state, remaining)
         view = view_of(world, book, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
-        began_s = process_time()
-        action = Action(How.SWITCH, method.begin(view)) if epoch == 0 else method.decide(view)
-        decision_s = process_time() - began_s
-        thinking_s, again = _thought(method, view)
-        if again and epoch > 0:
-            began_s = process_time()
-            action = method.decide(view)
-            decision_s = max(decision_s, process_time() - began_s)
+        action, decision_s, thinking_s = _answered(method, view)
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
         known = course(world, book, restart_s=terms.restart_s, known=known)
@@ -232,11 +225,18 @@ def steps(
         yield Epoch(view, action, running, target, phase, gave, decision_s, thinking_s)
 
 
-def _thought(method: Method, view: View) -> tuple[float, bool]:
-    """CPU seconds that a method thinks once it has answered this view, and whether it wants to answer again."""
-    began_s = process_time()
+def _answered(method: Method, view: View) -> tuple[Action, float, float]:
+    """The answer that counts, CPU seconds until it was there, and CPU seconds of thinking: an answer that is given
+    again has waited for the thought."""
+    first, began_s = view.epoch == 0, process_time()
+    action = Action(How.SWITCH, method.begin(view)) if first else method.decide(view)
+    decided_s = process_time()
     again = isinstance(method, Thinking) and method.think(view)
-    return process_time() - began_s, again
+    thought_s = process_time()
+    if not again or first:
+        return action, decided_s - began_s, thought_s - decided_s
+    action = method.decide(view)
+    return action, process_time() - began_s, thought_s - decided_s
 
 
 def view_of(

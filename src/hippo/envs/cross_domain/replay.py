@@ -187,10 +187,9 @@ class _Able:
         """The method's answer."""
         return self.method.decide(view)
 
-    def think(self, view: View) -> None:
-        """What the method does between decisions, if anything."""
-        if isinstance(self.method, Thinking):
-            self.method.think(view)
+    def think(self, view: View) -> bool:
+        """What the method thinks, if it does; whether it wants to answer again."""
+        return isinstance(self.method, Thinking) and self.method.think(view)
 
 
 class _Follow:
