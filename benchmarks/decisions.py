@@ -7,8 +7,8 @@ Milliseconds on one thread, p50, p99 and largest, by the clock of the wall (whic
 in CPU time. *Answer*: the policy file's graph for one network and 24 options, inputs drawn. *Lower*: layouts of all
 domains of one plan at once, and a domain's share of it. Then whole runs in worlds with 8 and with 64 domains, in which
 plans are made anew, by CPU time alone. *View to proposal*: the upper agent end to end. *Whole decision*: coordination,
-where something was due, from the trigger to the verified answer. *Thoughts*: plans and levers made between decisions;
-no decision waits for them.
+where something was due, from the trigger to the verified answer that counts; where plans and levers were made first
+and the answer was given again, both answers and the thought. *Thoughts*: making plans and levers, by themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hippo.agents.constructor import ARRANGE, Served
-from hippo.agents.coordinator import QUIET, HiPpo
+from hippo.agents.coordinator import HiPpo
 from hippo.agents.serving import Policy, shipped
 from hippo.decide.online.candidates import fill
 from hippo.decide.online.configuration import Book
@@ -116,9 +116,9 @@ def world_of(domains: int, seed: int, epochs: int) -> World:
 class Spent(NamedTuple):
     """CPU seconds of one run."""
 
-    decided: list[float]  # decisions at which something was due
-    quiet: list[float]  # at which nothing was
-    thought: list[float]  # between decisions, where plans were made
+    decided: list[float]  # decisions at which something was due, thoughts that they waited for included
+    quiet: list[float]  # at which nothing was: all stays, or a lever is pulled
+    thought: list[float]  # where plans were made
     proposing: list[float]  # the upper agent's part, from the view to its proposal
     verifying: list[float]
 
@@ -135,7 +135,7 @@ def played(policy: Policy, world: World, book: Book) -> Spent:
         account = method.account
         if epoch.view.running < 0 or account is None:
             continue
-        if account.outcome == QUIET:
+        if not account.due:
             spent.quiet.append(epoch.decision_s)
             continue
         spent.decided.append(epoch.decision_s)

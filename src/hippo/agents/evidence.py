@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.envs.cross_domain.judge import HINDSIGHT
+from hippo.envs.cross_domain.judge import HINDSIGHT, WORTH_CAPTURING
 from hippo.score.intervals import interval
 
 Row = Mapping[str, Any]
@@ -107,7 +107,7 @@ def _adapting(rows: Sequence[Row], name: str) -> list[float]:
     found = []
     for row in _with(rows, name):
         work = {each: values["work"] for each, values in row["methods"].items()}
-        if KEPT in work and work[KEPT] > 0 and work[HINDSIGHT] >= 1.03 * work[KEPT]:
+        if KEPT in work and work[KEPT] > 0 and work[HINDSIGHT] >= (1.0 + WORTH_CAPTURING) * work[KEPT]:
             found.append((work[name] - work[KEPT]) / (work[HINDSIGHT] - work[KEPT]))
     return found
 
@@ -175,7 +175,8 @@ def _best(rows: Sequence[Row], rivals: Sequence[str]) -> str | None:
 
 
 def _decisions(rows: Sequence[Row], names: Sequence[str]) -> Document:
-    """Milliseconds of CPU per decision over the worlds where every run was on its own."""
+    """Milliseconds of CPU per decision, thoughts that it waited for included, over the worlds where every run was on
+    its own."""
     timed = [row for row in rows if row.get("timed")]
     found = {}
     for name in names:
@@ -186,7 +187,7 @@ def _decisions(rows: Sequence[Row], names: Sequence[str]) -> Document:
                 "p50": float(np.percentile(times, 50)),
                 "p99": float(np.percentile(times, 99)),
                 "most": max(times),
-                "between": float(np.percentile(thought, 99)) if thought else 0.0,
+                "thinking": float(np.percentile(thought, 99)) if thought else 0.0,
             }
     return found
 

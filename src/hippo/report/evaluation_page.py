@@ -298,12 +298,14 @@ def _least(told: Document) -> str:
 
 def _decisions(found: Document) -> str:
     rows = [
-        [f"`{name}`", *(number(told[key]) for key in ("p50", "p99", "most", "between"))]
+        [f"`{name}`", *(number(told[key]) for key in ("p50", "p99", "most", "thinking"))]
         for name, told in found["decisions"].items()
     ]
     return (
-        "Milliseconds of CPU, one thread, K 2 to 8. *Between*: p99 of what a method computes after a decision, while "
-        "nothing waits for it.\n\n" + table(("method", "p50", "p99", "longest", "between"), rows)
+        "Milliseconds of CPU, one thread, K 2 to 8, until the answer that counts was there. *Thinking*: p99 of what a "
+        "method computes once it has answered (plans and levers for a network that has moved far); where it then "
+        "answers again, the decision has waited for that, and its figure includes it.\n\n"
+        + table(("method", "p50", "p99", "longest", "thinking"), rows)
     )
 
 
