@@ -35,23 +35,23 @@ def best_start(look: Ahead, leads: NDArray[np.int64]) -> Floats:
     """Net tokens of beginning in each place, followed by the best sequence, (P,)."""
     relaxed = relevered(look)
     edges, net, carried = grid(relaxed)
-    found: Floats = _values(relaxed, leads, edges, net, carried)[0]
+    found: Floats = place_values(relaxed, leads, edges, net, carried)[0]
     return found
 
 
 @njit(**ENTRY)
 def _first(look, leads, here, gains):  # type: ignore[no-untyped-def]
     edges, net, carried = grid(look)
-    value = _values(look, leads, edges, net, carried)
+    value = place_values(look, leads, edges, net, carried)
     keep = net[1, leads[here]] + value[1, here]
     for there in range(len(leads)):
         for mode in range(2):
             if there != here:
-                gains[there, mode] = _moved(look, leads, edges, net, carried, value, 0, here, there, mode) - keep
+                gains[there, mode] = move_value(look, leads, edges, net, carried, value, 0, here, there, mode) - keep
 
 
 @njit(**ENTRY)
-def _values(look, leads, edges, net, carried):  # type: ignore[no-untyped-def]
+def place_values(look, leads, edges, net, carried):  # type: ignore[no-untyped-def]
     """(G + 1, P) most net tokens from the start of each cell to the end, being in each place with no move under way."""
     cells, places = len(edges) - 1, len(leads)
     value = np.zeros((cells + 1, places))
@@ -65,7 +65,7 @@ def _values(look, leads, edges, net, carried):  # type: ignore[no-untyped-def]
             for there in range(places):
                 if there != here and _promises(edges, net, leads, value, cell, here, there):
                     for mode in range(2):
-                        found = _moved(look, leads, edges, net, carried, value, cell, here, there, mode)
+                        found = move_value(look, leads, edges, net, carried, value, cell, here, there, mode)
                         value[cell, here] = max(value[cell, here], found)
     return value
 
@@ -78,7 +78,7 @@ def _promises(edges, net, leads, value, cell, here, there):  # type: ignore[no-u
 
 
 @njit(**INNER)
-def _moved(look, leads, edges, net, carried, value, cell, here, there, mode):  # type: ignore[no-untyped-def]
+def move_value(look, leads, edges, net, carried, value, cell, here, there, mode):  # type: ignore[no-untyped-def]
     """Net tokens from a cell on if a move begins with it; -inf: it does not arrive within the run."""
     now, target, begin, way = leads[here], leads[there], edges[cell], np.zeros(3)
     if mode == 0:

@@ -20,7 +20,7 @@ from hippo.envs.cross_domain.bank import FIELDS, Bank, tables
 from hippo.envs.cross_domain.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
 from hippo.envs.cross_domain.observe import empty_observation, fill
 from hippo.envs.cross_domain.options import find_options
-from hippo.envs.cross_domain.regret import fill_regrets
+from hippo.envs.cross_domain.regret import fill_regrets, until_done
 from hippo.envs.cross_domain.reward import COSTS, reward_of
 from hippo.envs.cross_domain.scene import EPOCHS
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS, OPTIONS, Observation
@@ -336,13 +336,7 @@ def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-unt
 def _promise(runs, run, scene, truth, course, weights):  # type: ignore[no-untyped-def]
     """What the move that begins gives until it is done, and the most after it."""
     state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
-    gave, gained = np.zeros(5), 0.0
-    for epoch in range(runs.epoch[run], len(truth.tokens)):
-        advance(course, epoch, state, remaining, gave)
-        gained += reward_of(scene.scalars, weights, gave)
-        if state[PHASE] == STILL:
-            return gained + truth.value[runs.preference[run], epoch + 1, state[CONFIGURATION]]
-    return gained
+    return until_done(runs, run, scene, truth, course, weights, state, remaining)
 
 
 @njit(**INNER)

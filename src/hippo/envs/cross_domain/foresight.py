@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.decide.online.lookahead import _moved, _values
+from hippo.decide.online.lookahead import move_value, place_values
 from hippo.decide.online.worth import Ahead, grid
 from hippo.envs.cross_domain.describe import AHEAD
 from hippo.envs.cross_domain.options import gains_of_tokens, tokens_of_usd
@@ -101,12 +101,12 @@ def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-unty
 def _first(look, wanted, gains):  # type: ignore[no-untyped-def]
     leads = look.place
     edges, net, carried = grid(look)
-    value = _values(look, leads, edges, net, carried)
+    value = place_values(look, leads, edges, net, carried)
     for here in range(len(leads)):
         keep = net[1, here] + value[1, here]
         for there in range(len(leads)):
             for mode in range(2):
                 if there != here and wanted[here]:
-                    found = _moved(look, leads, edges, net, carried, value, 0, here, there, mode)
+                    found = move_value(look, leads, edges, net, carried, value, 0, here, there, mode)
                     gains[here, 2 * there + mode] = found - keep
         gains[here, 2 * here] = value[0, here]

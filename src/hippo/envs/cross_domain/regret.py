@@ -44,6 +44,13 @@ def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
         state[CONFIGURATION] = target
     elif how != KEEP:
         begin_move(course, state, remaining, target, STOPPED if how == STOP else STREAMING)
+    return until_done(runs, run, scene, truth, course, weights, state, remaining)
+
+
+@njit(**INNER)
+def until_done(runs, run, scene, truth, course, weights, state, remaining):  # type: ignore[no-untyped-def]
+    """What a run gives from now on until no move is under way (at least in this epoch), and the most after it;
+    ``state`` and ``remaining`` are used up."""
     gave, gained = np.zeros(5), 0.0
     for epoch in range(runs.epoch[run], len(truth.tokens)):
         advance(course, epoch, state, remaining, gave)
