@@ -1,15 +1,15 @@
 """Greedy: at every epoch the configuration that does most now, whatever it costs to get there.
 
 What one does who plans anew whenever the network moves. Levers included; weights are copied while training stands.
+Plans and levers are made anew when the network has moved far, as for all who go on looking.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hippo.decide.online.candidates import plan_under
 from hippo.decide.online.rates import best_of_place, net_now
-from hippo.decide.online.renewal import Renewal
+from hippo.decide.online.renewal import Renewal, look_anew
 from hippo.decide.online.static import start
 from hippo.decide.online.view import Action, How, View
 from hippo.simulate.moving import STILL
@@ -27,6 +27,8 @@ class Greedy:
         """The configuration that does most now."""
         first = start(view)
         self._renewal.begin(view)
+        if first >= 0:
+            look_anew(view, first)
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
 
@@ -35,7 +37,7 @@ class Greedy:
         if view.phase != STILL:
             return Action()
         if self._renewal.due(view):
-            plan_under(view.book, view.forecast.bandwidth_bytes_per_s[0], view.forecast.latency_s[0])
+            look_anew(view, view.running)
         return towards(view, net_now(view), margin=0.0, lever=0.0)
 
 

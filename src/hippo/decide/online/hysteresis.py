@@ -1,6 +1,7 @@
 """Hysteresis: move only to what has been clearly better for several epochs in a row.
 
-The usual remedy against greed, without a forecast and without the price of moving. Levers are pulled as they gain.
+The usual remedy against greed, without a forecast and without the price of moving. Levers are pulled as they gain;
+plans and levers are made anew when the network has moved far, as for all who go on looking.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hippo.decide.online.candidates import plan_under
 from hippo.decide.online.greedy import towards
 from hippo.decide.online.rates import best_of_place, net_now
-from hippo.decide.online.renewal import Renewal
+from hippo.decide.online.renewal import Renewal, look_anew
 from hippo.decide.online.static import start
 from hippo.decide.online.view import Action, View
 from hippo.simulate.moving import STILL
@@ -45,6 +45,8 @@ class Hysteresis:
         """The configuration that does most now."""
         first = start(view)
         self._renewal.begin(view)
+        if first >= 0:
+            look_anew(view, first)
         self._better = 0
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
@@ -55,7 +57,7 @@ class Hysteresis:
             self._better = 0
             return Action()
         if self._renewal.due(view):
-            plan_under(view.book, view.forecast.bandwidth_bytes_per_s[0], view.forecast.latency_s[0])
+            look_anew(view, view.running)
         rates = net_now(view)
         here = best_of_place(view.book, rates, view.book.configurations[view.running].place)
         better = rates.max() > (1.0 + self.dwell.margin) * max(0.0, rates[here])

@@ -13,16 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.anew import Net
-from hippo.decide.online.candidates import renew
 from hippo.decide.online.lookahead import best_start, first_moves
-from hippo.decide.online.renewal import FAR, Renewal
+from hippo.decide.online.renewal import Renewal, look_anew
 from hippo.decide.online.static import start
 from hippo.decide.online.view import Action, How, View
 from hippo.decide.online.worth import Ahead, Now, ahead, worth
 from hippo.simulate.moving import STILL
 
-__all__ = ["FAR", "Firsts", "Horizon", "RecedingHorizon", "first_step", "first_steps", "given_up", "net_rates"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -53,7 +50,7 @@ class RecedingHorizon:
             return first
         self._renewal.begin(view)
         if self.horizon.fresh:
-            _renew(view, first)
+            look_anew(view, first)
         look = self._ahead(view)
         leads, rates = _leads(look), net_rates(look)
         runs = rates[leads] > 0.0
@@ -64,7 +61,7 @@ class RecedingHorizon:
         if view.phase != STILL:
             return self._moving(view)
         if self.horizon.fresh and self._renewal.due(view):
-            _renew(view, view.running)
+            look_anew(view, view.running)
         return first_step(view, first_steps(self._ahead(view), view.running), self.horizon)
 
     def _moving(self, view: View) -> Action:
@@ -109,12 +106,6 @@ def given_up(view: View, horizon: Horizon) -> Action:
 
 def _within(look: Ahead, horizon: Horizon) -> Ahead:
     return look._replace(epochs_left=min(look.epochs_left, horizon.epochs))
-
-
-def _renew(view: View, running: int) -> None:
-    now = view.forecast
-    state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
-    renew(view.book, state, running=running, compute=now.compute[0], price=view.usd_per_token)
 
 
 def _usual(view: View) -> float:

@@ -1,9 +1,12 @@
-"""When plans are made anew on the way: the network has moved far, not too soon after the last time, not too often."""
+"""When plans and levers are made anew on the way, and how: the network has moved far, not too soon after the last time,
+not too often. The same for every method that goes on looking."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hippo.decide.online.anew import Net
+from hippo.decide.online.candidates import renew
 from hippo.decide.online.trigger import Seen, Standing, Thresholds, moved, seen
 from hippo.decide.online.view import View
 
@@ -12,6 +15,14 @@ FAR = Thresholds(link_share=0.4, latency_share=2.0, load_share=0.3)
 APART = 12  # epochs at least between two times
 MOST = 12  # times in a run: each takes about 100 ms, and most states have been met before
 _ANY = Standing(-1, 1.0)
+
+
+def look_anew(view: View, running: int) -> None:
+    """Adds to the book what it lacks on the network of the moment: plans, and levers of theirs, of what is ``running``
+    and of the best that is known (``candidates.renew``)."""
+    now = view.forecast
+    state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
+    renew(view.book, state, running=running, compute=now.compute[0], price=view.usd_per_token)
 
 
 @dataclass(eq=False)

@@ -11,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.anew import Net
-from hippo.decide.online.candidates import renew
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.receding_horizon import RecedingHorizon
-from hippo.decide.online.renewal import Renewal
+from hippo.decide.online.renewal import Renewal, look_anew
 from hippo.decide.online.view import Action, View
 from hippo.envs.cross_domain.judge import prepare
 from hippo.envs.cross_domain.play import steps
@@ -39,9 +37,7 @@ class _Follower:
     def decide(self, view: View) -> Action:
         """Keep."""
         if self._renewal.due(view):
-            now = view.forecast
-            state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
-            renew(view.book, state, running=view.running, compute=now.compute[0], price=view.usd_per_token)
+            look_anew(view, view.running)
         return Action()
 
 
