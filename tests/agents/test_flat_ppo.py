@@ -68,11 +68,26 @@ def test_it_takes_the_likeliest_option_that_may_be_chosen(file: Path):
     seen = observation(3, 4)
     seen.options[0, :, 0] = [0.1, 0.9, 0.5, 0.2]
     answers = tuple(Action(How.SWITCH, index) for index in range(4))
-    method = FlatPpo(file, see=lambda view: (seen, answers))
-    while_it_moves = SimpleNamespace(phase=STREAMING)
+    method = FlatPpo(file, see=lambda view, quiet: (seen, answers))
+    while_it_moves = SimpleNamespace(phase=STREAMING, epoch=3)
     assert method.decide(while_it_moves) == answers[1]  # type: ignore[arg-type]
     seen.option_mask[0, 1] = False
     assert method.decide(while_it_moves) == answers[2]  # type: ignore[arg-type]
+
+
+def test_it_sees_how_long_nothing_was_changed_as_in_training(file: Path):
+    seen, quiet = observation(3, 2), list[float]()
+    answers = (Action(How.KEEP), Action(How.SWITCH, 1))
+
+    def see(view: object, *, quiet: float, told: list[float] = quiet):
+        told.append(quiet)
+        return seen, answers
+
+    method = FlatPpo(file, see=see)
+    for epoch, liked in ((2, 0), (5, 1), (5, 1), (7, 0)):  # in epoch 5 it is asked twice
+        seen.options[0, :, 0] = np.eye(2)[liked]
+        method.decide(SimpleNamespace(epoch=epoch))  # type: ignore[arg-type]
+    assert quiet == [2.0, 5.0, 5.0, 2.0]
 
 
 def test_what_is_no_flat_policy_is_refused(tmp_path: Path):

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hippo.agents.rollout import numbers, words
-from hippo.envs.cross_domain.env import Stepped
+from hippo.envs.cross_domain.env import Stepped, numbers, words
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, NODES, OPTIONS, Observation
 
 M, K = 4, 2

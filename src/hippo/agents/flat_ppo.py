@@ -22,7 +22,8 @@ from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, 
 from hippo.errors import InputError
 
 Floats = NDArray[np.float32]
-See = Callable[[View], tuple[Observation, tuple[Action, ...]]]
+See = Callable[..., tuple[Observation, tuple[Action, ...]]]
+"""``see(view, quiet=epochs since the last change)``."""
 
 MOST_DOMAINS = 8
 WIDTH = CONTEXT + MOST_OPTIONS * OPTIONS + MOST_DOMAINS * NODES + MOST_DOMAINS**2 * EDGES
@@ -61,18 +62,24 @@ class FlatPpo:
         self._session = _shipped() if file is None else _session(file)
         self._see = _observe() if see is None else see
         self._refresher, self._answer = Refresher(), Action(How.KEEP)
+        self._changed = self._before = 0  # epochs of the last answer that changed something, and of the one before
 
     def begin(self, view: View) -> int:
         """Where the run begins: the likeliest option of a first decision; without any, as ``static`` does."""
         found = start(view)
         self._refresher.begin(view)
+        self._changed = self._before = view.epoch
         action = self._act(view)
         self._answer = Action(How.SWITCH, action.target if action.target >= 0 else found)
         return self._answer.target
 
     def decide(self, view: View) -> Action:
         """The likeliest option."""
+        if self._changed == view.epoch:  # asked again: the first answer is forgotten
+            self._changed = self._before
         self._answer = self._act(view)
+        if self._answer.how is not How.KEEP:
+            self._before, self._changed = self._changed, view.epoch
         return self._answer
 
     def think(self, view: View) -> bool:
@@ -82,7 +89,7 @@ class FlatPpo:
         return len(view.book) > known
 
     def _act(self, view: View) -> Action:
-        observation, actions = self._see(view)
+        observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
         logits = self._session.run(None, {"flat": flat(observation)})[0]
         best = int(np.where(flat_mask(observation), logits, -np.inf)[0].argmax())
         return actions[best] if best < len(actions) else Action(How.KEEP)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hippo.agents.advantage import advantages
 from hippo.agents.ppo import Evaluated, choice
 from hippo.agents.settings import Ppo
-from hippo.envs.cross_domain.env import Stepped
+from hippo.envs.cross_domain.env import Stepped, numbers, words
 from hippo.envs.cross_domain.spaces import Observation
 
 Floats = NDArray[np.float32]
@@ -134,17 +134,3 @@ def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
     return advantages(
         roll.rewards, roll.values, done=roll.done, epochs=roll.epochs, gamma=settings.gamma, lam=settings.gae_lambda
     )
-
-
-def words(state: Any) -> Any:
-    """A generator's state with its 128-bit numbers as words, as a checkpoint holds them."""
-    if isinstance(state, dict):
-        return {name: words(each) for name, each in state.items()}
-    return str(state) if isinstance(state, int) and not isinstance(state, bool) else state
-
-
-def numbers(state: Any) -> Any:
-    """The way back from ``words``."""
-    if isinstance(state, dict):
-        return {name: numbers(each) for name, each in state.items()}
-    return int(state) if isinstance(state, str) and state.isdigit() else state

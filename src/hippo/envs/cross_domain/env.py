@@ -140,8 +140,8 @@ class Env:
             np.zeros(size, np.float32),
         )
         rules = self.rules
-        numbers = rules.link_share, rules.pace_share, rules.every, rules.gamma, 1.0 if rules.shaped else 0.0
-        _act_all(self._tables, self._runs, np.asarray(actions, np.int64), numbers, worlds, preferences, came)
+        given = rules.link_share, rules.pace_share, rules.every, rules.gamma, 1.0 if rules.shaped else 0.0
+        _act_all(self._tables, self._runs, np.asarray(actions, np.int64), given, worlds, preferences, came)
         _see_all(self._tables, self._runs, came.observation)
         return came
 
@@ -164,14 +164,14 @@ class Env:
 
     def state(self) -> dict[str, Any]:
         """Everything that what comes depends on, as arrays and words."""
-        words = {name: np.copy(array) for name, array in self._runs._asdict().items()}
-        return {"runs": words, "rng": _as_words(self.rng.bit_generator.state)}
+        arrays = {name: np.copy(array) for name, array in self._runs._asdict().items()}
+        return {"runs": arrays, "rng": words(self.rng.bit_generator.state)}
 
     def restore(self, state: dict[str, Any]) -> Observation:
         """Goes on from such a state; what is seen there."""
         for name, array in state["runs"].items():
             getattr(self._runs, name)[...] = array
-        self.rng.bit_generator.state = _as_numbers(state["rng"])
+        self.rng.bit_generator.state = numbers(state["rng"])
         seen = empty_observation(self.size, self.bank.domains)
         _see_all(self._tables, self._runs, seen)
         return seen
@@ -186,17 +186,17 @@ class Env:
 _WEIGHTS_FIELD = FIELDS.index("true_weights")
 
 
-def _as_words(state: Any) -> Any:
-    """A generator's state with its 128-bit numbers as words."""
+def words(state: Any) -> Any:
+    """A generator's state with its 128-bit numbers as words, as a checkpoint holds them."""
     if isinstance(state, dict):
-        return {name: _as_words(each) for name, each in state.items()}
-    return str(state) if isinstance(state, int) else state
+        return {name: words(each) for name, each in state.items()}
+    return str(state) if isinstance(state, int) and not isinstance(state, bool) else state
 
 
-def _as_numbers(state: Any) -> Any:
-    """The way back."""
+def numbers(state: Any) -> Any:
+    """The way back from ``words``."""
     if isinstance(state, dict):
-        return {name: _as_numbers(each) for name, each in state.items()}
+        return {name: numbers(each) for name, each in state.items()}
     return int(state) if isinstance(state, str) and state.isdigit() else state
 
 
