@@ -1,4 +1,4 @@
-"""Judging runs: hindsight is played, owns what anybody had in hands, and nobody beats it."""
+"""Judging runs: hindsight is played, owns what anybody used, and nobody beats it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_shares_of_hindsight_and_of_its_gain(setting: Setting) -> None:
     assert found.captured(HINDSIGHT) == 1.0
 
 
-def test_hindsight_owns_what_any_method_had_in_its_hands(setting: Setting) -> None:
+def test_hindsight_owns_what_any_method_used(setting: Setting) -> None:
     poor = Book(setting.world.problem)
     alone = SingleDomain().propose(setting.world.problem, Stop(2.0)).plan
     assert alone is not None

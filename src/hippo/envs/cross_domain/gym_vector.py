@@ -1,8 +1,8 @@
 """The environment as Gymnasium's vector environment: decisions of the upper agent, observations as a dictionary.
 
 A run that ends is told in ``terminations``, and the observation that comes with it is the first of the next run, as
-``AutoresetMode.SAME_STEP`` says (``info["final_info"]`` holds what the run did). Actions that are masked count as
-keeping, so that the checker's random actions are allowed.
+``AutoresetMode.SAME_STEP`` says (``info["final_obs"]`` holds zeros: after its last epoch a run has nothing to decide).
+Actions that are masked count as keeping, so that the checker's random actions are allowed.
 """
 
 from __future__ import annotations
