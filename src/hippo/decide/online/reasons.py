@@ -289,7 +289,7 @@ class Late(Reason):
     taken_s: float
     allowed_s: float
     kept: bool
-    waited: bool = True  # False: it was worked out between decisions
+    waited: bool = True  # False: it was worked out after an answer
 
     def _said(self) -> str:
         answer = "what runs is kept" if self.kept else "the next configuration that can run is taken"

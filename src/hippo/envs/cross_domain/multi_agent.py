@@ -221,8 +221,8 @@ class TwoClocks:
         raise InputError("no world has a plan", source="worlds", remedy="choose other families or seeds")
 
     def _drawn_weights(self) -> Weights:
-        work, time_s, cost = draw_weights(2, self.rng)[int(self.rng.random() < 0.5)]
-        return float(work), float(time_s), float(cost)
+        w_eff, w_util, w_cost = draw_weights(2, self.rng)[int(self.rng.random() < 0.5)]
+        return float(w_eff), float(w_util), float(w_cost)
 
     def _decided(self, action: Action) -> tuple[Seen, dict[str, float], bool]:
         """The answer is carried out; epochs go by until the next decision is due or the world ends."""
