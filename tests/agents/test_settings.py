@@ -47,7 +47,14 @@ def test_a_wrong_value_is_refused_with_its_key_and_a_remedy(document: object, wo
 def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path):
     file = tmp_path / "broken.yaml"
     file.write_text("ppo: [1,\nrun: 2")
-    with pytest.raises(InputError, match="not YAML"):
+    with pytest.raises(InputError, match="not valid YAML"):
+        load_settings(file)
+
+
+def test_a_key_stands_once(tmp_path: Path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("ppo: {gamma: 0.9, gamma: 0.8}")
+    with pytest.raises(InputError, match="gamma"):
         load_settings(file)
 
 

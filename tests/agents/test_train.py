@@ -56,6 +56,13 @@ def test_a_run_that_is_there_is_not_overwritten(folder: Path):
         train(SMALL, out=folder)
 
 
+def test_nothing_is_prepared_for_a_run_that_is_not_there(tmp_path: Path):
+    out = tmp_path / "none"
+    with pytest.raises(InputError, match="no checkpoint"):
+        train(SMALL, out=out, resume=True)
+    assert not out.exists()
+
+
 def test_nobody_beats_hindsight_and_masks_hold():
     bank = drawn_bank(5, seed=3)
     for rule in RULES.values():

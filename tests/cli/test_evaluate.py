@@ -77,10 +77,30 @@ def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
         (("--families", "nothing"), "nothing"),
         (("--forecast", "tea-leaves"), "tea-leaves"),
         (("--methods", "even"), "planners"),
+        (("--objective", "cost"), "--objective: only of a network of yours"),
+        (("--epoch", 60), "--epoch: only of a network of yours"),
+        (("--methods", "static", "--policy", "no.policy"), "only hi_ppo takes a policy"),
+        (("--policy", "no.policy"), "no.policy: policy file does not exist"),
     ],
 )
 def test_what_is_refused(refused, arguments, words):
     assert words in refused("evaluate", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--epoch", 0), "--epoch"),
+        (("--seeds", 3), "--seeds: only of the standard suite"),
+        (("--families", "ou3"), "--families: only of the standard suite"),
+        (("--methods", "sailor,nobody"), "unknown method 'nobody'"),
+        (("--methods", ","), "names no method"),
+        (("--methods", "static", "--policy", "no.policy"), "only hi_ppo takes a policy"),
+        (("--forecast", "tea-leaves"), "--forecast"),
+    ],
+)
+def test_what_is_refused_on_one_network(refused, trace, arguments, words):
+    assert words in refused("evaluate", *ASKED, "--trace", trace, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +110,24 @@ def test_what_is_refused(refused, arguments, words):
         ("0,east,west,-1,20\n0,west,east,8,20\n", "not negative"),
         ("0,east,moon,8,20\n0,west,east,8,20\n", "moon"),
         ("5,east,west,8,20\n5,west,east,8,20\n0,east,west,8,20\n", "backwards"),
+        ("", "no rows"),
+        ("0,east,west,8,20\n0,west,east,8,20\n60,east,west,8,20\n120,east,west,8,20\n9e9,east,west,8,20\n", "epochs"),
     ],
 )
 def test_a_bad_trace(refused, tmp_path, row, words):
     path = tmp_path / "bad.csv"
     path.write_text(HEADER + row)
     assert words in refused("evaluate", *ASKED, "--trace", path, "--methods", "static")
+
+
+def test_another_table_is_no_trace(refused, tmp_path):
+    path = tmp_path / "sales.csv"
+    path.write_text("day,shop,sum\n1,east,8\n")
+    assert "another header" in refused("evaluate", *ASKED, "--trace", path, "--methods", "static")
+
+
+def test_a_folder_is_no_policy(refused, trace, tmp_path):
+    assert "cannot read" in refused("evaluate", *ASKED, "--trace", trace, "--methods", "hi_ppo", "--policy", tmp_path)
 
 
 def test_a_policy_that_is_none(refused, trace, tmp_path):

@@ -119,6 +119,7 @@ def large(path: Path, method: str = "receding_horizon") -> tuple[object, ...]:
         (["0,east,west,nan,20"], "finite number"),
         (["0,east,west,8,20", "0,west,east,8"], "4 fields"),
         ([], "no rows"),
+        (["0,east,west,8,20", "0,west,east,8,20", *(f"{t},east,west,8,20" for t in (60, 120, 9e9))], "epochs of 60 s"),
     ],
 )
 def test_bad_traces(refused, trace, lines, said):

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
 from hippo.errors import InputError, UnknownNameError
 from hippo.files import read_text
+from hippo.problem.document import parse_yaml
 
 
 def within(default: Any, low: float, high: float) -> Any:
@@ -135,15 +134,10 @@ def load_settings(path: str | Path) -> Settings:
     Raises
     ------
     InputError
-        No such file, no YAML, an unknown key (with those that are close), a value of the wrong kind or out of range.
+        No such file, no YAML, a key that stands twice or is unknown (with those that are close), a value of the wrong
+        kind or out of range.
     """
-    text = read_text(path, what="learning configuration")
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = "" if where is None else f" in line {where.line + 1}"
-        raise InputError(f"not YAML{line}", source=str(path), remedy="correct the file") from None
+    document = parse_yaml(read_text(path, what="learning configuration"), str(path))
     return parse_settings({} if document is None else document, source=str(path))
 
 

@@ -57,6 +57,7 @@ def train(
     if not resume and (out / NAME).exists():
         remedy = "go on with --resume, or give another folder"
         raise InputError("holds a run already", source="--out", value=str(out), remedy=remedy)
+    before = load(out) if resume else None  # before the worlds are prepared, which takes minutes
     with connected() as place:
         settings = effective(settings)
         own = place.own(settings.run.shares)
@@ -69,7 +70,7 @@ def train(
         if place.first:
             say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
         session = Session(learner, settings, out, look=looks, progress=watch)
-        found = session.run(load(out) if resume else None)
+        found = session.run(before)
         if not place.first:
             return {}
         return _written(found, settings, out, looks=looks, others=_construction(settings, progress))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, takes
+from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, check_epoch, takes
 from hippo.cli.output import check_folder, print_document, print_view, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 HINDSIGHT = "hindsight"
 STATIC = "static"
 PLANNING_S = 5.0  # that a planner may take whose plan is held fixed
-SHORTEST_S, LONGEST_S, MOST_EPOCHS = 1.0, 86_400.0, 20_000
+OURS = "hi_ppo"
+OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision")
+OF_THE_SUITE = ("seeds", "families", "write")
+"""Options that say nothing in the other mode."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,10 @@ def evaluate(choice: Choice) -> None:
             check_folder(folder, option=option)
     own = {"--model": choice.model, "--cluster": choice.cluster, "--trace": choice.trace}
     missing = [option for option, value in own.items() if value is None]
+    if not missing:
+        _check_others(choice, OF_THE_SUITE, "only of the standard suite")
     if len(missing) == len(own):
+        _check_others(choice, OF_A_NETWORK, "only of a network of yours, which --model, --cluster and --trace give")
         from hippo.cli.evaluate_suite import evaluate_suite
 
         evaluate_suite(choice)
@@ -99,15 +106,24 @@ def evaluate(choice: Choice) -> None:
         print_view(world_view(document))
 
 
+def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None:
+    """``InputError`` for an option of the other mode: it would say nothing."""
+    for each in fields(choice):
+        value = getattr(choice, each.name)
+        if each.name in others and value != each.default:
+            option = f"--{each.name.replace('_', '-')}"
+            raise InputError(problem, source=option, value=str(value), remedy="leave it out")
+
+
 def _on_one_world(choice: Choice) -> dict[str, Any]:
     from hippo.agents.entrants import compete
     from hippo.agents.evaluate import world_document
-    from hippo.decide.online.forecast import forecaster
     from hippo.envs.cross_domain.judge import prepare
     from hippo.first_use import prepare_moving
 
-    forecaster(choice.forecast)
+    check_forecast(choice.forecast)
     asked = names(choice.methods)
+    check_policy(choice, asked)
     problem, world, begin_s = _world(choice)
     with Watch("evaluating") as watch:
         prepare_moving(progress=watch)
@@ -124,15 +140,38 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
 
 
 def names(methods: str | None) -> list[str]:
-    """The methods asked for, in order; all of them, hindsight last, where none is named."""
-    from hippo.registry import METHODS
+    """The methods (and planners) asked for, in order; all methods, hindsight last, where none is named. ``InputError``
+    before any work for a name that nobody has."""
+    from hippo.errors import UnknownNameError
+    from hippo.registry import METHODS, PLANNERS
 
     if methods is None:
         return [*METHODS, HINDSIGHT]
     found = [name.strip() for name in methods.split(",") if name.strip()]
     if not found:
         raise InputError("names no method", source="--methods", value=methods, remedy=f"write {','.join(METHODS)}")
+    for name in found:
+        if name not in (*METHODS, *PLANNERS, HINDSIGHT):
+            raise UnknownNameError("method", name[:60], (*METHODS, HINDSIGHT), source="--methods")
     return list(dict.fromkeys(found))
+
+
+def check_forecast(name: str) -> None:
+    """``InputError`` for a forecast that nobody makes."""
+    from hippo.decide.online.forecast import FORECASTS
+    from hippo.errors import UnknownNameError
+
+    if name not in FORECASTS:
+        raise UnknownNameError("forecast", name[:60], FORECASTS, source="--forecast")
+
+
+def check_policy(choice: Choice, asked: Sequence[str]) -> None:
+    """``InputError`` before any work for a policy that cannot be read, or that nobody would follow."""
+    if OURS in asked:
+        _hi_ppo(choice.policy)
+    elif choice.policy is not None:
+        remedy = f"leave out --policy, or name {OURS} among --methods"
+        raise InputError(f"only {OURS} takes a policy", source="--policy", value=str(choice.policy), remedy=remedy)
 
 
 def weights(objective: str) -> tuple[float, float, float]:
@@ -146,19 +185,16 @@ def weights(objective: str) -> tuple[float, float, float]:
 def entrants_of(wanted: Any, problem: Problem | None, choice: Choice) -> list[Entrant]:
     """Methods by name, and planners whose plan is held fixed (only where there is a problem); no hindsight."""
     from hippo.agents.entrants import Entrant, held
-    from hippo.errors import UnknownNameError
     from hippo.registry import METHODS, PLANNERS, load, planner
 
     found = []
     for name in wanted:
-        if name == "hi_ppo":
+        if name == OURS:
             found.append(Entrant(name, _hi_ppo(choice.policy)))
         elif name in METHODS:
             found.append(Entrant(name, load(METHODS, "method", name)))
         elif name in PLANNERS and problem is not None:
             found += held(problem, [planner(name)], _stop(), seed=choice.seed)
-        elif name != HINDSIGHT:
-            raise UnknownNameError("method", name[:60], (*METHODS, HINDSIGHT), source="--methods")
     return found
 
 
@@ -199,9 +235,7 @@ def _world(choice: Choice) -> tuple[Problem, World, float]:
     assert choice.model is not None
     assert choice.cluster is not None
     assert choice.trace is not None
-    if choice.epoch is not None and not SHORTEST_S <= choice.epoch <= LONGEST_S:
-        problem = f"must be from {SHORTEST_S:g} to {LONGEST_S:g} seconds"
-        raise InputError(problem, source="--epoch", value=choice.epoch, remedy="give seconds, for instance 60")
+    check_epoch(choice.epoch)
     given = load_problem(
         model=choice.model,
         cluster=choice.cluster,
@@ -212,10 +246,6 @@ def _world(choice: Choice) -> tuple[Problem, World, float]:
     )
     trace = load_trace(choice.trace, given.cluster, complete=True)
     world = world_from_trace(given, trace, epoch_s=choice.epoch, name=choice.trace.stem)
-    if world.epochs > MOST_EPOCHS:
-        remedy = f"use --epoch {world.epochs * world.epoch_s / MOST_EPOCHS + 1:.0f} or more, or cut the trace"
-        problem = f"makes {world.epochs:,} epochs, more than {MOST_EPOCHS:,}"
-        raise InputError(problem, source=str(choice.trace), remedy=remedy)
     return given, world, float(trace.time_s[0])
 
 

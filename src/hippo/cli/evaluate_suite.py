@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hippo.cli.evaluate import HINDSIGHT, STATIC, entrants_of, names, weights
+from hippo.cli.evaluate import HINDSIGHT, OURS, STATIC, check_forecast, check_policy, entrants_of, names, weights
 from hippo.cli.output import print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hippo.agents.suite import Suite
     from hippo.cli.evaluate import Choice
 
-OURS = "hi_ppo"
 PREFERENCE = "time"
 """At which the policy is compared with kept plans."""
 
@@ -65,11 +64,10 @@ def suite_of(choice: Choice) -> Suite:
     """The suite that the command line asks for; ``InputError`` for a family or a method that does not exist."""
     from hippo.agents.entrants import Entrant, StaticLevers
     from hippo.agents.suite import MAIN, Suite
-    from hippo.decide.online.forecast import forecaster
     from hippo.envs.cross_domain.generator import FAMILIES
     from hippo.registry import PLANNERS, planners
 
-    forecaster(choice.forecast)
+    check_forecast(choice.forecast)
     families = MAIN if choice.families is None else tuple(part.strip() for part in choice.families.split(","))
     for family in families:
         if family not in FAMILIES:
@@ -78,6 +76,7 @@ def suite_of(choice: Choice) -> Suite:
     if any(name in PLANNERS for name in asked):
         remedy = "leave them out: the suite holds the plans of all planners fixed"
         raise InputError("plans of planners are no methods of the suite", source="--methods", remedy=remedy)
+    check_policy(choice, asked)
     entrants = (*entrants_of(asked, None, choice), Entrant(StaticLevers.name, StaticLevers))
     kept = planners(name for name in PLANNERS if name not in ("exact", "brute"))
     suite = Suite(

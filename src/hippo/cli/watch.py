@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, takes
+from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, check_epoch, takes
 from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InfeasibleError, InputError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hippo.problem.problem import Problem
 
 DEFAULT_METHOD = "hi_ppo"
-FEWEST_EPOCH_S, MOST_EPOCH_S, MOST_EPOCHS = 1.0, 86_400.0, 20_000
 SLOWEST_S = 10.0
 
 
@@ -97,9 +96,7 @@ def _check(wanted: Wanted) -> None:
         raise InputError("only hi_ppo takes a policy", source="--policy", value=str(wanted.policy), remedy=remedy)
     if wanted.adapt and wanted.method != DEFAULT_METHOD:
         raise InputError("only hi_ppo adapts its preferences", source="--adapt", remedy="leave it out")
-    if wanted.epoch is not None and not FEWEST_EPOCH_S <= wanted.epoch <= MOST_EPOCH_S:
-        problem = f"must be from {FEWEST_EPOCH_S:g} to {MOST_EPOCH_S:g} seconds"
-        raise InputError(problem, source="--epoch", value=wanted.epoch, remedy="give seconds, for instance 60")
+    check_epoch(wanted.epoch)
     if not 0.0 <= wanted.pace <= SLOWEST_S:
         problem = f"must be from 0 to {SLOWEST_S:g} seconds"
         raise InputError(problem, source="--pace", value=wanted.pace, remedy="give seconds, for instance 0.1")
@@ -159,11 +156,6 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     from hippo.problem.load import load_trace
 
     trace = load_trace(wanted.trace, problem.cluster, complete=True)
-    length_s = float(trace.time_s[-1] - trace.time_s[0])
-    if wanted.epoch is not None and length_s / wanted.epoch > MOST_EPOCHS:
-        remedy = f"use --epoch {length_s / MOST_EPOCHS + 1:.0f} or more, or cut the trace"
-        problem_said = f"{length_s:g} s make more than {MOST_EPOCHS:,} epochs"
-        raise InputError(problem_said, source=str(wanted.trace), remedy=remedy)
     world = world_from_trace(problem, trace, epoch_s=wanted.epoch, name=wanted.trace.stem)
     return world, float(trace.time_s[0])
 

@@ -20,7 +20,7 @@ from hippo.envs.cross_domain.generator import (
 )
 from hippo.envs.cross_domain.movements import widest_path
 from hippo.envs.cross_domain.world import World
-from hippo.errors import UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Link
 from hippo.problem.network import Trace
@@ -148,6 +148,9 @@ def test_an_epoch_of_a_trace_has_the_state_of_its_begin() -> None:
     world = world_from_trace(problem, trace, epoch_s=100.0)
     assert world.bandwidth_bytes_per_s[:, 0].tolist() == [1e9, 2e9, 2e9, 3e9, 3e9]  # the last holds 160 s
     assert world_from_trace(problem, Trace(np.zeros(1), rates[:1], trace.latency_s[:1])).epochs == 1
+    long = Trace(np.array([0.0, 60.0, 120.0, 1e9]), rates[[0, 0, 0, 0]], np.full((4, 2), 0.02), "net.csv")
+    with pytest.raises(InputError, match=r"net\.csv: .* epochs of 60 s"):
+        world_from_trace(problem, long)
 
 
 def test_movement_can_be_made_weaker_or_taken_away() -> None:

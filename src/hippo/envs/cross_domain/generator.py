@@ -21,7 +21,7 @@ from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.geography import Geography, measured, plane, thinned
 from hippo.envs.cross_domain.movements import HOUR_S, MINUTE_S, draw_movement
 from hippo.envs.cross_domain.world import World
-from hippo.errors import UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 from hippo.problem.catalogue.gpus import gpu as gpu_named
 from hippo.problem.catalogue.models import model as model_named
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
@@ -36,6 +36,7 @@ EFFICIENCY = 0.45  # of the peak; the rough figure that sizes clusters, nothing 
 BALANCED = (0.7, 1.5)
 LEAST_GPUS, MOST_NODES = 3.5, 16  # of a domain
 TRIES = 200
+MOST_EPOCHS = 20_000  # of a recorded trace
 USUAL_QUANTILE = 0.7  # of the bandwidths: plans use the quicker links
 EGRESS_SHARE = (0.005, 0.15)
 """Egress over rent at full pace. Where it is more, nobody trains across domains; in a quarter of the worlds it is
@@ -132,11 +133,16 @@ def make_world(family: str, seed: int, *, split: str = "train", movement: int = 
 
 def world_from_trace(problem: Problem, trace: Trace, *, epoch_s: float | None = None, name: str = "trace") -> World:
     """The world of a trace that a user gave. ``epoch_s``: the median distance of its instants (at least a minute)
-    where left out. A value holds until the link's next; an epoch has the state of its begin."""
+    where left out. A value holds until the link's next; an epoch has the state of its begin. ``InputError`` for more
+    than ``MOST_EPOCHS``."""
     gaps = np.diff(trace.time_s)
     epoch = float(epoch_s if epoch_s is not None else max(MINUTE_S, float(np.median(gaps)) if len(gaps) else HOUR_S))
     begin, end = float(trace.time_s[0]), float(trace.time_s[-1]) + (float(gaps[-1]) if len(gaps) else epoch)
     count = max(1, int(np.ceil((end - begin) / epoch - 1e-9)))
+    if count > MOST_EPOCHS:
+        remedy = f"make epochs of {np.ceil((end - begin) / MOST_EPOCHS):.0f} s or more, or cut the trace"
+        told = f"{end - begin:g} s make {count:,} epochs of {epoch:g} s, more than {MOST_EPOCHS:,}"
+        raise InputError(told, source=trace.source, remedy=remedy)
     at = np.maximum(np.searchsorted(trace.time_s, begin + np.arange(count) * epoch, side="right") - 1, 0)
     bandwidth = trace.bandwidth_bytes_per_s[at]
     return World(
