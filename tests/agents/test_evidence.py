@@ -97,6 +97,10 @@ def test_what_was_asked(found: dict) -> None:
     assert asked["loss from +-30 % movement"]["met"]
     assert not asked["interrupted under +-20 % load"]["met"]
     assert not asked["better than receding_horizon"]["met"]  # two worlds: the interval is wide
+    assert asked["share of the gain captured"]["measured"]["low"] < 0.8
+    assert not asked["share of the gain captured"]["firm"]
+    assert asked["work done, share of hindsight"]["firm"] == (found["overall"]["hi_ppo"]["of_hindsight"]["low"] >= 0.97)
+    assert not asked["loss from +-30 % movement"]["firm"]  # one world
 
 
 def test_what_was_not_played_is_not_claimed() -> None:

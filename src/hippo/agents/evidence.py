@@ -272,7 +272,7 @@ def _front(rows: Sequence[Row]) -> Document:
 
 # ------------------------------------------------------------------------------------------------------------ figures
 def figures_asked(found: Document, *, ours: str = OURS) -> list[Document]:
-    """The figures that were asked for, with what was measured: ``what``, ``asked``, ``measured``, ``met``."""
+    """The figures that were asked for, with what was measured: ``what``, ``asked``, ``measured``, ``met``, ``firm``."""
     overall = found["overall"].get(ours, {})
     rival = found["best_rival"]
     against = found["paired"].get(rival, {}) if rival else {}
@@ -318,9 +318,10 @@ NOT_ASKED = ""
 
 
 def _figure(what: str, asked: str, measured: Any, met: Callable[[Any], bool] | None = None) -> Document:
-    return {
-        "what": what,
-        "asked": asked,
-        "measured": measured,
-        "met": None if measured is None or met is None else bool(met(measured)),
-    }
+    """``firm``: whether both ends of the interval say the same of it as the mean (of one world alone nothing does)."""
+    found = None if measured is None or met is None else bool(met(measured))
+    firm = True
+    if found is not None and met is not None and isinstance(measured, Mapping):
+        ends = [{**measured, "mean": measured[end]} for end in ("low", "high")]
+        firm = measured["count"] > 1 and all(met(each) == found for each in ends)
+    return {"what": what, "asked": asked, "measured": measured, "met": found, "firm": bool(firm)}

@@ -57,12 +57,22 @@ def _head(suite: Document) -> str:
 
 
 def _asked(figures: Sequence[Document]) -> str:
-    rows = [[row["what"], row["asked"], measured(row["measured"]), _met(row["met"])] for row in figures]
-    return table(("figure", "asked", "measured", "met"), rows)
+    rows = [[row["what"], row["asked"], measured(row["measured"]), _met(row)] for row in figures]
+    return table(("figure", "asked", "measured", "met"), rows) + (
+        "\n\n*In the mean*: the mean meets it, or does not, and the 95 % interval reaches to the other side."
+    )
 
 
-def _met(met: bool | None) -> str:
-    return "" if met is None else "yes" if met else "**no**"
+def _met(row: Document) -> str:
+    word = met_word(row)
+    return f"**{word}**" if row["met"] is False else word
+
+
+def met_word(row: Document) -> str:
+    """Whether a figure that was asked for is met, and whether its interval says so too."""
+    if row["met"] is None:
+        return ""
+    return ("yes" if row["met"] else "no") + ("" if row["firm"] else ", in the mean")
 
 
 def measured(value: Any) -> str:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hippo.decide.wording import count, number, percent, seconds
-from hippo.report.evaluation_page import measured, ordered, signed, spread
+from hippo.report.evaluation_page import measured, met_word, ordered, signed, spread
 from hippo.report.fitted import FittedTable, column
 from hippo.report.text import NOTHING, usd
 from hippo.report.trimmed import Trimmed
@@ -71,7 +71,7 @@ def suite_view(document: Mapping[str, Any]) -> RenderableType:
             column("figure", (row["what"] for row in rows), right=False),
             column("asked", (row["asked"] for row in rows), right=False),
             column("measured", (measured(row["measured"]) for row in rows)),
-            column("met", ("" if row["met"] is None else "yes" if row["met"] else "no" for row in rows), right=False),
+            column("met", (met_word(row) for row in rows), right=False),
         )
     )
     about = document["suite"]
