@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.decide.online.online_world import base, view, weak
 
+from hippo.decide.online import renewal
 from hippo.decide.online.candidates import net_rates
 from hippo.decide.online.configuration import Book
 from hippo.decide.online.greedy import Greedy
@@ -52,6 +55,20 @@ def test_nobody_moves_on_a_still_network(filled: Book, method: Method) -> None:
     first = method.begin(view(book, running=-1))
     for _ in range(3):
         assert method.decide(view(book, running=first)) == KEPT
+
+
+@pytest.mark.parametrize("method", [Greedy(), Hysteresis(), RecedingHorizon()])
+def test_all_who_go_on_looking_do_so_alike(filled: Book, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans and levers are made anew at the start, and when the network has moved far: for every method the same."""
+    asked: list[int] = []
+    monkeypatch.setattr(renewal, "renew", lambda book, state, *, running, **_: asked.append(running))
+    book = filled.copy()
+    start = Static().begin(view(book, running=-1))
+    method.begin(view(book, running=-1))
+    links = len(book.problem.cluster.links)
+    for epoch, share in ((5, 0.3), (20, 0.9), (21, 0.3), (22, 0.3)):
+        method.decide(replace(view(book, np.full((5, links), share), running=1), epoch=epoch))
+    assert asked == [start, 1]
 
 
 @pytest.mark.parametrize("method", [Greedy(), Hysteresis()])
