@@ -19,7 +19,7 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hippo.agents.constructor import Brain, Greedy, Served, draft_all, finished, key
+from hippo.agents.constructor import Brain, Greedy, Served, finished, key, tried
 from hippo.agents.serving import Policy, shipped
 from hippo.envs.cross_domain.construct import Site, site
 from hippo.envs.cross_domain.generator import FAMILIES, make_world
@@ -83,10 +83,9 @@ def under(problem: Problem, bandwidth: np.ndarray, latency: np.ndarray) -> Probl
 def ratios(brain: Brain, case: Case) -> tuple[dict[int, float], float]:
     """Ratio of the best plan of so many tries, and CPU seconds of the last number of them."""
     began, most = time.process_time(), max(TRIES)
-    drafted = draft_all(brain, [case.site] * most, np.random.default_rng(1), greedy=np.arange(most) == 0)
     known: dict[object, float] = {}
     steps = []
-    for draft in drafted.drafts:
+    for draft in tried(brain, case.site, most, seed=1):
         if key(draft) not in known:
             made = finished(case.site, draft, orders=True)
             known[key(draft)] = np.inf if made is None else made.step_time_s

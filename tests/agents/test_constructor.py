@@ -11,7 +11,7 @@ import torch
 
 from hippo.agents.construction_export import graphs
 from hippo.agents.construction_networks import Builders
-from hippo.agents.constructor import GRAPHS, Greedy, Served, construct, draft_all, key
+from hippo.agents.constructor import GRAPHS, Greedy, Served, construct, draft_all, key, tried
 from hippo.agents.export import write
 from hippo.agents.local_agent import pick
 from hippo.agents.serving import GLOBAL, Policy
@@ -112,3 +112,13 @@ def test_learning_repeats_itself_and_stays_near_the_best_known() -> None:
         assert torch.equal(one, other)
         assert one.shape == new.shape
     assert step_times(learned[0], [spot])[0] <= 1.05 * spot.best_s
+
+
+def test_one_draft_is_the_closed_forms_whatever_the_policy_thinks(shaken: Builders, spots: list[Spot]) -> None:
+    where = spots[0].site
+    plain = draft_all(Greedy(), [where], np.random.default_rng(0), greedy=np.ones(1, bool)).drafts[0]
+    drafts = tried(TorchBrain(shaken), where, 4, seed=0)
+    assert len(drafts) == 4
+    assert key(drafts[1]) == key(plain)
+    assert len(tried(TorchBrain(shaken), where, 1, seed=0)) == 1
+    assert len(tried(Greedy(), where, 3, seed=0)) == 3

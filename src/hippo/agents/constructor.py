@@ -35,7 +35,6 @@ MOST_ORDERED = 4000  # operations of a plan that gets an order of its own in pas
 GREED, SHY = 20.0, -0.125
 """Logit per unit of the closed form's ``best`` before anything was learned: a step 5 % slower is e times less likely;
 and what a claim that is not in proportion counts less."""
-GREEDY_FIRST = 1  # of the drafts of one site that take the likeliest choice; the others draw
 
 
 class Brain(Arranging, Protocol):
@@ -192,19 +191,30 @@ def construct(
     """Plans that the policy constructs under a state (E,), (E,) of the links, quickest first; empty: none came of it.
 
     ``policy``: a served policy file with the graphs ``GRAPHS``, or whoever else chooses (``Greedy``: the closed form).
-    ``tries``: drafts; the first takes the likeliest choice every time, the others draw. ``compute`` (K,): factor on the
+    ``tries``: drafts, as ``tried`` makes them. ``compute`` (K,): factor on the
     length of each domain's operations. ``orders``: whether each plan also gets an order of operations of its own where
     that is quicker (``planners.orders``).
     """
     brain = Served(policy) if isinstance(policy, Running) else policy
     where = site(problem, bandwidth_bytes_per_s, latency_s, compute)
-    drafted = draft_all(brain, [where] * tries, np.random.default_rng(seed), greedy=np.arange(tries) < GREEDY_FIRST)
     found: dict[Plan, float] = {}
-    for draft in _distinct(drafted.drafts):
+    for draft in _distinct(tried(brain, where, tries, seed)):
         made = finished(where, draft, orders=orders)
         if made is not None:
             found[made.plan] = made.step_time_s
     return sorted(found, key=lambda plan: found[plan])
+
+
+def tried(brain: Brain, where: Site, tries: int, seed: int) -> list[Draft]:
+    """So many drafts of one site: the policy's likeliest, the closed form's likeliest, then draws of the policy.
+
+    On networks unlike those it learned from a policy may be worse than the closed form; the second draft sees to that.
+    """
+    own = tries if isinstance(brain, Greedy) else max(1, tries - 1)
+    found = list(draft_all(brain, [where] * own, np.random.default_rng(seed), greedy=np.arange(own) == 0).drafts)
+    if own < tries:
+        found[1:1] = draft_all(Greedy(), [where], np.random.default_rng(seed), greedy=np.ones(1, dtype=bool)).drafts
+    return found
 
 
 def finished(where: Site, draft: Draft, *, orders: bool) -> Built | None:
