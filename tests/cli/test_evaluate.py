@@ -156,7 +156,9 @@ def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monk
     usual = resources.files
     monkeypatch.setattr(resources, "files", lambda package: tmp_path if package == "hippo.agents" else usual(package))
     found = {each.name: each for each in ablations(Choice())}
-    assert list(found) == ["no_verification", "no_fresh_plans", "no_forecast", "no_gnn", "no_masks"]
+    assert list(found) == [
+        *("no_verification", "no_fresh_plans", "no_free_levers", "flat", "no_forecast", "no_gnn", "no_masks")
+    ]
     assert found["no_gnn"].make().name == "no_gnn"
     assert found["no_gnn"].make.args[1] == str(tmp_path / "policies" / "no_gnn.policy")
     assert found["no_forecast"].forecast == "persistence"

@@ -89,12 +89,13 @@ class Settings:
 
     thresholds: Thresholds = Thresholds()
     upper_s: float = 1.0  # decision between domains (spec A18)
-    lower_s: float = 0.1  # inside a domain, for each plan that is arranged: between decisions
+    lower_s: float = 0.1  # inside a domain, for each plan that is arranged
     together_s: float = 2.0  # from the trigger to the answer (spec A9)
     verify: bool = True
     clearly: Clearly = CLEARLY
     construct: int = 2  # plans of the agents' own when the network has moved far; 0: none
     fresh: bool = True  # plans and levers are made anew when the network has moved far
+    levers: bool = True  # the best lever of what runs is pulled at every epoch, as levers are free
     adapt: bool = False  # preferences follow the network's state
 
 
@@ -226,7 +227,7 @@ class HiPpo:
 
     def _levered(self, view: View, account: Account, stands: Standing) -> Account:
         """The account with the lever of what runs that does most now, where that is clear and nothing is moved."""
-        free = self.settings.verify and view.phase == STILL and preferences.work_alone(view.weights)
+        free = self.settings.levers and view.phase == STILL and preferences.work_alone(view.weights)
         if not free or account.action.how not in (How.KEEP, How.SWITCH) or account.outcome in (LATE, AWAITED):
             return account
         chosen = account.action.target if account.action.how is How.SWITCH else view.running
@@ -263,7 +264,7 @@ class HiPpo:
         return replace(account, times=replace(times, verification_s=self.clock() - proposed))
 
     def _construct(self, view: View) -> None:
-        """Adds plans of the agents' own to the book. Nothing waits for them, so a missed deadline is only told."""
+        """Adds plans of the agents' own to the book; a missed deadline is told."""
         tries, began = self.settings.construct, self.clock()
         if not (tries and can_construct(self.policy)):
             return
@@ -299,7 +300,7 @@ class HiPpo:
 
     def _awaited(self, view: View, account: Account) -> Account:
         """The account without its move where plans for this network are about to be made: a move that cannot be taken
-        back waits the epoch that it takes to know them."""
+        back waits for them."""
         moves = account.action.how in (How.STOP, How.BACKGROUND)
         if not (moves and self._refresher.wanted(view)):
             return account

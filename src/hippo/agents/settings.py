@@ -113,7 +113,6 @@ class Ablation(_Checked):
     flat: bool = False  # no construction, no lower agents
     no_multipliers: bool = False
     no_masks: bool = False  # whatever is chosen and cannot run counts as keeping
-    no_verification: bool = False  # proposals are carried out unseen
 
 
 @dataclass(frozen=True)

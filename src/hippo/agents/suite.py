@@ -32,6 +32,7 @@ from hippo.envs.cross_domain.play import DEFAULT_FORECAST, Run, Weights
 from hippo.envs.cross_domain.world import World
 from hippo.errors import InfeasibleError
 from hippo.planners.base import Planner, Progress, Stop
+from hippo.simulate.moving import TOKENS
 
 Row = dict[str, Any]
 SPLIT = "test"
@@ -186,7 +187,7 @@ def _figures(judged: Judged, name: str, base: Run) -> Row:
     return figures(judged, name, base) | {
         "of_static": judged.runs[name].work / base.work if base.work > 0 else None,
         "interrupted": judged.runs[name].downtime_share,
-        "tokens": float(judged.runs[name].gave[:, 0].sum()),
+        "tokens": float(judged.runs[name].gave[:, TOKENS].sum()),
         "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].thinking_s],
         "times_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].decision_s[1:]],
     }

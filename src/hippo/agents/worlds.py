@@ -20,7 +20,7 @@ from hippo.envs.cross_domain.bank import FIELDS, Bank, Prepared, bank_of, joined
 from hippo.envs.cross_domain.discovery import discovered
 from hippo.envs.cross_domain.env import Env, Rules, Stepped
 from hippo.envs.cross_domain.generator import FAMILIES, world_from_trace
-from hippo.envs.cross_domain.spaces import EDGE_FEATURES, OPTION_FEATURES, Observation
+from hippo.envs.cross_domain.spaces import OPTION_FEATURES, Observation
 from hippo.envs.cross_domain.world import World
 from hippo.errors import InputError, UnknownNameError
 from hippo.planners.base import Progress
@@ -32,7 +32,6 @@ VALIDATION = 5000
 
 TRAIN_FILE, VALIDATION_FILE = "bank.npz", "validation.npz"
 GAIN_NOW, WORTH_REST = OPTION_FEATURES.index("gain_now"), OPTION_FEATURES.index("worth_rest")
-BANDWIDTH, DOUBT = EDGE_FEATURES.index("bandwidth"), EDGE_FEATURES.index("doubt")
 
 Choose = Callable[[Observation], NDArray[np.int64]]
 

@@ -106,7 +106,12 @@ def ablations(choice: Choice) -> tuple[Entrant, ...]:
     from hippo.agents.entrants import Entrant, named
 
     usual = None if choice.policy is None else str(choice.policy)
-    off: dict[str, dict[str, Any]] = {"no_verification": {"verify": False}, "no_fresh_plans": {"fresh": False}}
+    off: dict[str, dict[str, Any]] = {
+        "no_verification": {"verify": False},
+        "no_fresh_plans": {"fresh": False},
+        "no_free_levers": {"levers": False},
+        "flat": {"construct": 0},
+    }
     found = [Entrant(name, partial(named, name, usual, **settings)) for name, settings in off.items()]
     trained = {
         file.stem: str(file) for file in sorted((Path(str(files("hippo.agents"))) / "policies").glob("no_*.policy"))

@@ -295,7 +295,7 @@ class Late(Reason):
         answer = "what runs is kept" if self.kept else "the next configuration that can run is taken"
         took, most = seconds(self.taken_s), seconds(self.allowed_s)
         if not self.waited:
-            return f"To arrange a plan ({self.subject}) took {took}, more than {most}; no decision waited for it."
+            return f"To arrange a plan ({self.subject}) took {took}, more than {most}."
         return f"The decision ({self.subject}) took {took}, more than {most}: {answer}."
 
 

@@ -30,7 +30,7 @@ class Horizon:
 
     epochs: float = 64.0  # ahead that count; at most the rest of the run
     margin: float = 0.1  # by which a move must be better, in epochs of the usual work of what runs
-    lever: float = 0.002  # share by which a lever must do more now: it costs nothing and can be taken back
+    lever: float = 0.0  # share by which a lever must do more now: it costs nothing and can be taken back
     fresh: bool = True  # plans are made anew when the network has moved far
 
 
