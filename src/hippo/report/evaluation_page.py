@@ -299,8 +299,8 @@ def _ablations(found: Document) -> str:
     ]
     return (
         "Each variant less the whole, in shares of hindsight's work, on the same worlds: below zero, the part is worth "
-        "something. `no_gnn`, `no_masks` (which still hold in use) and `no_multipliers` learned without that part, for 60 "
-        "updates instead of 120; curves are flat after 10. `flat`: the agents construct no plans of their own.\n\n"
+        "something. `no_gnn`, `no_masks` (which still hold in use) and `no_multipliers` learned without that part, for "
+        "60 updates instead of 120; curves are flat after 10. `flat`: the agents construct no plans of their own.\n\n"
         + table(("without", "where hindsight gains 3 %", "all worlds", "worst elsewhere"), rows)
     )
 
