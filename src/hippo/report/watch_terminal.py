@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hippo.decide.online.explain import placement
 from hippo.decide.online.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
-from hippo.decide.wording import capital, number, percent
+from hippo.decide.wording import number, percent
 from hippo.plan.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -122,7 +122,7 @@ def verdict(story: Story) -> str:
     share = mine / kept - 1.0 if kept > 0 else 0.0
     against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping the plan of the start"
     gain = best / kept - 1.0 if kept > 0 else 0.0
-    head = f"{capital(story.method)} did {against}, and {percent(story.of_hindsight)} of what perfect hindsight does."
+    head = f"{story.method} did {against}, and {percent(story.of_hindsight)} of what perfect hindsight does."
     if story.captured is None:
         return f"{head} There was nothing to gain: to keep is right."
     return f"{head} Hindsight gains {percent(gain)} over keeping; {percent(story.captured)} of that was captured."
