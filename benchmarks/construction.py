@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,11 +21,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hippo.agents.constructor import Brain, Greedy, Served, finished, key, tried
 from hippo.agents.serving import Policy, shipped
+from hippo.decide.online.anew import Net, under
 from hippo.envs.cross_domain.construct import Site, site
 from hippo.envs.cross_domain.generator import FAMILIES, make_world
 from hippo.planners.base import Stop
 from hippo.planners.exact import Exact
-from hippo.problem.problem import Problem
 
 TRIES = (1, 4, 16)
 LIMIT_S = 2.0
@@ -62,22 +62,11 @@ def cases(each: int) -> Iterator[tuple[tuple[int, int], Case]]:
             epoch = int(rng.integers(world.epochs))
             state = world.bandwidth_bytes_per_s[epoch], world.latency_s[epoch]
             began = time.process_time()
-            score = Exact().propose(under(world.problem, *state), Stop(time_limit_s=LIMIT_S)).score
+            score = Exact().propose(under(world.problem, Net(*state)), Stop(time_limit_s=LIMIT_S)).score
             if score is not None:
                 counts[size] += 1
                 spent = time.process_time() - began
                 yield size, Case(world.name, site(world.problem, *state), score.step_time_s, spent)
-
-
-def under(problem: Problem, bandwidth: np.ndarray, latency: np.ndarray) -> Problem:
-    """The problem with this state as its base state."""
-    state = zip(problem.cluster.links, bandwidth, latency, strict=True)
-    links = tuple(
-        replace(link, bandwidth_bytes_per_s=float(rate), latency_s=float(delay))
-        for link, rate, delay in state
-        if rate > 0
-    )
-    return replace(problem, cluster=replace(problem.cluster, links=links))
 
 
 def ratios(brain: Brain, case: Case) -> tuple[dict[int, float], float]:

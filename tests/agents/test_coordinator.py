@@ -239,7 +239,7 @@ def test_a_slow_construction_makes_no_decision_late(book: Book, monkeypatch: pyt
 
 
 def test_a_move_waits_for_plans_that_are_about_to_be_made(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "renew", lambda *_, **__: None)
+    monkeypatch.setattr(refresh, "look_anew", lambda *_: None)
     settings = replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True)
     hippo = method(Action(How.STOP, ALONE), settings=settings)
     hippo.begin(view(book, running=-1))
@@ -256,10 +256,10 @@ def test_a_move_waits_for_plans_that_are_about_to_be_made(book: Book, monkeypatc
 
 
 def test_what_is_found_makes_the_answer_be_given_again(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    def renew(book: Book, *_: object, **__: object) -> None:
-        book.add(replace(book.configurations[ACROSS].plan, recompute="full"), origin="anew")
+    def look_anew(view: View, running: int) -> None:
+        view.book.add(replace(view.book.configurations[running].plan, recompute="full"), origin="anew")
 
-    monkeypatch.setattr(refresh, "renew", renew)
+    monkeypatch.setattr(refresh, "look_anew", look_anew)
     hippo = method(Action(How.SWITCH, ACROSS), settings=replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True))
     hippo.begin(view(book, running=-1))
     halved = view(book, USUAL / 2, epoch=20)

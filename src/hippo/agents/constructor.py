@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.agents.local_agent import Arranging, answer, pick
+from hippo.decide.online.anew import Net, under
 from hippo.envs.cross_domain.construct import CLAIMS, PLAIN, Built, Draft, Site, build, played, site
 from hippo.envs.cross_domain.drafting import Domains, Drafting, Rows, observe_domains, observe_recipes
 from hippo.plan.plan import Plan
@@ -227,21 +228,10 @@ def finished(where: Site, draft: Draft, *, orders: bool) -> Built | None:
     (line,) = made.plan.pipelines
     if len(line.stages) * line.num_micro_batches * 3 > MOST_ORDERED or len(line.stages) == 1:
         return made
-    own = ordered(_under(where), made.plan)
+    state = Net(where.bandwidth_bytes_per_s, where.latency_s)
+    own = ordered(under(where.ground.problem, state), made.plan)
     better = None if own is None else played(where, [own])
     return made if better is None or better.step_time_s >= made.step_time_s else better
-
-
-def _under(where: Site) -> Problem:
-    """The problem with the site's links as its base state."""
-    problem = where.ground.problem
-    state = zip(problem.cluster.links, where.bandwidth_bytes_per_s, where.latency_s, strict=True)
-    links = tuple(
-        replace(link, bandwidth_bytes_per_s=float(rate), latency_s=float(delay))
-        for link, rate, delay in state
-        if rate > 0
-    )
-    return replace(problem, cluster=replace(problem.cluster, links=links))
 
 
 def _distinct(drafts: Sequence[Draft]) -> list[Draft]:

@@ -7,9 +7,7 @@ book.
 
 from __future__ import annotations
 
-from hippo.decide.online.anew import Net
-from hippo.decide.online.candidates import renew
-from hippo.decide.online.renewal import Renewal
+from hippo.decide.online.renewal import Renewal, look_anew
 from hippo.decide.online.view import View
 
 
@@ -41,7 +39,5 @@ class Refresher:
         if running < 0 or not self._renewal.due(view):
             return False
         if self._plans:
-            now = view.forecast
-            state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
-            renew(view.book, state, running=running, compute=now.compute[0], price=view.usd_per_token)
+            look_anew(view, running)
         return True
