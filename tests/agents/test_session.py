@@ -91,9 +91,10 @@ def test_other_settings_are_refused(tmp_path: Path):
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="there is no checkpoint"):
         load(tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"nonsense")
-    with pytest.raises(InputError, match="no training run"):
-        load(tmp_path)
+    for nonsense in (b"", b"nonsense", b"junk", b"PK\x03\x04", b"\x80\x02}q"):
+        (tmp_path / "checkpoint.pt").write_bytes(nonsense)
+        with pytest.raises(InputError, match="no training run"):
+            load(tmp_path)
     torch.save({"weights": 1}, tmp_path / "checkpoint.pt")
     with pytest.raises(InputError, match="no training run of this version"):
         load(tmp_path)
