@@ -115,3 +115,10 @@ def test_numbers_as_people_read_them() -> None:
     assert spread(told) == "98.76 % (98.00 to 99.50)"
     assert spread(told, short=True, digits=1) == "98.8 ±0.8"
     assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_one_world_has_no_interval():
+    one = {"mean": 0.9, "low": 0.9, "high": 0.9, "count": 1}
+    assert spread(one) == "90.00 % (one world)"
+    assert spread(one, short=True) == "90.00"
+    assert spread({**one, "low": 0.8, "high": 1.0, "count": 2}, short=True) == "90.00 ±10.00"

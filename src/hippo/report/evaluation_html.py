@@ -186,13 +186,18 @@ def _block(text: str, drawn: Mapping[str, str], names: Sequence[str], mine: str)
 def _table(text: str, names: Sequence[str], mine: str) -> Block:
     head, _, *rows = ([cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines())
     rows = [row + [""] * (len(head) - len(row)) for row in rows]
-    words = tuple(not any(re.search(r"\d", row[at]) for row in rows) for at in range(len(head)))
+    words = tuple(any(row[at] != NOTHING for row in rows) and not _counts(rows, at) for at in range(len(head)))
     return Block(
         "table",
         head=tuple(_inline(cell, names) for cell in head),
         rows=tuple(Row(tuple(_inline(cell, names) for cell in row), row[0] == f"`{mine}`") for row in rows),
         words=words,
     )
+
+
+def _counts(rows: Sequence[Sequence[str]], at: int) -> bool:
+    """Whether a column holds numbers."""
+    return any(re.search(r"\d", row[at]) for row in rows)
 
 
 def _inline(text: str, names: Iterable[str]) -> Markup:

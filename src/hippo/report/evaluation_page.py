@@ -373,11 +373,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def spread(told: Document | None, *, digits: int = 2, sign: bool = False, short: bool = False) -> str:
-    """Mean and 95 % interval in per cent; ``short``: without the unit, the half-width behind."""
+    """Mean and 95 % interval in per cent; ``short``: without the unit, the half-width behind. One world has none."""
     if told is None:
         return NOTHING
     mark = "+" if sign else ""
     mean, low, high = (100 * told[key] for key in ("mean", "low", "high"))
+    if told.get("count") == 1:
+        return f"{mean:{mark}.{digits}f}" if short else f"{mean:{mark}.{digits}f} % (one world)"
     if short:
         return f"{mean:{mark}.{digits}f} ±{(high - low) / 2:.{digits}f}"
     return f"{mean:{mark}.{digits}f} % ({low:{mark}.{digits}f} to {high:{mark}.{digits}f})"
