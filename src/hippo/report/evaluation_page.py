@@ -162,7 +162,7 @@ def _counted(found: Document) -> list[list[str]]:
             f"`{name}`",
             signed(each["median"]),
             *(str(each[key]) for key in ("won", "lost", "equal")),
-            f"p = {number(each['sign_test'])}",
+            "p < .001" if each["sign_test"] < 0.001 else f"p = {each['sign_test']:.3f}",
             spread(each["bootstrap"], sign=True),
         ]
         for name, each in told.items()
