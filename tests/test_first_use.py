@@ -62,8 +62,8 @@ def test_where_nothing_can_be_written(planned, monkeypatch):
     assert planned == ["even"]
 
 
-COUNT = """
-import numba.core.event as event, hippo, hippo.first_use as first_use, hippo.registry as registry
+COUNTER = """
+import numba.core.event as event
 
 class Counter(event.Listener):
     compiled = []
@@ -71,6 +71,11 @@ class Counter(event.Listener):
     def on_end(self, ended): pass
 
 event.register("numba:compile", Counter())
+"""
+
+COUNT = """
+import hippo, hippo.first_use as first_use, hippo.registry as registry
+
 first_use.prepare([registry.planner("exact")])
 cold = len(Counter.compiled)
 hippo.plan(hippo.problem(model="llama-3-70b", cluster="four-hubs"), planner="exact")
@@ -81,7 +86,9 @@ print(cold > 0, Counter.compiled[cold:])
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTER + COUNT], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True []\n"
 
 
@@ -106,18 +113,12 @@ def test_moving_networks_once_and_the_planner_that_fills_books_first(planned, mo
 
 
 MOVED = """
-import numba.core.event as event, hippo.first_use as first_use
+import hippo.first_use as first_use
 from hippo.envs.cross_domain import judge
 from hippo.envs.cross_domain.generator import make_world
 from hippo.envs.cross_domain.play import play
 from hippo.registry import METHODS, load
 
-class Counter(event.Listener):
-    compiled = []
-    def on_start(self, begun): self.compiled.append(begun.data["dispatcher"].__name__)
-    def on_end(self, ended): pass
-
-event.register("numba:compile", Counter())
 first_use.prepare_moving()
 cold = len(Counter.compiled)
 setting = judge.prepare(make_world("transient", 1))
@@ -130,5 +131,7 @@ print(cold > 0, Counter.compiled[cold:])
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", MOVED], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTER + MOVED], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True []\n"

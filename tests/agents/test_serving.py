@@ -33,7 +33,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def same(policy: Policy, agent: Any, seen: Any) -> None:
+def assert_same(policy: Policy, agent: Any, seen: Any) -> None:
     """The policy's answers are the agent's."""
     answer = policy.act(Observation(*(each.numpy() for each in seen)))
     with torch.no_grad():
@@ -51,7 +51,7 @@ def same(policy: Policy, agent: Any, seen: Any) -> None:
     ("worlds", "domains", "options"), [(1, 2, 1), (1, 8, 24), (1, 64, 24), (7, 16, 5), (1, 1, 1), (3, 3, 3)]
 )
 def test_answers_are_those_of_torch_at_every_size(written: Path, worlds: int, domains: int, options: int) -> None:
-    same(Policy.load(written), AGENT, drawn(worlds, domains, options, fewest=min(2, domains)))
+    assert_same(Policy.load(written), AGENT, drawn(worlds, domains, options, fewest=min(2, domains)))
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_answers_are_those_of_torch_at_every_size(written: Path, worlds: int, do
 def test_other_encoders_are_exported_too(encoder: str, tmp_path: Path) -> None:
     agent = stirred(encoder)
     export.save(tmp_path / "a.policy", agent)
-    same(Policy.load(tmp_path / "a.policy"), agent, drawn(3, 11, 5))
+    assert_same(Policy.load(tmp_path / "a.policy"), agent, drawn(3, 11, 5))
 
 
 def test_a_policy_says_how_it_was_made_and_names_no_file_of_the_machine(written: Path) -> None:

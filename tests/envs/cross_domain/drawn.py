@@ -70,22 +70,28 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
     arrays["since"] = np.zeros(configurations, dtype=np.int64)
     scene = Scene(**{name: _stored(array) for name, array in arrays.items()})
     scene = scene._replace(ahead=foresight(scene, np.arange(epochs, 0, -1.0), weights))
-    course = Course(
-        epoch_s=60.0,
-        restart_s=30.0,
-        shadow_share=0.125,
-        tokens_per_step=1e6,
-        tokens_per_s=tokens,
-        egress_usd_per_s=tokens * usd,
-        utilization=np.minimum(1.0, tokens * arrays["busy"]),
-        bandwidth_bytes_per_s=bandwidth,
-        bytes_per_step=sent,
-        usd_per_byte=arrays["usd_per_byte"],
-        place=place,
-        move_bytes=moves,
-    )
+    course = _course(scene, tokens, bandwidth, arrays)
     best = np.argmax(tokens * (1.0 - usd / price), axis=1)
     return Prepared(f"drawn-{seed}", "drawn", scene, _truth(course, best, rng, weights, usual=usual, price=price))
+
+
+def _course(scene: Scene, tokens: Any, bandwidth: Any, arrays: dict[str, Any]) -> Course:
+    """The truth behind a scene, in the double precision in which it was drawn."""
+    epoch_s, restart_s, shadow_share, tokens_per_step = (float(each) for each in arrays["scalars"][:4])
+    return Course(
+        epoch_s=epoch_s,
+        restart_s=restart_s,
+        shadow_share=shadow_share,
+        tokens_per_step=tokens_per_step,
+        tokens_per_s=tokens,
+        egress_usd_per_s=tokens * arrays["usd"],
+        utilization=np.minimum(1.0, tokens * arrays["busy"]),
+        bandwidth_bytes_per_s=bandwidth,
+        bytes_per_step=arrays["sent"],
+        usd_per_byte=arrays["usd_per_byte"],
+        place=scene.place,
+        move_bytes=arrays["move_bytes"],
+    )
 
 
 def _truth(course: Course, best: Any, rng: np.random.Generator, weights: Any, *, usual: float, price: float) -> Truth:
