@@ -101,9 +101,10 @@ def _move_something() -> None:
     import numpy as np
 
     from hippo.decide.online.forecast import FORECASTS
+    from hippo.decide.online.worth import Now, ahead, worth
     from hippo.envs.cross_domain import bank, judge
     from hippo.envs.cross_domain.env import Env
-    from hippo.envs.cross_domain.play import foresee, play
+    from hippo.envs.cross_domain.play import foresee, play, steps
 
     world = _moving_world()
     setting = judge.prepare(world)
@@ -112,6 +113,9 @@ def _move_something() -> None:
         for name in METHODS
     ]
     judge.judge(setting, runs)
+    kept = load(METHODS, "method", "static")()
+    _, second, *_ = steps(world, setting.book.copy(), kept, setting.terms, forecasts=setting.forecasts)
+    worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))  # asked while a move is under way
     for name in FORECASTS:
         foresee(world, name)
     env = Env(bank.bank_of([bank.prepare(world, setting.book)]), 1)
