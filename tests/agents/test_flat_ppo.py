@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from hippo.agents import flat_ppo
 from hippo.agents.flat_ppo import MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
-from hippo.decide.online.view import Action, How
+from hippo.decide.online.candidates import fill
+from hippo.decide.online.configuration import Book
+from hippo.decide.online.trigger import Thresholds
+from hippo.decide.online.view import Action, How, View
+from hippo.envs.cross_domain.generator import make_world
+from hippo.envs.cross_domain.play import Terms, steps, usd_per_token
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.errors import InputError
 from hippo.simulate.moving import STREAMING
@@ -64,6 +70,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision is due whatever the view shows."""
+    monkeypatch.setattr(flat_ppo, "standing", lambda view: None)
+    monkeypatch.setattr(flat_ppo, "seen", lambda view, now: None)
+    monkeypatch.setattr(flat_ppo, "due", lambda view, last, thresholds, now: True)
+
+
+@pytest.mark.usefixtures("always")
 def test_it_takes_the_likeliest_option_that_may_be_chosen(file: Path):
     seen = observation(3, 4)
     seen.options[0, :, 0] = [0.1, 0.9, 0.5, 0.2]
@@ -75,6 +90,7 @@ def test_it_takes_the_likeliest_option_that_may_be_chosen(file: Path):
     assert method.decide(while_it_moves) == answers[2]  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("always")
 def test_it_sees_how_long_nothing_was_changed_as_in_training(file: Path):
     seen, quiet = observation(3, 2), list[float]()
     answers = (Action(How.KEEP), Action(How.SWITCH, 1))
@@ -88,6 +104,24 @@ def test_it_sees_how_long_nothing_was_changed_as_in_training(file: Path):
         seen.options[0, :, 0] = np.eye(2)[liked]
         method.decide(SimpleNamespace(epoch=epoch))  # type: ignore[arg-type]
     assert quiet == [2.0, 5.0, 5.0, 2.0]
+
+
+def test_it_is_asked_when_its_environment_would_ask_it(file: Path):
+    world, asked = make_world("transient", 3), list[int]()
+    book = Book(world.problem)
+    fill(book)
+
+    class Watched(FlatPpo):
+        def _act(self, view: View) -> Action:
+            asked.append(view.epoch)
+            return Action(How.SWITCH, 0) if view.running < 0 else Action()
+
+    terms = Terms(usd_per_token=usd_per_token(world, book))
+    method = Watched(file, see=lambda view, quiet: (observation(3, 1), (Action(),)))
+    epochs = [step.view.epoch for step in steps(world, book, method, terms)]
+    assert asked[0] == 0
+    assert 2 < len(asked) < 0.5 * len(epochs)
+    assert max(later - sooner for sooner, later in zip(asked, asked[1:], strict=False)) <= Thresholds().every
 
 
 def test_what_is_no_flat_policy_is_refused(tmp_path: Path):

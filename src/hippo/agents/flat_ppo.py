@@ -1,8 +1,9 @@
 """The flat rival: MaskablePPO of Stable-Baselines3 on the same environment, without graph network and hierarchy.
 
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
-among the same options, which are made anew as for Hi-PPO when the network has moved far, with no lower agent and no
-verification. Trained by ``benchmarks/_train_flat_ppo.py``, shipped as ONNX, served by onnxruntime: no torch here.
+among the same options, which are made anew as for Hi-PPO when the network has moved far, where its environment would
+have asked it (``decide.online.trigger``), with no lower agent and no verification. Trained by
+``benchmarks/_train_flat_ppo.py``, shipped as ONNX, served by onnxruntime: no torch here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from hippo.agents.refresh import Refresher
 from hippo.decide.online.static import start
+from hippo.decide.online.trigger import Seen, Thresholds, due, seen, standing
 from hippo.decide.online.view import Action, How, View
 from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.errors import InputError
@@ -54,7 +56,7 @@ def _fitted(array: Any, sizes: tuple[int, ...]) -> Any:
 
 
 class FlatPpo:
-    """The method: the likeliest option at every epoch. ``file``: another policy of ``train_flat_ppo``."""
+    """The method: the likeliest option whenever a decision is due. ``file``: another policy of ``train_flat_ppo``."""
 
     name = "flat_ppo"
 
@@ -63,21 +65,26 @@ class FlatPpo:
         self._see = _observe() if see is None else see
         self._refresher, self._answer = Refresher(), Action(How.KEEP)
         self._changed = self._before = 0  # epochs of the last answer that changed something, and of the one before
+        self._last: Seen | None = None
 
     def begin(self, view: View) -> int:
         """Where the run begins: the likeliest option of a first decision; without any, as ``static`` does."""
         found = start(view)
         self._refresher.begin(view)
         self._changed = self._before = view.epoch
+        self._last = seen(view)
         action = self._act(view)
         self._answer = Action(How.SWITCH, action.target if action.target >= 0 else found)
         return self._answer.target
 
     def decide(self, view: View) -> Action:
-        """The likeliest option."""
+        """The likeliest option, where a decision is due."""
         if self._changed == view.epoch:  # asked again: the first answer is forgotten
             self._changed = self._before
-        self._answer = self._act(view)
+        stands, self._answer = standing(view), Action(How.KEEP)
+        if not due(view, self._last, Thresholds(), now=stands):
+            return self._answer
+        self._last, self._answer = seen(view, stands), self._act(view)
         if self._answer.how is not How.KEEP:
             self._before, self._changed = self._changed, view.epoch
         return self._answer
