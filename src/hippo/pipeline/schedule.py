@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Protocol
 
@@ -136,7 +137,9 @@ def _check_given(schedule: Schedule) -> None:
 
 def letters_of(schedule: Schedule) -> tuple[str, ...]:
     """The texts of ``Pipeline.order``: one letter per operation; one chunk per rank, each kind in order."""
-    return tuple("".join("FBW"[kind] for kind in schedule.rank(rank)[:, 0]) for rank in range(schedule.shape.stages))
+    letters = np.frombuffer(b"FBW", dtype=np.uint8)[schedule.order[:, 0]]
+    starts = schedule.order_start.tolist()
+    return tuple(letters[one:two].tobytes().decode() for one, two in pairwise(starts))
 
 
 def split(schedule: Schedule) -> Schedule:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
 
 from hippo.plan.plan import Pipeline, Plan
 
@@ -25,16 +28,12 @@ def order_flaws(plan: Plan, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     for stage, letters in enumerate(given):
         if any(letters.count(kind) != waves for kind in kinds):
             yield f"[{stage}]", f"{', '.join(f'{letters.count(kind)} {kind}' for kind in kinds)} for {waves} waves"
-        elif not _in_turn(letters):
+        elif not _in_turn(letters, kinds):
             yield f"[{stage}]", "a B before its F, or a W before its B"
 
 
-def _in_turn(letters: str) -> bool:
-    """Whether no B comes before its F, and no W before its B."""
-    waiting, held = 0, 0
-    for letter in letters:
-        waiting += (letter == "F") - (letter == "B")
-        held += (letter == "B") - (letter == "W")
-        if waiting < 0 or held < 0:
-            return False
-    return True
+def _in_turn(letters: str, kinds: str) -> bool:
+    """Whether no B comes before its F, and no W before its B; there are as many of each of ``kinds``."""
+    given = np.frombuffer(letters.encode(), dtype=np.uint8)
+    places = [np.flatnonzero(given == ord(kind)) for kind in kinds]
+    return all(bool((one < two).all()) for one, two in pairwise(places))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -101,10 +101,24 @@ def costs(problem: Problem) -> Costs:
     """What is known about the costs of a problem; the same object for the same problem."""
     found = _KNOWN.get(id(problem))
     if found is None or found[0] is not problem:
-        found = _KNOWN[id(problem)] = (problem, Costs(CostModel(problem)))
+        found = _KNOWN[id(problem)] = (problem, _costs(problem))
         while len(_KNOWN) > _KEPT:
             _KNOWN.popitem(last=False)
     return found[1]
+
+
+def _costs(problem: Problem) -> Costs:
+    """What was asked about a problem that costs the same (other links or wishes) need not be found again."""
+    parts = _priced(problem)
+    for other, known in reversed(_KNOWN.values()):
+        if all(one is two for one, two in zip(parts, _priced(other), strict=True)):
+            return replace(known, model=replace(known.model, problem=problem))
+    return Costs(CostModel(problem))
+
+
+def _priced(problem: Problem) -> tuple[object, ...]:
+    """All that costs of stages depend on."""
+    return problem.model, problem.workload, problem.profile, problem.cluster.gpu, problem.cluster.domains
 
 
 def cost_model(problem: Problem) -> CostModel:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,11 @@ class Bench:
     def problem(self) -> Problem:
         """The problem in its base state."""
         return self.book.problem
+
+    @cached_property
+    def changed(self) -> Problem:
+        """The problem in that state."""
+        return under(self.book.problem, self.state)
 
     def value(self, plan: Plan, lever: str = "") -> float:
         """Net tokens/s of the plan in that state; -inf: it cannot run in the base state, or not in this one."""
@@ -158,14 +164,13 @@ def routed(bench: Bench, plan: Plan) -> Iterator[Plan]:
 
 def timed(bench: Bench, plan: Plan) -> Iterator[Plan]:
     """The plan with orders of operations made for the state, and with the run-ahead that suits it."""
-    changed = _under(bench)
     rules = runtime_rules(bench.problem.runtime)
     if plan.interleave > 1 or all(len(line.stages) == 1 for line in plan.pipelines):
         return
     if rules.live_limit:
-        yield from _run_ahead(changed, plan)
+        yield from _run_ahead(bench.changed, plan)
     if rules.live_limit and rules.schedules is None:
-        yield from _ordered(changed, plan)
+        yield from _ordered(bench.changed, plan)
 
 
 def compressed(bench: Bench, plan: Plan) -> Iterator[Plan]:
@@ -266,10 +271,6 @@ def _relays(problem: Problem, plan: Plan, state: Net) -> tuple[Relay, ...]:
 
 
 # ------------------------------------------------------------------------------------------------------------- orders
-def _under(bench: Bench) -> Problem:
-    return under(bench.problem, bench.state)
-
-
 def _waves(line: Pipeline, count: int) -> Pipeline:
     """The pipeline with so many waves; its order is made anew."""
     return replace(line, num_micro_batches=count, warm_up=(), order=())
@@ -353,7 +354,7 @@ def _way_s(program: Program, side: str, rank: int) -> tuple[float, float]:
 
 def _seconds_per_wave(bench: Bench, plan: Plan, index: int) -> float:
     """Pace of one pipeline alone: its slowest stage, or its slowest border."""
-    program = lower(_under(bench), _plain(plan))
+    program = lower(bench.changed, _plain(plan))
     rows = np.flatnonzero(program.rank_pipeline == index)
     slower = np.ones(len(rows)) if bench.compute is None else bench.compute[program.rank_domain[rows]]
     borders = max((_trip_s(program, int(row))[1] for row in rows[:-1]), default=0.0)

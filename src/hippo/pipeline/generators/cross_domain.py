@@ -144,32 +144,45 @@ def policies(problem: ScheduleProblem, count: int) -> tuple[tuple[bool, Floats],
     return tuple((rule[0], player.policy(rule)) for rule in ranked[:count])
 
 
+class Way(NamedTuple):
+    """A problem forwards or backwards in time, with what the policies of its rules are made of."""
+
+    pipe: Pipe
+    ahead: Floats  # (n, p) as ``_ahead``
+    is_behind: NDArray[np.bool_]  # (p,) the slowest link
+
+
 class Player:
     """Plays rules on one problem."""
 
     def __init__(self, problem: ScheduleProblem) -> None:
         p, m = problem.ranks, problem.micro_batches
-        self._pipes = pipe(problem, mirrored=False), pipe(problem, mirrored=True)
-        _check_room(problem, self._pipes[0])
-        self._ahead = [_ahead(each) for each in self._pipes]
-        self._behind = [_behind_slowest(each) for each in self._pipes]
+        self._ways: dict[bool, Way] = {}
+        self._problem = problem
+        _check_room(problem, self._way(mirrored=False).pipe)
         self._board, self._kinds, self._mirrored = board(p, m), np.zeros((p, 3 * m), np.int8), False
+
+    def _way(self, *, mirrored: bool) -> Way:
+        """The pipeline forwards or backwards in time, made when a rule first asks for it."""
+        if mirrored not in self._ways:
+            made = pipe(self._problem, mirrored=mirrored)
+            self._ways[mirrored] = Way(made, _ahead(made), _behind_slowest(made))
+        return self._ways[mirrored]
 
     def policy(self, rule: Rule) -> Floats:
         """The numbers of every rank that ``search.policy.play_policy`` takes, (5, p)."""
         mirrored, before, behind = rule
-        sides, which = (Side(*before), Side(*(behind or before))), int(mirrored)
-        return _policy(self._pipes[which], sides, self._ahead[which], self._behind[which])
+        return _policy(self._way(mirrored=mirrored), (Side(*before), Side(*(behind or before))))
 
     def play(self, rule: Rule, *, give_up: float = np.inf) -> float:
         """The makespan as planned, inf when above ``give_up``."""
         self._mirrored = rule[0]
-        its_pipe = self._pipes[int(self._mirrored)]
+        its_pipe = self._way(mirrored=rule[0]).pipe
         return float(play_policy(its_pipe, self._board, self.policy(rule), self._kinds, give_up))
 
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The orders of the last play that came to its end."""
-        order, start = rows_of(self._pipes[int(self._mirrored)], self._kinds)
+        order, start = rows_of(self._way(mirrored=self._mirrored).pipe, self._kinds)
         order.setflags(write=False)
         return order, start
 
@@ -209,19 +222,14 @@ def _behind_slowest(pipe_: Pipe) -> NDArray[np.bool_]:
     return np.asarray(ranks > slowest[np.argmin(np.abs(slowest - (pipe_.ranks // 2 - 1)))])
 
 
-def _policy(pipe_: Pipe, sides: tuple[Side, Side], ahead: Floats, is_behind: NDArray[np.bool_]) -> Floats:
+def _policy(way: Way, sides: tuple[Side, Side]) -> Floats:
     """The five numbers of every rank, (5, p)."""
-    down, extra = pipe_.duration[0], pipe_.duration[2]
-    before, behind = (
-        np.stack(
-            [
-                side.patience_down * down,
-                side.patience_extra * extra,
-                side.patience_urgent * extra,
-                ahead[side.ahead],
-                np.minimum(pipe_.most, side.backlog),
-            ]
-        )
-        for side in sides
-    )
-    return np.where(is_behind, behind, before)
+    down, extra = way.pipe.duration[0], way.pipe.duration[2]
+    found = np.empty((5, way.pipe.ranks))
+    for side, ranks in zip(sides, (~way.is_behind, way.is_behind), strict=True):
+        found[0, ranks] = side.patience_down * down[ranks]
+        found[1, ranks] = side.patience_extra * extra[ranks]
+        found[2, ranks] = side.patience_urgent * extra[ranks]
+        found[3, ranks] = way.ahead[side.ahead, ranks]
+        found[4, ranks] = np.minimum(way.pipe.most[ranks], side.backlog)
+    return found
