@@ -13,6 +13,8 @@ share that ring, and ``per_domain`` of them in a row lie in one domain.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 STEPS = 40  # most halvings of a bisection
 PRECISION = 1e-4  # relative; a bound is the lower end, so this costs no proof
+NO_LIMIT = 1e15  # seconds
 
 
 @njit(cache=True)
@@ -179,6 +182,82 @@ def cuts_within(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def known_within(  # type: ignore[no-untyped-def]
+    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts, known
+):
+    """``cuts_within``, asked only for limits of which ``known`` (2,) does not tell: none up to the first, some from the
+    second on. What is found is noted there."""
+    if known[0] < limit < known[1]:
+        found = cuts_within(
+            table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
+        )
+        known[1 if found else 0] = limit
+    return limit >= known[1]
+
+
+@njit(cache=True)
+def settled_bound(  # type: ignore[no-untyped-def]
+    table,
+    before,
+    after,
+    down,
+    per_domain,
+    waves,
+    ahead,
+    slowest,
+    tail,
+    sync,
+    usable,
+    floor,
+    ceiling,
+    enough,
+    cuts,
+    known,
+):
+    """``uniform_bound``, whether it is settled, and the limit whose cuts reach it.
+
+    It stays open where it is above ``enough``: then what is returned is above that, too, and no more than the bound.
+    ``known``: as for ``known_within``; (0, inf) at first, and kept until the bound is settled.
+    """
+    p, n = len(before), table.shape[1] - 1
+    low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
+    low = max(floor, low, waves * table[1, n] / p + table[6, 0])
+    if p == 1:  # nothing to cut: the bound is a sum
+        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, sync[0]))
+    if low > ceiling or not held(table, p, usable):
+        return np.inf, True, np.inf
+    if p == 1:
+        return low, True, low
+    borders = before, after, down
+    if low > enough:
+        return low, False, low
+    beyond = enough * (1.0 + 2.0 * PRECISION)  # no cuts up to here: the bound is above ``enough``
+    if beyond < ceiling and not known_within(
+        table, *borders, per_domain, waves, ahead, slowest, usable, beyond, tail, sync, cuts, known
+    ):
+        return beyond * (1.0 - PRECISION), False, beyond
+    if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts, known):
+        return low, True, low
+    if not known_within(table, *borders, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts, known):
+        return np.inf, True, np.inf
+    high = low
+    while high < ceiling:
+        high = min(1.25 * high, ceiling)
+        if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts, known):
+            break
+        low = high
+    for _ in range(STEPS):
+        if high - low <= PRECISION * high:
+            break
+        middle = 0.5 * (low + high)
+        if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts, known):
+            high = middle
+        else:
+            low = middle
+    return low, True, high
+
+
+@njit(cache=True)
 def uniform_bound(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
 ):
@@ -187,35 +266,126 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done;
     ``floor``: a bound known already. ``cuts`` (p + 1,) gets the cuts that reach the bound.
     """
-    n = table.shape[1] - 1
-    low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
-    low = max(floor, low, waves * table[1, n] / len(before) + table[6, 0])
-    if len(before) == 1:  # nothing to cut: the bound is a sum
-        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, sync[0]))
-    if low > ceiling or not held(table, len(before), usable):
-        return np.inf
+    known = np.array([0.0, np.inf])
+    numbers = table, before, after, down, per_domain, waves, ahead, slowest
+    bound, _, reach = settled_bound(*numbers, tail, sync, usable, floor, ceiling, np.inf, cuts, known)
+    cut(*numbers, usable, reach, tail, sync, cuts)
+    return bound
+
+
+@njit(cache=True)
+def cut(  # type: ignore[no-untyped-def]
+    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
+):
+    """Fills ``cuts`` (p + 1,) with those within ``limit``; a single stage has all layers."""
     if len(before) == 1:
-        cuts[0], cuts[1] = 0, n
-        return low
-    if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts):
-        return low
-    if not cuts_within(
-        table, before, after, down, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts
-    ):
-        return np.inf
-    high = low
-    while high < ceiling:
-        high = min(1.25 * high, ceiling)
-        if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts):
+        cuts[0], cuts[1] = 0, table.shape[1] - 1
+    elif limit < np.inf:
+        cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts)
+
+
+class Sorts(NamedTuple):
+    """Layouts of one kind of domain, L of them."""
+
+    tables: Floats  # (L, 9, N + 1)
+    fused: Floats  # (L, 9, N + 1) the same where backwards are one operation
+    hop_s: Floats  # (L,) between two stages of a domain, one way
+    ends_s: Floats  # (L,) in which two stages of a domain sum what they share
+    wave: Ints  # (L,) sequences
+
+
+class Courses(NamedTuple):
+    """Ways to join, W of them, n domains per group at most; as in ``exact_ways.Way``."""
+
+    span: Ints  # (W,)
+    groups: Ints  # (W,)
+    split: NDArray[np.bool_]  # (W,) whether backwards may be split
+    latency_s: Floats  # (W, 3, n) round trip before and behind each domain, and the way down
+    pace: Floats  # (W, 3, n) per byte
+    slowest: Floats  # (W,)
+    tail_s: Floats  # (W,)
+    sync_s: Floats  # (W, n)
+
+
+class Entries(NamedTuple):
+    """Shapes, S of them, the least rough bound first; what they are worth is ``fixed + per_second * step time``."""
+
+    keys: Ints  # (S, 3) layout, way, stages per domain
+    rough: Floats  # (S,) in the unit of the objective
+    per_second: Floats  # (S,)
+    fixed: Floats  # (S,)
+
+
+class Standing(NamedTuple):
+    """What is known of shapes so far, S of them."""
+
+    bound: Floats  # (S,) settled, or no more than that; inf: no cuts, none below the ceiling, or taken already
+    settled: NDArray[np.bool_]  # (S,)
+    ceiling: Floats  # (S,) when it was looked at first
+    known: Floats  # (S, 2) as for ``known_within``
+    reach: Floats  # (S,) limit whose cuts reach the bound
+
+
+@njit(cache=True)
+def settle_one(  # type: ignore[no-untyped-def]
+    sorts, courses, entries, standing, one, batch, ahead, usable, wave_bytes, enough, cuts, filling
+):
+    """Settles one shape where its bound may be at most ``enough``; ``filling``: it is settled, and gives its cuts."""
+    layout, way, q = entries.keys[one]
+    span, groups, wave = courses.span[way], courses.groups[way], sorts.wave[layout]
+    p, hop, size, lots = span * q, sorts.hop_s[layout], wave * wave_bytes, batch // wave
+    before, after, down, sync = np.empty(p), np.empty(p), np.empty(p), np.empty(p)
+    latency, pace = courses.latency_s[way], courses.pace[way]
+    for i in range(p):
+        j, hops = i // q, i - i // q
+        before[i] = latency[0, j] + pace[0, j] * size + 2 * hop * hops
+        after[i] = latency[1, j] + pace[1, j] * size + 2 * hop * (span * (q - 1) - hops)
+        down[i] = latency[2, j] + pace[2, j] * size + hop * hops
+        sync[i] = courses.sync_s[way, j]
+    most = -(-lots // groups)
+    fewer = (lots // groups - 1) / max(1, most - 1)  # whoever has the slowest border may have fewer waves
+    slowest = courses.slowest[way] * wave * wave_bytes * fewer
+    tail = sorts.ends_s[layout] if span == 1 and q > 1 else courses.tail_s[way]
+    table = sorts.tables[layout] if courses.split[way] else sorts.fused[layout]
+    if filling:
+        cut(table, before, after, down, q, most, ahead, slowest, usable, standing.reach[one], tail, sync, cuts)
+        return
+    fixed, rate = entries.fixed[one], entries.per_second[one]
+    floor, ceiling = (entries.rough[one] - fixed) / rate, min((standing.ceiling[one] - fixed) / rate, NO_LIMIT)
+    bound, settled, reach = settled_bound(
+        *(table, before, after, down, q, most, ahead, slowest, tail, sync, usable, floor, ceiling),
+        *((enough - fixed) / rate, cuts, standing.known[one]),
+    )
+    standing.bound[one] = fixed + rate * bound
+    standing.settled[one], standing.reach[one] = settled, reach
+
+
+@njit(cache=True)
+def settle(sorts, courses, entries, standing, begun, batch, ahead, usable, wave_bytes, ceiling, cuts):  # type: ignore[no-untyped-def]
+    """The shape of the least bound below ``ceiling`` (-1: none), taken out with its ``cuts``; and how many shapes were
+    looked at, those with rough bounds below it.
+
+    Others are only settled where that is needed to know that they are not the least (ties: the rougher bound). What
+    comes of it does not depend on that. ``begun``: shapes that were looked at before.
+    """
+    numbers = batch, ahead, usable, wave_bytes
+    while True:
+        best, least, open_, lowest = -1, np.inf, -1, np.inf
+        for one in range(begun):
+            if standing.settled[one] and standing.bound[one] < least:
+                best, least = one, standing.bound[one]
+            elif not standing.settled[one] and standing.bound[one] < lowest:
+                open_, lowest = one, standing.bound[one]
+        if open_ < 0 or lowest > least or lowest >= ceiling:
             break
-        low = high
-    for _ in range(STEPS):
-        if high - low <= PRECISION * high:
-            break
-        middle = 0.5 * (low + high)
-        if cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts):
-            high = middle
-        else:
-            low = middle
-    cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts)
-    return low
+        settle_one(sorts, courses, entries, standing, open_, *numbers, min(least, ceiling), cuts, False)
+    while begun < len(entries.rough) and entries.rough[begun] < min(least, ceiling):
+        standing.ceiling[begun] = ceiling
+        settle_one(sorts, courses, entries, standing, begun, *numbers, min(least, ceiling), cuts, False)
+        if standing.settled[begun] and standing.bound[begun] < least:
+            best, least = begun, standing.bound[begun]
+        begun += 1
+    if least >= ceiling:
+        return -1, begun
+    settle_one(sorts, courses, entries, standing, best, *numbers, least, cuts, True)
+    return best, begun

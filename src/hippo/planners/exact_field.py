@@ -71,7 +71,8 @@ class Field:
     @cached_property
     def layouts(self) -> tuple[list[Layout], ...]:
         """Layouts of every kind of domain."""
-        return tuple(layouts(self.tables, kind) for kind in range(len(self.tables.examples)))
+        kinds = range(len(self.tables.examples))
+        return self.tables.shared("layouts", lambda: tuple(layouts(self.tables, kind) for kind in kinds))
 
     def table(self, layout: Layout) -> LayerTable:
         """Prefix sums of a layout."""
@@ -83,10 +84,7 @@ class Field:
 
     def layout_rows(self, kind: int) -> LayoutRows:
         """Numbers of all layouts of a kind."""
-        key = ("rows", kind)
-        if key not in self._cache:
-            self._cache[key] = self._layout_rows(kind)
-        return self._cache[key]  # type: ignore[return-value]
+        return self.tables.shared(("rows", kind), lambda: self._layout_rows(kind))
 
     def _layout_rows(self, kind: int) -> LayoutRows:
         rows = []

@@ -6,7 +6,7 @@ here is read off ``cost.cost_model``; ``tests/planners/test_exact.py`` holds the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -87,6 +87,12 @@ class Tables:
     def of(cls, problem: Problem, *, split: bool = False) -> Tables:
         """Tables with a cost model of their own; ``split``: see the field."""
         return cls(problem, CostModel(problem), split)
+
+    def shared(self, key: Hashable, make: Callable[[], Each]) -> Each:
+        """What ``make`` says of the problem's domains and layers, not of its links: asked for once."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]  # type: ignore[return-value]
 
     @property
     def usable_bytes(self) -> float:

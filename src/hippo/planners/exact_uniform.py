@@ -7,18 +7,17 @@ domain, p = n q stages per group, m waves.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
-from hippo.planners.bounds import room_for, uniform_bound
+from hippo.planners.bounds import NO_LIMIT, room_for, uniform_bound
 from hippo.planners.cuts import even_cuts
+from hippo.planners.exact_contest import Contest
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
@@ -34,7 +33,6 @@ FEW_RULES = 10  # by which long orders are made while many shapes are played; th
 LONG = 3000  # operations
 WORTH_AN_ORDER = 1.02  # an order made for a shape plays about so much longer than its bound, seldom less
 CLOSED = 1e-6  # a play this close to its bound settles it
-NO_LIMIT = 1e15
 FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
 
 
@@ -97,56 +95,88 @@ class Shape:
         return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
 
 
-def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
-    """Bound of every shape, in the unit of the objective, and its (layout, way, stages per domain), best bound first.
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Shapes of one kind on ways over so many groups and domains, R of them, and what no link changes of their bounds.
 
-    The bound: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
+    The bounds: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
     cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/exact.md, bounds 1, 4
     and 5).
     """
-    rows = field.layout_rows(kind)
-    batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
-    most = int(rows.stages.max(initial=0))
-    per_domain = np.arange(1, most + 1)[None, :]
-    bounds, keys = [], []
-    for w, way in enumerate(ways):
+
+    layout: Ints  # (R,)
+    stages: Ints  # (R,) per domain
+    wave_bytes: Floats  # (R,)
+    followers: Ints  # (R,) fewest waves of a group but the first
+    trip: Floats  # (R,) seconds of one wave's round trip
+    bubbled: Floats  # (R,) seconds of the work with its bubble
+    early: Floats | None  # (R,) the same of stages that wait for nothing behind them; None: all wait
+    once: Floats  # (R,) least seconds per step of the first stage
+    ends: Floats  # (R,) seconds in which both ends sum what they share, where they lie in one domain
+    work: Floats  # (R,) seconds of the blocks
+    lane: Ints  # (R,) GPUs of a stage
+
+    @classmethod
+    def of(cls, field: Field, kind: int, way: Way) -> Range:
+        """All shapes of domains of this kind on ways like this one."""
+        rows, split = field.layout_rows(kind), field.splits(way)
+        batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
+        per_domain = np.arange(1, int(rows.stages.max(initial=0)) + 1)[None, :]
         lots = batch // rows.wave
         fits = (lots >= way.groups) & (np.ones(len(lots), bool) if way.span == 1 else ~rows.lone)
         if way.senders:
             fits &= rows.nodes == way.senders
         if field.rules.equal_shares:
             fits &= lots % way.groups == 0
-        waves = (-(-lots // way.groups))[:, None]
         p = way.span * per_domain
         allowed = fits[:, None] & (per_domain <= rows.stages[:, None]) & (p <= layers)
         allowed &= p * field.tables.usable_bytes > rows.kept[:, None]
         at, q = np.nonzero(allowed)
-        if len(at) == 0:
-            continue
-        total, m, q = rows.total[at], waves[at, 0], q + 1
-        wave_bytes = rows.wave[at] * field.wave_bytes
-        fewest = lots[at] // way.groups
-        links = way.after_s[0] + way.after_pace[0] * wave_bytes + (fewest - 1) * wave_bytes * way.slowest
-        stages = way.span * q
-        split, once = field.splits(way), rows.once[at]
-        trip = rows.trip[at] if split else total
-        tail = np.where(q > 1, rows.ends[at], 0.0) if way.span == 1 else field.tail_s(way)
-        bound = np.maximum(trip + links, bubbled(trip, 1.0 / m, stages)) + once + tail
-        if split:  # stages between the ends do not wait for tied embeddings
-            early = rows.early[at]
-            bound = np.maximum(bound, bubbled(early * total, early / m, stages) - rows.spared[at] + once)
-        sync = float(field.sync_s(way).min())
-        if sync > 0:
-            work, agreed = m * rows.blocks[at], sync * field.tables.blocks_share
-            if agreed > 0:
-                bound = np.maximum(bound, agreed / way.span / (1 - (work / (work + agreed)) ** q))
-        if field.problem.objective.name == "cost":
-            gpus = way.size * q * rows.lane[at]
-            bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
+        q += 1
+        total, m, stages = rows.total[at], -(-lots // way.groups)[at], way.span * q
+        trip, early, once = rows.trip[at] if split else total, rows.early[at], rows.once[at]
+        return cls(
+            layout=at,
+            stages=q,
+            wave_bytes=np.asarray(rows.wave[at] * field.wave_bytes, dtype=np.float64),
+            followers=lots[at] // way.groups - 1,
+            trip=trip,
+            bubbled=bubbled(trip, 1.0 / m, stages),
+            early=bubbled(early * total, early / m, stages) - rows.spared[at] + once if split else None,
+            once=once,
+            ends=np.where(q > 1, rows.ends[at], 0.0),
+            work=m * rows.blocks[at],
+            lane=rows.lane[at],
+        )
+
+
+def rough_bounds(field: Field, kind: int, way: Way) -> tuple[Floats, Range]:
+    """Bound of every shape on a way, (R,), in the unit of the objective."""
+    key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
+    own = field.tables.shared(key, lambda: Range.of(field, kind, way))
+    links = way.after_s[0] + way.after_pace[0] * own.wave_bytes + own.followers * own.wave_bytes * way.slowest
+    tail = own.ends if way.span == 1 else field.tail_s(way)
+    bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
+    if own.early is not None:  # stages between the ends do not wait for tied embeddings
+        bound = np.maximum(bound, own.early)
+    agreed = float(field.sync_s(way).min()) * field.tables.blocks_share
+    if agreed > 0:
+        bound = np.maximum(bound, agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
+    if field.problem.objective.name == "cost":
+        gpus = way.size * own.stages * own.lane
+        bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
+    return bound, own
+
+
+def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
+    """Bound of every shape, in the unit of the objective, and its (layout, way, stages per domain); best first."""
+    bounds, keys = [], []
+    for w, way in enumerate(ways):
+        bound, own = rough_bounds(field, kind, way)
         bounds.append(bound)
-        keys.append(np.stack([at, np.full(len(at), w), q], axis=1))
-    if not bounds:
-        field.judge.rejected[NO_MEMORY] += len(rows.wave)
+        keys.append(np.stack([own.layout, np.full(len(bound), w), own.stages], axis=1))
+    if not any(len(bound) for bound in bounds):
+        field.judge.rejected[NO_MEMORY] += len(field.layout_rows(kind).wave)
         return np.empty(0), np.empty((0, 3), np.int64)
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
@@ -171,29 +201,22 @@ def best_first(
 
     ``joined``: the best value of that way to join domains instead of the best of all.
     """
-    bounds, keys = shapes(field, kind, ways)
-    judge, ticket = field.judge, count()
-
-    def ceiling() -> float:
-        return judge.value if joined is None else judge.best_of(joined)
-
-    refined: list[tuple[float, int, Shape, Ints]] = []
-    at = 0
+    rough, keys = shapes(field, kind, ways)
+    if not len(rough):
+        return
+    judge, contest = field.judge, Contest.of(field, kind, ways, rough, keys)
     while True:
-        # What has been refined waits until no rougher bound is lower.
-        while at < len(bounds) and bounds[at] < min(refined[0][0] if refined else np.inf, ceiling()):
-            shape = _at(field, kind, ways, keys[at])
-            bound, cuts = refine(field, shape, ceiling(), floor=float(bounds[at]))
-            if np.isfinite(bound):
-                heapq.heappush(refined, (bound, next(ticket), shape, cuts))
-            else:
-                judge.rejected[NO_MEMORY if ceiling() == np.inf else BEATEN] += 1
-            at += 1
-        if not refined or refined[0][0] >= ceiling():
-            judge.rejected[BEATEN] += len(bounds) - at
+        ceiling, begun = judge.value if joined is None else judge.best_of(joined), contest.begun
+        found = contest.least(ceiling)
+        lost = int(np.isinf(contest.standing.bound[begun : contest.begun]).sum())
+        judge.rejected[NO_MEMORY if ceiling == np.inf else BEATEN] += lost
+        if found is None:
+            judge.rejected[BEATEN] += len(rough) - contest.begun
             return
-        bound, _, shape, cuts = heapq.heappop(refined)
-        yield bound, shape, cuts
+        bound, key, cuts = found
+        if field.problem.uniform_cuts:
+            cuts = np.array(even_cuts(field.problem.model.num_layers, len(cuts) - 1), np.int64)
+        yield bound, _at(field, kind, ways, key), cuts
 
 
 def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape, Ints] | None:

@@ -135,11 +135,8 @@ class Anew:
 
     def _field(self, problem: Problem) -> Field:
         """The field under this problem's links, with a judge of its own."""
-        own, kinds = self.field, range(len(self.field.tables.examples))
-        rows: dict[object, object] = {("rows", kind): own.layout_rows(kind) for kind in kinds}
-        found = Field(problem, own.tables, Judge(problem), own.sync, own.ordered, _cache=rows)
-        found.__dict__["layouts"] = own.layouts  # they do not depend on links
-        return found
+        own = self.field
+        return Field(problem, own.tables, Judge(problem), own.sync, own.ordered)
 
     def _joined(self, field: Field, without: frozenset[int]) -> list[Joined]:
         """Every set of domains that some best path joins, with the bound of its best shape."""
@@ -171,7 +168,6 @@ class Anew:
 
     def _refined(self, field: Field, joined: Joined) -> Refined:
         own = replace(field, judge=Judge(field.problem))  # what is known of the state's links is shared
-        own.__dict__["layouts"] = field.layouts
         if joined.kind < 0:
             return Refined(joined.bound, joined, own, iter(()))
         ranked = best_first(own, joined.kind, list(joined.ways))
