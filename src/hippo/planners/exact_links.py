@@ -5,7 +5,7 @@ Letters: K domains. Rates count one flow alone on its links and all nodes of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ class Routes:
     direct_latency_s: Floats  # (K, K)
     price_usd_per_byte: Floats  # (K, K) of the route
     least_latency_s: Floats  # (K, K) of any route
+    _under: dict[float, tuple[Floats, Floats, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int | None = 0) -> Routes:
@@ -70,18 +71,24 @@ class Routes:
         """(K, K) pairs that need their relay to be at least as fast as ``ceiling`` seconds per byte."""
         return (self.via >= 0) & (self.direct_seconds_per_byte > ceiling * (1 + 1e-9))
 
+    def under(self, ceiling: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """(K, K) seconds per byte and latency where only those are relayed that ``ceiling`` asks for, and which."""
+        if ceiling not in self._under:
+            relayed = self.relayed(ceiling)
+            pace = np.where(relayed, self.seconds_per_byte, self.direct_seconds_per_byte)
+            self._under[ceiling] = pace, np.where(relayed, self.latency_s, self.direct_latency_s), relayed
+        return self._under[ceiling]
+
     def round_trip_s(self, wave_bytes: float, ceiling: float) -> Floats:
         """(K, K) seconds of one wave over a border and back, relayed only where ``ceiling`` asks for it."""
-        relayed = self.relayed(ceiling)
-        pace = np.where(relayed, self.seconds_per_byte, self.direct_seconds_per_byte)
-        there = np.where(np.isfinite(pace), wave_bytes * pace, np.inf)
-        there = there + np.where(relayed, self.latency_s, self.direct_latency_s)
+        pace, latency, _ = self.under(ceiling)
+        there = np.where(np.isfinite(pace), wave_bytes * pace, np.inf) + latency
         return there + there.T
 
     def relays(self, pairs: list[tuple[int, int]], ceiling: float) -> tuple[Relay, ...]:
         """Relays of those directed pairs that need them (see ``relayed``)."""
         names = [domain.name for domain in self.cluster.domains]
-        relayed = self.relayed(ceiling)
+        relayed = self.under(ceiling)[2]
         chosen = dict.fromkeys((i, j) for i, j in pairs if relayed[i, j])
         return tuple(Relay(names[i], names[j], names[self.via[i, j]]) for i, j in chosen)
 

@@ -142,25 +142,18 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
     None: some that must exchange data are not joined.
     """
     n, g = len(groups[0]), len(groups)
-    relayed = routes.relayed(ceiling)
-    pace = np.where(relayed, routes.seconds_per_byte, routes.direct_seconds_per_byte)
-    latency = np.where(relayed, routes.latency_s, routes.direct_latency_s)
-    borders = [border_pairs(path) for path in groups]
-    trips = [[latency[p] + latency[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
-    paces = [[pace[p] + pace[q] for p, q in zip(b[0::2], b[1::2], strict=True)] for b in borders]
-    trip, slow = (np.array([0.0, *np.max(np.array(rows).reshape(g, n - 1), axis=0)]) for rows in (trips, paces))
-    if not (np.isfinite(trip).all() and np.isfinite(slow).all()):
+    pace, latency, relayed = routes.under(ceiling)
+    path = np.array(groups)
+    one, two = path[:, :-1], path[:, 1:]
+    trip, slow = (_from_zero((each[one, two] + each[two, one]).max(axis=0)) for each in (latency, pace))
+    if not np.isfinite([trip, slow]).all():
         return None
-    down, quick = (
-        np.array([0.0, *np.min(np.array([[matrix[p] for p in b[0::2]] for b in borders]).reshape(g, n - 1), axis=0)])
-        for matrix in (latency, pace)
-    )
-    rings = [tuple(path[j] for path in groups) for j in range(n)] if g > 1 else []
+    down, quick = (_from_zero(each[one, two].min(axis=0)) for each in (latency, pace))
+    rings = [tuple(members) for members in path.T.tolist()] if g > 1 else []
     ring = np.array([_ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
-    tails = [max(pace[a, b], pace[b, a]) for a, b in ends]
-    waits = [2 * max(latency[a, b], latency[b, a]) for a, b in ends]
-    pairs = [pair for border in borders for pair in border] + [(b, a) for a, b in ends] + ends
+    borders = [pair for path in groups for pair in border_pairs(path)]
+    pairs = borders + [(b, a) for a, b in ends] + ends
     return Way(
         groups=g,
         span=n,
@@ -170,14 +163,19 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
         after_pace=slow.sum() - np.cumsum(slow),
         down_s=np.cumsum(down),
         down_pace=np.cumsum(quick),
-        slowest=_busiest(routes, [pair for border in borders for pair in border], relayed),
+        slowest=_busiest(routes, borders, relayed),
         sync_pace=2 * (g - 1) / g * ring,
         sync_s=2 * (g - 1) * max((_ring_latency(latency, members) for members in rings), default=0.0),
-        tail_pace=max(tails, default=0.0),
-        tail_s=max(waits, default=0.0),
+        tail_pace=max((max(pace[a, b], pace[b, a]) for a, b in ends), default=0.0),
+        tail_s=max((2 * max(latency[a, b], latency[b, a]) for a, b in ends), default=0.0),
         domains=groups,
         relays=routes.relays(pairs, ceiling),
     )
+
+
+def _from_zero(borders: Floats) -> Floats:
+    """(n,) what lies in front of each domain."""
+    return np.concatenate(([0.0], borders))
 
 
 def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.bool_]) -> float:

@@ -27,7 +27,7 @@ from hippo.planners import exact_order
 from hippo.planners.exact_field import NOBODY, Field, remembered
 from hippo.planners.exact_judge import Judge
 from hippo.planners.exact_mixed import Family, along, families
-from hippo.planners.exact_uniform import Shape, best_first, play, shapes
+from hippo.planners.exact_uniform import Shape, best_first, play, rough_bounds
 from hippo.planners.exact_ways import Way, lines, real_way
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
@@ -121,8 +121,12 @@ class Anew:
     def _plans(self, state: Net, most: int, without: frozenset[int]) -> Iterator[Plan]:
         field = self._field(under(self.field.problem, state))
         rough = sorted(self._joined(field, without), key=lambda each: each.bound)[: LOOKED_AT * most]
-        ranked = sorted((self._refined(field, each) for each in rough), key=lambda each: each.bound)
-        for each in ranked[:most]:
+        ranked: list[Refined] = []
+        for joined in rough:
+            if len(ranked) == most and joined.bound >= ranked[-1].bound:
+                break  # a refined bound is no less than a rough one
+            ranked = sorted((*ranked, self._refined(field, joined)), key=lambda each: each.bound)[:most]
+        for each in ranked:
             winner = self._uniform(each) if each.joined.kind >= 0 else self._mixed(each.field, each.joined)
             if winner is not None:
                 yield winner
@@ -158,8 +162,8 @@ class Anew:
             best = sorted(ways.items(), key=lambda item: (item[1].slowest, item[1].before_s[-1] + item[1].tail_s))
             paths, chosen = tuple(path for path, _ in best[:WAYS]), tuple(way for _, way in best[:WAYS])
             if kind >= 0:
-                bounds, _ = shapes(field, kind, list(chosen))
-                found.append(Joined(float(bounds.min(initial=np.inf)), kind, chosen, paths))
+                bound = min(float(rough_bounds(field, kind, way)[0].min(initial=np.inf)) for way in chosen)
+                found.append(Joined(bound, kind, chosen, paths))
             else:
                 ranked = sorted(self._mixed_bounds(field, chosen[0]), key=lambda each: each[0])[:FAMILIES]
                 mixed = tuple(family for _, family in ranked)
