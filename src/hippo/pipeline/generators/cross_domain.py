@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -131,7 +132,11 @@ def generate(problem: ScheduleProblem, *, rules: Sequence[Rule] = RULES) -> tupl
 def _likely(problem: ScheduleProblem, rules: Sequence[Rule]) -> list[Rule]:
     """The rules that do best with fewer micro-batches: what fills and drains is the same, the rest repeats itself."""
     player = Player(replace(problem, micro_batches=FEW_WAVES * problem.ranks))
-    return sorted(rules, key=player.play)[:LIKELY]  # equals in their own order
+    spans: list[float] = []
+    for rule in rules:  # given up once they are longer than the last of the best so far
+        longest = sorted(spans)[LIKELY - 1] if len(spans) >= LIKELY else np.inf
+        spans.append(player.play(rule, give_up=longest * (1 + 1e-9)))
+    return [rules[at] for at in np.argsort(spans, kind="stable")[:LIKELY]]  # equals in their own order
 
 
 def policies(problem: ScheduleProblem, count: int) -> tuple[tuple[bool, Floats], ...]:
@@ -171,8 +176,7 @@ class Player:
 
     def policy(self, rule: Rule) -> Floats:
         """The numbers of every rank that ``search.policy.play_policy`` takes, (5, p)."""
-        mirrored, before, behind = rule
-        return _policy(self._way(mirrored=mirrored), (Side(*before), Side(*(behind or before))))
+        return _policy(self._way(mirrored=rule[0]), rule)
 
     def play(self, rule: Rule, *, give_up: float = np.inf) -> float:
         """The makespan as planned, inf when above ``give_up``."""
@@ -222,14 +226,18 @@ def _behind_slowest(pipe_: Pipe) -> NDArray[np.bool_]:
     return np.asarray(ranks > slowest[np.argmin(np.abs(slowest - (pipe_.ranks // 2 - 1)))])
 
 
-def _policy(way: Way, sides: tuple[Side, Side]) -> Floats:
+@lru_cache(maxsize=256)
+def _numbers(rule: Rule) -> Floats:
+    """Those of a rule before the slowest link and behind it, (2, 5, 1)."""
+    _, before, behind = rule
+    return np.array([Side(*before), Side(*(behind or before))], dtype=np.float64)[:, :, None]
+
+
+def _policy(way: Way, rule: Rule) -> Floats:
     """The five numbers of every rank, (5, p)."""
-    down, extra = way.pipe.duration[0], way.pipe.duration[2]
-    found = np.empty((5, way.pipe.ranks))
-    for side, ranks in zip(sides, (~way.is_behind, way.is_behind), strict=True):
-        found[0, ranks] = side.patience_down * down[ranks]
-        found[1, ranks] = side.patience_extra * extra[ranks]
-        found[2, ranks] = side.patience_urgent * extra[ranks]
-        found[3, ranks] = way.ahead[side.ahead, ranks]
-        found[4, ranks] = np.minimum(way.pipe.most[ranks], side.backlog)
+    before, behind = _numbers(rule)
+    found = np.where(way.is_behind, behind, before)
+    found[:3] *= way.pipe.duration[[0, 2, 2]]
+    found[3] = way.ahead[found[3].astype(np.int64), np.arange(way.pipe.ranks)]
+    found[4] = np.minimum(way.pipe.most, found[4])
     return found
