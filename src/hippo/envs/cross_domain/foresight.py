@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from hippo.decide.online.lookahead import move_value, place_values
-from hippo.decide.online.worth import Ahead, grid
+from hippo.decide.online.lookahead import first_gains, place_values, prospect_of, ways_between
+from hippo.decide.online.worth import Ahead
 from hippo.envs.cross_domain.describe import AHEAD
 from hippo.envs.cross_domain.options import gains_of_tokens, tokens_of_usd
 from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, Scene
@@ -51,9 +51,11 @@ def foresight(
 @njit(**ENTRY)
 def _all(scene, epochs_left, weights, wanted, found):  # type: ignore[no-untyped-def]
     worths, per_usd = gains_of_tokens(scene, weights), tokens_of_usd(scene, weights)
+    usd_per_byte = scene.usd_per_byte if per_usd > 0.0 else np.zeros_like(scene.usd_per_byte)
+    ways = ways_between(scene.move_bytes, usd_per_byte)
     for instant in range(len(epochs_left)):
         look = _look(scene, instant, min(MOST_EPOCHS, epochs_left[instant]), worths, per_usd)
-        _first(look, wanted, found[instant])
+        _first(ways, prospect_of(look), wanted, found[instant])
 
 
 @njit(**INNER)
@@ -63,7 +65,6 @@ def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-unty
     What a token counts other than one is taken off as if it were egress; where egress counts nothing, moves are free.
     """
     places, price = len(scene.first) - 1, 1.0 / per_usd if per_usd > 0.0 else 1.0
-    usd_per_byte = scene.usd_per_byte if per_usd > 0.0 else np.zeros_like(scene.usd_per_byte)
     tokens, egress = np.zeros((len(AHEAD), places)), np.zeros((len(AHEAD), places))
     sent = np.zeros((places, scene.sent.shape[1]))
     for place in range(places):
@@ -91,22 +92,18 @@ def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-unty
         egress,
         scene.bandwidth[instant],
         sent,
-        usd_per_byte,
+        scene.usd_per_byte,
         np.arange(places),
         scene.move_bytes,
     )
 
 
 @njit(**INNER)
-def _first(look, wanted, gains):  # type: ignore[no-untyped-def]
-    leads = look.place
-    edges, net, carried = grid(look)
-    value = place_values(look, leads, edges, net, carried)
-    for here in range(len(leads)):
-        keep = net[1, here] + value[1, here]
-        for there in range(len(leads)):
-            for mode in range(2):
-                if there != here and wanted[here]:
-                    found = move_value(look, leads, edges, net, carried, value, 0, here, there, mode)
-                    gains[here, 2 * there + mode] = found - keep
+def _first(ways, prospect, wanted, gains):  # type: ignore[no-untyped-def]
+    value, both = place_values(ways, prospect), np.zeros(2)
+    for here in range(len(wanted)):
+        for there in range(len(wanted)):
+            if there != here and wanted[here]:
+                first_gains(ways, prospect, value, here, there, both)
+                gains[here, 2 * there], gains[here, 2 * there + 1] = both[0], both[1]
         gains[here, 2 * here] = value[0, here]
