@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hippo.cost.calibration import Calibration, Generation
 from hippo.problem.cluster import Gpu
@@ -93,6 +94,7 @@ class Kernels:
         return products * aligned + self.memory_s(9.0 * heads * rows * columns)
 
 
+@lru_cache(maxsize=1 << 14)
 def tile_efficiency(m: float, n: float, count: float, multiprocessors: int, halving: float) -> float:
     """Share of the full rate that the best tile reaches: tile rate x filled share of tiles x filled share of waves.
 

@@ -87,13 +87,15 @@ class Field:
         return self.tables.shared(("rows", kind), lambda: self._layout_rows(kind))
 
     def _layout_rows(self, kind: int) -> LayoutRows:
-        rows = []
+        rows, early_of = [], dict[int, float]()
         for layout in self.layouts[kind]:
             where = layout.kind, layout.tp, layout.dp
             once, fixed = self.tables.once(*where, layout.mode.sharding)
             forward, seconds, trip = self.tables.times(*where, layout.mode)
             blocks = seconds[-2] - seconds[1]
-            early = early_share(forward, seconds) if self.tables.split else 1.0
+            if id(seconds) not in early_of:  # one array for all layouts that take as long
+                early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
+            early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
             kept = self.tables.kept(*where, layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"

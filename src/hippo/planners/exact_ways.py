@@ -7,9 +7,10 @@ ways hold for every real one; real ways are looked for only where an ideal one c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Relay
@@ -190,21 +191,47 @@ def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.b
 
 def _ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
     """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
+    among = pace[np.ix_(members, members)]
     if len(members) <= MOST_ORDERED:
-        orders = ((members[0], *rest) for rest in permutations(members[1:]))
-        return float(
-            min(max(pace[a, b] for a, b in zip(order, (*order[1:], order[0]), strict=True)) for order in orders)
-        )
-    best = np.inf
-    for start in members:
-        for way in (pace, pace.T):
-            left, at, slowest = set(members) - {start}, start, 0.0
-            while left:
-                following = min(left, key=lambda other: way[at, other])
-                slowest, at = max(slowest, way[at, following]), following
-                left.remove(following)
-            best = min(best, max(slowest, way[at, start]))
-    return float(best)
+        return float(_best_ring(among))
+    return float(min(_nearest_ring(among), _nearest_ring(among.T.copy())))
+
+
+@njit(cache=True)
+def _best_ring(pace):  # type: ignore[no-untyped-def]
+    """Least possible slowest pair of a directed ring through all (n, n): over sets of members but the first, and which
+    of them is last."""
+    n = len(pace)
+    slowest = np.full((1 << n - 1, n), np.inf)
+    if n == 1:
+        return pace[0, 0]
+    for last in range(1, n):
+        slowest[1 << last - 1, last] = pace[0, last]
+    for mask in range(1, 1 << n - 1):
+        for last in range(1, n):
+            for following in range(1, n):
+                if not mask >> following - 1 & 1:
+                    larger, worst = mask | 1 << following - 1, max(slowest[mask, last], pace[last, following])
+                    slowest[larger, following] = min(slowest[larger, following], worst)
+    return np.maximum(slowest[-1, 1:], pace[1:, 0]).min()
+
+
+@njit(cache=True)
+def _nearest_ring(pace):  # type: ignore[no-untyped-def]
+    """The same of rings that go on to the nearest member, of equals the first, from any start."""
+    n, best = len(pace), np.inf
+    for start in range(n):
+        left, at, slowest = np.ones(n, np.bool_), start, 0.0
+        left[start] = False
+        for _ in range(n - 1):
+            following = -1
+            for other in range(n):
+                if left[other] and (following < 0 or pace[at, other] < pace[at, following]):
+                    following = other
+            slowest = max(slowest, pace[at, following])
+            at, left[following] = following, False
+        best = min(best, max(slowest, pace[at, start]))
+    return best
 
 
 def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:

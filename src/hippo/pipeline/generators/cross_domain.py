@@ -240,4 +240,4 @@ def _policy(way: Way, rule: Rule) -> Floats:
     found[:3] *= way.pipe.duration[[0, 2, 2]]
     found[3] = way.ahead[found[3].astype(np.int64), np.arange(way.pipe.ranks)]
     found[4] = np.minimum(way.pipe.most, found[4])
-    return found
+    return np.asarray(found)
