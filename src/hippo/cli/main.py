@@ -14,6 +14,7 @@ import typer
 from hippo.cli.bench import bench
 from hippo.cli.catalogue import catalogue
 from hippo.cli.compare import compare
+from hippo.cli.emulate import emulate
 from hippo.cli.estimate import estimate
 from hippo.cli.evaluate import evaluate
 from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
@@ -40,6 +41,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     train,
     evaluate,
     watch,
+    emulate,
     catalogue,
     bench,
 )

@@ -1,0 +1,48 @@
+"""Calls of the Linux kernel that Python's library lacks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x8, 0x1000, 0x4000, 0x40000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(flags: int) -> None:
+    """Leaves the namespaces of ``flags`` for new ones; ``OSError`` where the kernel says no."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def set_network_namespace(descriptor: int) -> None:
+    """Enters the network namespace behind an open file."""
+    _check(_libc.setns(descriptor, CLONE_NEWNET), "setns")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    """``mount(2)``."""
+    words = (os.fsencode(source), os.fsencode(target), kind and kind.encode())
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), options.encode()), f"mount {target}")
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Asks for a signal when the parent ends, however it ends."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "prctl")
+
+
+def wake_on_time() -> None:
+    """Timers of this process are not put off to be served together (the kernel's usual slack is 50 us)."""
+    _check(_libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0), "prctl")
+
+
+def _check(answer: int, what: str) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

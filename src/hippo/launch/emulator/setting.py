@@ -1,0 +1,77 @@
+"""What the inner process is told, as plain data that travels as JSON: domains, links, moves, command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FIRST_ADDRESS = 1  # domain 0 is 10.77.0.1
+
+
+@dataclass(frozen=True)
+class EmulatedLink:
+    """A directed link between two domains (positions in ``Setting.namespaces``)."""
+
+    source: int
+    destination: int
+    rate_bytes_per_s: float  # 0: an outage
+    latency_s: float  # one way
+
+
+@dataclass(frozen=True)
+class Move:
+    """A link takes another rate and delay, seconds of the clock after the start."""
+
+    after_s: float
+    link: int  # position in Setting.links
+    rate_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything the inner process needs."""
+
+    cluster: str
+    names: tuple[str, ...]  # (K,) domains
+    namespaces: tuple[str, ...]  # (K,)
+    links: tuple[EmulatedLink, ...]  # (E,)
+    moves: tuple[Move, ...]  # in time
+    command: tuple[str, ...]
+    each: bool
+    congestion: str
+    backend: str  # auto, userspace, netem
+    trace: str | None
+    speed: float
+
+    def address(self, domain: int) -> str:
+        """IPv4 address of a domain's interface to the WAN."""
+        number = domain + FIRST_ADDRESS
+        return f"10.77.{number >> 8}.{number & 255}"
+
+    def position(self, link: EmulatedLink) -> tuple[str, str]:
+        """Names of a link's two ends."""
+        return self.names[link.source], self.names[link.destination]
+
+
+def dumped(setting: Setting) -> str:
+    """The setting as JSON."""
+    return json.dumps(asdict(setting))
+
+
+def loaded(text: str) -> Setting:
+    """What ``dumped`` wrote."""
+    document: dict[str, Any] = json.loads(text)
+    lists: Mapping[str, Sequence[Any]] = {
+        "links": [EmulatedLink(**link) for link in document["links"]],
+        "moves": [Move(**move) for move in document["moves"]],
+        **{key: document[key] for key in ("names", "namespaces", "command")},
+    }
+    return Setting(**{**document, **{key: tuple(values) for key, values in lists.items()}})
+
+
+def port_name(domain: int) -> str:
+    """The emulator's end of a domain's interface."""
+    return f"port{domain}"

@@ -1,0 +1,85 @@
+"""The process that is the WAN: forked from process 1, asked to stop by the end of a pipe, says its run on another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hippo.errors import InputError
+from hippo.launch.emulator.control import Control
+from hippo.launch.emulator.forward import Forwarder, Run, document, prefer
+from hippo.launch.emulator.setting import Setting
+
+READY = b"ready\n"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A running emulator."""
+
+    process: int
+    backend: str
+    stopper: int
+    answer: int
+
+    def stop(self) -> Mapping[str, Any]:
+        """Ends it; what it carried, or ``error`` where it died before."""
+        os.close(self.stopper)
+        with os.fdopen(self.answer, "rb") as stream:
+            text = stream.read()
+        with suppress(ChildProcessError):
+            os.waitpid(self.process, 0)
+        try:
+            told: Mapping[str, Any] = json.loads(text)
+        except ValueError:
+            return {"error": text.decode(errors="replace").strip() or "it was killed"}
+        return told
+
+
+def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
+    """Forks the emulator and waits until it forwards.
+
+    Raises
+    ------
+    InputError
+        It cannot open its ports or its socket; the message says why.
+    """
+    stop, stopper = os.pipe()
+    answer, teller = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(stopper)
+        os.close(answer)
+        os._exit(_work(setting, control, started_ns, stop, teller))
+    os.close(stop)
+    os.close(teller)
+    first = os.read(answer, 4096)
+    if first != READY:
+        raise InputError(
+            f"the emulator did not start: {first.decode(errors='replace').strip() or 'it died'}", source="hippo emulate"
+        )
+    return Worker(process, "userspace", stopper, answer)
+
+
+def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: int) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the command; process 1 ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    prefer()
+    try:
+        forwarder = Forwarder(setting, Control(control, setting), started_ns)
+        os.write(teller, READY)
+        run: Run = forwarder.run(stop)
+        with os.fdopen(teller, "w") as stream:
+            json.dump(document(run), stream)
+    except Exception as error:
+        os.write(teller, f"{error}\n".encode())
+        if os.environ.get("HIPPO_TRACE"):
+            traceback.print_exc()
+        return 1
+    return 0
