@@ -1,7 +1,7 @@
 """Network namespaces, one per domain, each with one interface ``wan0`` whose other end the emulator holds.
 
 Every ``wan0`` has the same hardware address and no ARP: a frame is for whoever it is handed to, and no neighbour is
-ever asked for. A domain has one route per link, so that what no link reaches is refused at once ("network is unreachable").
+ever asked for. A domain has one route per link: what no link reaches is refused at once ("network is unreachable").
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ DOCUMENT = f"{FOLDER}/emulation.json"
 _ALONE = ("netns", "hippo")  # what of the machine's /run is not seen inside
 
 REFUSED = (
-    "run as root, or allow user namespaces (sysctl user.max_user_namespaces above 0; "
-    "kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0 where there are such), or start the container with SYS_ADMIN "
-    "and NET_ADMIN"
+    "run as root, or allow user namespaces (sysctl user.max_user_namespaces above 0; where there are such, "
+    "kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0), "
+    "or start the container with SYS_ADMIN and NET_ADMIN"
 )
 
 
