@@ -19,5 +19,7 @@ LEAN: dict[str, Any] = {**INNER, "_nrt": False}
 """Of an inner kernel that answers numbers, or writes into what it is given. It may look at parts of its arrays, but
 neither make arrays (that does not compile) nor return any (whoever calls would give them up once too often), nor call
 a kernel that returns any."""
+LEAN_ENTRY: dict[str, Any] = {**ENTRY, "_nrt": False}
+"""The same of a kernel that Python calls, too."""
 WITHIN: dict[str, Any] = {**LEAN, "forceinline": True}
 """Of a lean kernel that one kernel calls, often: it becomes part of it, as to hand over dozens of arrays takes long."""

@@ -21,9 +21,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.view import Action, How
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.compiling import ENTRY, LEAN
 from hippo.simulate.moving import (
     BUSY_S,
+    CONFIGURATION,
     DOWNTIME_S,
     EGRESS_USD,
     PHASE,
@@ -172,14 +173,15 @@ def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped
     streaming[epochs] = 0.0
     given_up[epochs] = 0.0
     arrived[epochs] = 0.0
+    run = np.zeros(3, np.int64), np.zeros(legs.moved.shape[3] + 1), np.zeros(5)
     for epoch in range(epochs - 1, -1, -1):
         _levers(legs, epoch, rate, value, stay, answers)
         _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming)
         for leg in range(len(legs.source)):
-            _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming)
+            _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run)
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped-def]
     """Answers that move nothing: keep, or the best configuration of the same place."""
     for place in range(len(legs.first) - 1):
@@ -196,7 +198,7 @@ def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped
                 answers[epoch, each, 0], answers[epoch, each, 1], answers[epoch, each, 2] = SWITCHED, best, 1
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """What a move under way at the start of this epoch can still give at most."""
     whole = legs.course.epoch_s
@@ -220,8 +222,8 @@ def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # ty
         given_up[epoch, each] = max(stay[epoch, each], given_up[epoch + 1, each])
 
 
-@njit(**INNER)
-def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
+@njit(**LEAN)
+def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
     """Both kinds of move from one place to another, begun in this epoch."""
     whole, place = legs.course, legs.source[leg]
     course = Course(
@@ -242,15 +244,17 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
     args = legs, course, legs.destination[leg], epoch, rate, taste, value, stay, answers
     for at in range(-1, len(members)):  # one call, so that it is compiled once
         phase, sources = (STOPPED, members) if at < 0 else (STREAMING, members[at : at + 1])
-        _play(args, sources, phase, arrived, given_up, streaming)
+        _play(args, sources, phase, arrived, given_up, streaming, run)
 
 
-@njit(**INNER)
-def _play(args, sources, phase, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
-    """A move from any of ``sources`` (one, unless training stands still), epoch by epoch until it is done."""
+@njit(**LEAN)
+def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
+    """A move from any of ``sources`` (one, unless training stands still), epoch by epoch until it is done; ``run``:
+    room for what a run consists of."""
     legs, course, destination, begun, rate, taste, value, stay, answers = args
     epochs, blank = rate.shape
-    state, remaining, gave = np.array([sources[0], -1, STILL]), np.zeros(course.move_bytes.shape[2] + 1), np.zeros(5)
+    state, remaining, gave = run
+    state[CONFIGURATION] = sources[0]
     begin_move(course, state, remaining, blank, phase)
     gained, answer = 0.0, COPIED if phase == STOPPED else STREAMED
     anyone = legs.member[legs.first[destination]]
@@ -287,7 +291,7 @@ def _play(args, sources, phase, arrived, given_up, streaming):  # type: ignore[n
             _note(answers, begun, each, answer, anyone, epochs - begun, 0)
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _note(answers, epoch, configuration, answer, target, takes, given_up):  # type: ignore[no-untyped-def]
     answers[epoch, configuration, 0], answers[epoch, configuration, 1] = answer, target
     answers[epoch, configuration, 2], answers[epoch, configuration, 3] = takes, given_up
