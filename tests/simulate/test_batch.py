@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
 from hippo.pipeline.schedule import order
-from hippo.simulate import batch, fast
-from hippo.simulate.abstract import abstract_program
+from hippo.simulate import batch, fast, reference
+from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.kernels import LEAST_FACTOR
+from hippo.simulate.packed import pack
+from hippo.simulate.program import SyncGroup
 
 
 @settings(max_examples=30, deadline=None)
@@ -19,13 +23,42 @@ from hippo.simulate.kernels import LEAST_FACTOR
 def test_each_state_of_the_links_is_played_as_if_alone(seed: int) -> None:
     program, rng = random_program(seed), np.random.default_rng(seed)
     links = len(program.link_latency_s)
-    bandwidth, latency = rng.uniform(0.3, 4, (5, links)), rng.uniform(0.01, 1, (5, links))
-    steps = batch.step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=latency)
+    bandwidth, latency = rng.uniform(0.3, 4, (11, links)), rng.uniform(0.01, 1, (11, links))
+    steps = [batch.step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=latency).tolist() for _ in range(2)]
     alone = [
-        fast.step_time(program, bandwidth_bytes_per_s=one, latency_s=two)
+        fast.step_time(replace(program), bandwidth_bytes_per_s=one, latency_s=two)
         for one, two in zip(bandwidth, latency, strict=True)
     ]
-    assert steps.tolist() == alone
+    assert steps == [alone, alone]
+    slower = np.ones((11, int(program.rank_domain.max()) + 1))
+    assert (
+        batch.step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=latency, compute=slower).tolist() == alone
+    )
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+@pytest.mark.parametrize("agree", [False, True])
+@pytest.mark.parametrize("nic", [np.inf, 0.7])
+def test_states_side_by_side_agree_with_the_engine_written_to_be_read(relayed: bool, agree: bool, nic: float) -> None:
+    """Each rank has links of its own, so all states play one sequence; who agrees is the first stage and the last."""
+    shape, rng = (
+        abstract_program(order("zb-h1", stages=3, micro_batches=7), forward_s=1.0, backward_s=1.3),
+        np.random.default_rng(9),
+    )
+    lines = [Line(rng.uniform(0.5, 2), 0.3) for _ in range(8)]
+    down, up = ([[0, 4], [1], []], [[], [2], [3, 5]]) if relayed else ([[0], [1], []], [[], [2], [3]])
+    program = on_links(shape, lines, down=down, up=up, num_bytes=1.0, nic_bytes_per_s=nic)
+    if agree:
+        program = replace(program, groups=(SyncGroup((0, 2), (0, 2), (3.0, 4.0), 2.0),))
+    bandwidth, compute = rng.uniform(0.3, 4, (9, 8)), rng.uniform(1.0, 2.0, (9, 3))
+    assert not pack(program).queued
+    steps = batch.step_times(program, bandwidth_bytes_per_s=bandwidth, compute=compute)
+    names = ("forward_s", "backward_s", "weight_s")
+    for row, step in enumerate(steps):
+        loaded = replace(program, **{name: getattr(program, name) * compute[row][:, None] for name in names})
+        assert reference.play(loaded, bandwidth_bytes_per_s=bandwidth[row]).step_time_s == pytest.approx(
+            step, rel=1e-12
+        )
 
 
 def test_without_states_every_sample_is_the_base_state() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.simulate import fast
-from hippo.simulate.kernels import play_many
-from hippo.simulate.packed import pack
+from hippo.simulate.kernels import close_many, play_many
+from hippo.simulate.lanes import replay_many
+from hippo.simulate.packed import Tables, pack
 from hippo.simulate.program import Program
 
 Floats = NDArray[np.float64]
+FEW = 4  # states that are worth playing side by side
 _SILENT = np.random.default_rng(0)  # for plays without noise: never drawn from
 
 
@@ -53,9 +55,30 @@ def step_times(
         scale = np.where(program.link_per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
     found, ranks = np.empty(count), program.rank_domain
     slower = np.empty((0, len(ranks))) if compute is None else np.ascontiguousarray(compute[:, ranks], dtype=np.float64)
-    play_many(pack(program), (bandwidth, latency, scale, slower), float(noise), rng or _SILENT, found)
+    states = bandwidth, latency, scale, slower
+    if noise > 0.0 or count < FEW or not _side_by_side(program):
+        play_many(pack(program), states, float(noise), rng or _SILENT, found)
+    else:
+        _play_side_by_side(pack(program), states, found)
     assert not np.isnan(found).any(), "the order of operations deadlocks"
     return found
+
+
+def _side_by_side(program: Program) -> bool:
+    """Whether the sequence of operations is the same under all states."""
+    return not pack(program).queued and program.gather is None
+
+
+def _play_side_by_side(tables: Tables, states: tuple[Floats, ...], found: Floats) -> None:
+    """The same as ``play_many`` without noise, in less time."""
+    noted = tables.known[0] == len(tables.order)
+    if not noted:
+        tables.known[0] = 0  # so that the first play notes the sequence
+        play_many(tables, tuple(each[:1] for each in states), 0.0, _SILENT, found[:1])
+    rest = states if noted else tuple(each[1:] for each in states)
+    free, link_free = np.empty((len(rest[0]), len(tables.sync_s))), np.empty_like(rest[0])
+    replay_many(tables, rest, free, link_free)
+    close_many(tables, rest, free, link_free, found if noted else found[1:])
 
 
 def of_programs(programs: Sequence[Program]) -> Floats:

@@ -13,8 +13,8 @@ Rules, the same in ``reference``:
   leave before the last byte has arrived there.
 * Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
 
-All kernels stand in this one file: numba keeps what it compiled until the file that holds the entry changes, and would
-not notice a change in another.
+All kernels stand in this one file (``lanes`` calls none): numba keeps what it compiled until the file that holds the
+entry changes, and would not notice a change in another.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def
     """Play once per row of the states (bandwidth, latency, scale of caps, factor on each rank's compute; that one has
     no rows where all are 1), with fresh noise each time."""
     bandwidth, latency, scale, compute = states
-    usual = tables.duration.copy()
-    none = np.empty(0)
+    usual, none = tables.duration.copy(), np.empty(0)
     record = Record(none, none, none, none)
     noisy = len(tables.order) if noise > 0.0 else 0
     op_factor, message_factor = np.empty(noisy), np.empty(noisy)
@@ -61,6 +60,19 @@ def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def
         network = Network(bandwidth[sample], latency[sample], scale[sample], op_factor, message_factor)
         found[sample] = play(tables, network, record)
     tables.duration[:] = usual
+
+
+@njit(cache=True, error_model="numpy")
+def close_many(tables, states, free, link_free, found):  # type: ignore[no-untyped-def]
+    """Play on, once per row of the states, where ranks have run their operations until ``free`` (rows, G), and the last
+    messages have left the links at ``link_free`` (rows, E)."""
+    none = np.empty(0)
+    record = Record(none, none, none, none)
+    for sample in range(len(found)):
+        network = Network(states[0][sample], states[1][sample], states[2][sample], none, none)
+        state = new_state(tables, network, False)
+        state.free[:], state.link_free[:], state.next_op[:] = free[sample], link_free[sample], tables.order_start[1:]
+        found[sample] = run(tables, network, record, state)
 
 
 @njit(cache=True, error_model="numpy")
@@ -172,12 +184,8 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = tables.waves, tables.slots, tables.order, state.arrived, tables.sequence
     noisy, recorded = len(network.op_factor) > 0, len(record.op_start) > 0
-    op, end, now, first_place = (
-        state.next_op[rank],
-        tables.order_start[rank + 1],
-        state.free[rank],
-        rank * tables.chunks,
-    )
+    op, end, now = state.next_op[rank], tables.order_start[rank + 1], state.free[rank]
+    first_place = rank * tables.chunks
     while op < end:
         kind, micro_batch = order[op, 0], order[op, 2]
         place = kind * slots + first_place + order[op, 1]
@@ -212,11 +220,15 @@ def send(tables, network, record, state, rank, op, place, micro_batch, now):  # 
 
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def arrival_of(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
-    """When a result of ``now`` arrives that stays in its domain or has its link to itself."""
+    """When a result of ``now`` arrives that stays in its domain or has its links to itself."""
     if tables.route[place, LINK] >= 0:
-        port = tables.route[place, PORT]
+        port, link = tables.route[place, PORT], tables.route[place, LINK]
         start = now if port < 0 else max(now, state.port_free[port])
-        return cross(tables, network, record, state, op, place, start)
+        first_byte = max(start, state.link_free[link]) + network.latency[link]
+        arrival = cross(tables, network, record, state, op, place, start)
+        if tables.route[place, SECOND_LINK] < 0:
+            return arrival
+        return second_hop(tables, network, record, state, op, place, first_byte, arrival)
     delay = tables.transfer[place, DELAY]
     if len(network.message_factor) > 0:
         delay *= network.message_factor[op]
@@ -226,8 +238,7 @@ def arrival_of(tables, network, record, state, op, place, now):  # type: ignore[
 @njit(cache=True, error_model="numpy", _nrt=False, inline="always")
 def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
     """A result has arrived: note it, and wake the receiver if it waits for it."""
-    dest = tables.route[place, DEST]
-    index = dest * tables.waves + micro_batch
+    index = tables.route[place, DEST] * tables.waves + micro_batch
     state.arrived[index] = arrival
     receiver = tables.route[place, RECEIVER]
     if state.blocked[receiver] == index:
@@ -262,12 +273,11 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
     if rank == len(tables.sync_s):
         serve_group(tables, network, record, state, now, op)
         return
-    place, micro_batch = (
-        tables.order[op, 0] * tables.slots + rank * tables.chunks + tables.order[op, 1],
-        tables.order[op, 2],
-    )
+    micro_batch = tables.order[op, 2]
+    place = tables.order[op, 0] * tables.slots + rank * tables.chunks + tables.order[op, 1]
     if key & 1:
-        deliver(tables, state, place, micro_batch, second_hop(tables, network, record, state, op, place, now))
+        arrival = second_hop(tables, network, record, state, op, place, now, state.first_hop[op])
+        deliver(tables, state, place, micro_batch, arrival)
         return
     port, link = tables.route[place, PORT], tables.route[place, LINK]
     if port >= 0 and state.port_free[port] > now:
@@ -283,14 +293,14 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", _nrt=False)
-def second_hop(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
-    """Cross the second link of a relay, whose first byte is there at ``now``; when the last byte has arrived."""
+def second_hop(tables, network, record, state, op, place, now, whole):  # type: ignore[no-untyped-def]
+    """Cross the second link of a relay, its first byte there at ``now``, all at ``whole``; when all has arrived."""
     link, num_bytes = tables.route[place, SECOND_LINK], tables.transfer[place, BYTES]
     if len(network.message_factor) > 0:
         num_bytes *= network.message_factor[op]
     start = max(now, state.link_free[link])
     state.link_free[link] = start + num_bytes / network.bandwidth[link]
-    arrival = max(state.link_free[link], state.first_hop[op]) + network.latency[link]
+    arrival = max(state.link_free[link], whole) + network.latency[link]
     if len(record.message_start) > 0:
         record.message_start[2 * op + 1], record.message_end[2 * op + 1] = start, arrival
     return arrival

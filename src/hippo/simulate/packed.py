@@ -31,7 +31,8 @@ NEVER_PLAYED = -1
 
 
 class Tables(NamedTuple):
-    """What a kernel reads. Only ``sequence`` and ``known`` change: written by the second play for all later ones."""
+    """What a kernel reads. Only ``sequence`` and ``known`` change: written by the second play (of many states:
+    the first) for all later ones."""
 
     slots: int
     chunks: int
@@ -115,12 +116,11 @@ def _destinations(stages: tuple[int, ...], chunks: int) -> Ints:
 def _pack(program: Program) -> Tables:
     ranks, chunks = program.forward_s.shape
     route, transfer = _places(program)
-    link = route[:, :, [LINK, SECOND_LINK]]
     return Tables(
         slots=ranks * chunks,
         chunks=chunks,
         waves=int(program.num_waves.max()),
-        queued=_needs_queue(link, chunks, program.groups),
+        queued=_needs_queue(route[:, :, [LINK, SECOND_LINK]], program),
         order=_read_only(program.order),
         order_start=_read_only(program.order_start),
         sequence=np.empty((len(program.order), 4), dtype=np.int64),
@@ -179,15 +179,26 @@ def _ports(program: Program, link: Ints) -> Ints:
     return np.asarray(port, dtype=np.int64).reshape(link.shape)
 
 
-def _needs_queue(link: Ints, chunks: int, groups: tuple[SyncGroup, ...]) -> bool:
-    """Whether some link is used by two senders, by a relay, or by a group beside a sender."""
-    if bool((link[:, :, 1] >= 0).any()):
+def _needs_queue(link: Ints, program: Program) -> bool:
+    """Whether the order of requests on some link is only known while playing: it is used by two ranks, or as the second
+    link behind two others, or by a rank beside a group that may ask before the rank has sent all. A group with the
+    first stage of the rank's pipeline asks later: that stage ends with the last wave's backward.
+
+    ``link`` (2, S, 2) as crossed.
+    """
+    side, slot, hop = np.nonzero(link >= 0)
+    behind = np.where(hop == 1, link[side, slot, 0], -1)
+    users = set(
+        map(tuple, np.column_stack([link[side, slot, hop], slot // program.forward_s.shape[1], behind]).tolist())
+    )
+    sender, pipeline = {user[0]: user[1] for user in users}, program.rank_pipeline
+    if len(users) > len(sender):
         return True
-    kind, slot = np.nonzero(link[:, :, 0] >= 0)
-    users = set(zip(link[kind, slot, 0].tolist(), (slot // chunks).tolist(), strict=True))
-    links = [user[0] for user in users]
-    grouped = {each for group in groups for each in group.links}
-    return len(set(links)) < len(links) or not grouped.isdisjoint(links)
+    for group in program.groups:
+        done = {int(pipeline[rank]) for rank in group.ranks if program.rank_stage[rank] == 0}
+        if any(each in sender and pipeline[sender[each]] not in done for each in group.links):
+            return True
+    return False
 
 
 def _group_tables(groups: tuple[SyncGroup, ...], ranks: int) -> dict[str, Any]:

@@ -58,11 +58,15 @@ def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | N
         _say(watch, "planning for states that may come", done / len(wanted))
         for plan in anew.plans(state, most=1 if (state.bandwidth_bytes_per_s <= 0).any() else 2):
             trials.add(plan, origin="anew")
-    judged = [*wanted, *_swings(base)]
     price = usd_per_token(trials, base)
     _say(watch, "pulling levers", 0.0)
-    _pull(trials, wanted, net_rates(trials, wanted, price), price)
-    for index in _chosen(trials, net_rates(trials, judged, price)):
+    rates, swings = net_rates(trials, wanted, price), list(_swings(base))
+    _pull(trials, wanted, rates, price)
+    plain, pulled = range(rates.shape[1]), range(rates.shape[1], len(trials))
+    rates = np.concatenate([rates, net_rates(trials, swings, price, among=plain)])
+    if pulled:
+        rates = np.hstack([rates, net_rates(trials, [*wanted, *swings], price, among=pulled)])
+    for index in _chosen(trials, rates):
         book.adopt(trials, index)
 
 
