@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from hippo.plan.own_order import order_flaws
@@ -119,6 +120,7 @@ def _devices(problem: Problem, plan: Plan) -> Iterator[Violation]:
             used[device] = where
 
 
+@lru_cache(maxsize=1 << 16)
 def _is_device(device: str, domain: str, nodes: int, gpus_per_node: int) -> bool:
     name, _, rest = device.partition("/")
     node, _, gpu = rest.partition("/")

@@ -59,6 +59,7 @@ class Judge:
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
+    ordered: dict[tuple[Candidate, int | None], Candidate | None] = field(default_factory=dict)  # by number of rules
 
     @property
     def plays(self) -> int:

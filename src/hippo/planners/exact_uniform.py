@@ -292,7 +292,10 @@ def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
     if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.judge.value:
         return best
     operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
-    own = ordered_candidate(field.problem, likely, rules=FEW_RULES if operations > LONG else None)
+    rules, known = FEW_RULES if operations > LONG else None, field.judge.ordered
+    if (likely, rules) not in known:  # another way may have led to the same cuts on the same path
+        known[likely, rules] = ordered_candidate(field.problem, likely, rules=rules)
+    own = known[likely, rules]
     return best if own is None else min(best, field.judge.play(own))
 
 
