@@ -135,9 +135,9 @@ def prospect_of(look):  # type: ignore[no-untyped-def]
             pull = look.shadow_share * rate[cell, place]
             useful[cell, place] = -np.expm1(-pull * seconds) / pull if pull > 0.0 else seconds
     return Prospect(
-        look.epoch_s,
-        look.restart_s / look.epoch_s,
-        look.shadow_share,
+        np.float64(look.epoch_s),
+        np.float64(look.restart_s) / np.float64(look.epoch_s),
+        np.float64(look.shadow_share),
         1.0 / look.usd_per_token if look.usd_per_token > 0.0 else 0.0,
         edges,
         net,

@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hippo.decide.online.view import View
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.compiling import ENTRY, INNER, LEAN
 from hippo.simulate.moving import GRADIENT_BYTES
 
 Floats = NDArray[np.float64]
@@ -200,7 +200,7 @@ def grid(look):  # type: ignore[no-untyped-def]
     return edges, net, carried
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     """The horizons on either side of the epochs [begin, end), and the share of the later one in their mean.
 
@@ -213,7 +213,7 @@ def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     return last, last, 0.0
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def total(edges, summed, at):  # type: ignore[no-untyped-def]
     """A sum up to each edge, (G + 1,), at ``at`` epochs."""
     for cell in range(len(edges) - 1):
@@ -223,7 +223,7 @@ def total(edges, summed, at):  # type: ignore[no-untyped-def]
     return summed[-1]
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a growing sum reaches ``wanted``; inf: not within the run."""
     for cell in range(len(edges) - 1):
@@ -233,24 +233,26 @@ def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     return np.inf
 
 
-@njit(**INNER)
-def stop(look, edges, carried, needed, begin, way):  # type: ignore[no-untyped-def]
-    """What a stop at ``begin`` epochs costs that brings ``needed`` (E,) bytes over the links; fills ``way`` (3,)."""
+@njit(**LEAN)
+def stop(look, edges, carried, needed, begin, way, share=1.0):  # type: ignore[no-untyped-def]
+    """What a stop at ``begin`` epochs costs that brings a share of ``needed`` (E,) bytes over the links; fills ``way``
+    (3,)."""
     end, usd = begin + look.restart_s / look.epoch_s, 0.0
     for link in range(len(needed)):
         if needed[link] > 0.0:
             if needed[link] == np.inf:
                 end = np.inf
                 break
-            end = max(end, reached(edges, carried[:, link], total(edges, carried[:, link], begin) + needed[link]))
-            usd += needed[link] * look.usd_per_byte[link]
+            wanted = total(edges, carried[:, link], begin) + share * needed[link]
+            end = max(end, reached(edges, carried[:, link], wanted))
+            usd += share * needed[link] * look.usd_per_byte[link]
     if end > look.epochs_left:
         end = np.inf
     way[0] = way[1] = (end - begin) * look.epoch_s
     way[2] = usd
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type: ignore[no-untyped-def]
     """What a move in the background costs that starts at ``begin`` epochs, of which ``already`` (E,) bytes have
     arrived; fills ``way`` (3,), its duration counted from ``begin``."""
@@ -267,16 +269,14 @@ def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type:
         way[0], way[1], way[2] = 0.0, np.inf, usd
         return
     steps = _steps(look, edges, now, end) - _steps(look, edges, now, begin)
-    last = np.empty(len(needed))
-    for link in range(len(needed)):
-        last[link] = needed[link] * look.shadow_share
-        usd += 0.5 * last[link] * steps * look.usd_per_byte[link]  # half of it has arrived, in the mean
-    stop(look, edges, carried, last, end, way)
+    for link in range(len(needed)):  # half of it has arrived, in the mean
+        usd += 0.5 * (needed[link] * look.shadow_share) * steps * look.usd_per_byte[link]
+    stop(look, edges, carried, needed, end, way, look.shadow_share)
     way[1] += (end - begin) * look.epoch_s
     way[2] += usd
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a link has streamed all of ``needed`` over what training and shadows leave of it, from
     ``begin`` on; inf: never."""
@@ -308,7 +308,7 @@ def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[n
     return np.inf
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     """Optimizer steps of a configuration up to ``until`` epochs."""
     found = 0.0
@@ -322,7 +322,7 @@ def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _value(look, edges, net, now, target, ends, way, gave, keep):  # type: ignore[no-untyped-def]
     """Net tokens up to each window's end of a move as ``way`` says (``now`` trains until it stands still), less
     ``keep``; fills ``gave`` (V,)."""

@@ -44,7 +44,7 @@ from hippo.envs.cross_domain.spaces import (
     OPTIONS,
     Observation,
 )
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.compiling import ENTRY, LEAN
 from hippo.simulate.moving import STILL
 
 MOST_LOAD = 10.0  # factor that a lost domain shows
@@ -183,7 +183,7 @@ def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyp
             _lies(scene, each, seen.option_nodes[row, option], seen.option_edges[row, option])
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
     """Where a configuration holds layers, (K,), and which links carry its traffic, (K, K)."""
     for domain in range(len(scene.gpus)):
@@ -197,7 +197,7 @@ def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
                 edges[scene.ends[link, 0], scene.ends[link, 1]] = scene.sent[each, link] / all_bytes
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
     nodes[:] = 0.0
     mask[:] = False
@@ -217,7 +217,7 @@ def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
             nodes[domain, 6] = 1.0
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
     edges[:] = 0.0
     instant, runs = now.instant, now.running
@@ -242,7 +242,7 @@ def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
             each[_MOVING] = np.log1p(left / (bandwidth * epoch_s))
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _context(scene, now, weights, context):  # type: ignore[no-untyped-def]
     context[:] = 0.0
     instant, runs, left = now.instant, now.running, now.epochs_left

@@ -18,7 +18,7 @@ from hippo.decide.online.worth import EDGES, Ahead, between, stop, stream, total
 from hippo.envs.cross_domain.describe import AHEAD, BACKGROUND, CANCEL, KEEP, STOP, SWITCH, Time, describe, put
 from hippo.envs.cross_domain.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.simulate.compiling import ENTRY, INNER, LEAN
 from hippo.simulate.moving import STILL, STOPPED
 
 MOST_LEVERS = 7
@@ -51,7 +51,7 @@ def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def tokens_of_usd(scene, weights):  # type: ignore[no-untyped-def]
     """Tokens that a USD of egress counts."""
     price = scene.scalars[USD_PER_TOKEN]
@@ -90,7 +90,7 @@ def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
     """Fills ``rates`` (H,) with the best of the place at each horizon; returns the configuration that is best soon
     (-1: none of the place is known yet)."""
@@ -120,7 +120,7 @@ def _of_one(scene, now, worths, each):  # type: ignore[no-untyped-def]
     return rates
 
 
-@njit(**INNER)
+@njit(**LEAN)
 def _take_best(scores):  # type: ignore[no-untyped-def]
     """The place of the highest score (ties: the first), which is then struck out."""
     best = 0
