@@ -1,0 +1,50 @@
+"""One direction of a pair of processes: receives posted ahead and waited for by a thread; sends that start at once.
+
+gloo's work has no completion test, so a thread waits for each message in the order in which they are expected, and
+says so to whoever listens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+Heard = Callable[[], None]
+Failed = Callable[[BaseException], None]
+
+
+class Channel:
+    """A group of two: rank 0 sends, rank 1 receives."""
+
+    def __init__(self, group: Any, *, sends: bool, failed: Failed, delay_s: float = 0.0) -> None:
+        self._group, self._sends, self._failed, self._delay_s = group, sends, failed, delay_s
+        self._posted: SimpleQueue[tuple[Any, Tensor, Heard | None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._wait, daemon=True)
+        self._thread.start()
+
+    def receive(self, into: Tensor, tag: int, heard: Heard) -> None:
+        """Posts a receive; ``heard`` is called, in another thread, when the message is there."""
+        self._posted.put((self._group.recv([into], 0, tag), into, heard))
+
+    def send(self, tensor: Tensor, tag: int) -> None:
+        """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
+        self._posted.put((self._group.send([tensor], 1, tag), tensor, None))
+
+    def _wait(self) -> None:
+        while (entry := self._posted.get()) is not None:
+            work, _, heard = entry
+            try:
+                work.wait()
+            except BaseException as error:  # the group is broken: the run ends with this reason
+                self._failed(error)
+                return
+            if self._delay_s:
+                time.sleep(self._delay_s)
+            if heard is not None:
+                heard()

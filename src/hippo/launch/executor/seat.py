@@ -1,0 +1,164 @@
+"""The program of one process: ``python -m hippo.launch.executor.seat FOLDER RANK``.
+
+It reads the job of the folder, meets its neighbours, and does what the launcher says, one JSON object a line: on stdin
+``{"go": step, "at": monotonic seconds}`` or ``{"stop": true}``; on stdout ``{"ready": ..}``, ``{"beat": ..}``,
+``{"done": step, ..}``, ``{"failed": ..}``. When stdin ends the launcher is gone, and so is the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+import torch
+
+from hippo.launch.executor.agree import Agreeing, buckets
+from hippo.launch.executor.channels import Channel
+from hippo.launch.executor.compute import Compute, Layers, StandIn
+from hippo.launch.executor.step import Inbox, Nothing, Runner, Ties
+from hippo.launch.executor.wires import GroupTeam, Meeting
+from hippo.launch.job import Job
+from hippo.launch.model.adamw import Rates
+from hippo.launch.model.stage import ALONE, Part, Settings
+from hippo.launch.model.weights import Split
+from hippo.launch.stand_in import times
+from hippo.launch.work import Seat, Transfer, Work
+
+BEAT_EVERY_S = 1.0
+TYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
+
+
+class Line:
+    """The way to the launcher and back."""
+
+    def __init__(self) -> None:
+        self.orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._lock, self._beat_at_s = Lock(), 0.0
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a library prints goes to the log
+        Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self.orders.put(json.loads(line))
+        os._exit(1)
+
+    def say(self, **told: Any) -> None:
+        """One line to the launcher."""
+        with self._lock:
+            self._out.write(json.dumps(told) + "\n")
+            self._out.flush()
+
+    def beat(self, waits: str) -> None:
+        """A sign of life, at most one a second; what the seat waits for."""
+        if waits or time.monotonic() - self._beat_at_s >= BEAT_EVERY_S:
+            self._beat_at_s = time.monotonic()
+            self.say(beat=waits)
+
+
+def main() -> None:
+    """Runs one seat until the launcher says stop."""
+    torch.set_num_threads(1)
+    line, folder, rank = Line(), Path(sys.argv[1]), int(sys.argv[2])
+    try:
+        runner = _runner(Job.read(folder), folder, rank, line)
+        runner.post()
+        line.say(ready=rank)
+        while "stop" not in (order := line.orders.get()):
+            _step(runner, order, line)
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        line.say(failed=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        os._exit(1)
+    os._exit(0)  # threads that wait for messages which never come are left as they are
+
+
+def _step(runner: Runner, order: dict[str, Any], line: Line) -> None:
+    time.sleep(max(0.0, order["at"] - time.monotonic()))
+    runner.run(order["go"], order["at"])
+    runner.post()
+    operations = [[one.kind, one.chunk, one.wave, one.start_s, one.end_s] for one in runner.done]
+    line.say(done=order["go"], loss=runner.compute.loss(), operations=operations)
+
+
+def _runner(job: Job, folder: Path, rank: int, line: Line) -> Runner:
+    options = job.options
+    work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
+    seat = work.seats[rank]
+    meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=2 * options.timeout_s, device=options.device)
+    inbox = Inbox()
+    incoming, outgoing, team, groups = _meet(work, seat, meeting, inbox)
+    if options.stand_in:
+        compute: Compute = StandIn(times(job.problem, work)[rank], tuple(work.chunks(seat)))
+        ties = Ties(incoming, outgoing, inbox, team, Nothing())
+    else:
+        part = _part(job, work, seat, team)
+        compute = Layers(work, seat, part, job.problem.workload)
+        ties = Ties(incoming, outgoing, inbox, team, Agreeing(work, seat, part, groups, team))
+    return Runner(work, seat, compute, ties, free=_free(work, seat, options.order), beat=line.beat)
+
+
+def _part(job: Job, work: Work, seat: Seat, team: GroupTeam | None) -> Part:
+    workload, options = job.problem.workload, job.options
+    settings = Settings(
+        workload.global_batch * workload.seq,
+        options.seed,
+        TYPES[options.precision],
+        job.plan.recompute == "full",
+        Rates(options.learning_rate),
+        options.device,
+    )
+    tp, _ = work.widths(work.stage(seat))
+    split = Split(tp, seat.tp_index, work.parts)
+    return Part.new(job.problem.model, work.chunks(seat), settings, split, team or ALONE)
+
+
+def _free(work: Work, seat: Seat, order: str) -> bool:
+    """Whether the seat may run what is ready: where a message of its crosses the WAN."""
+    if order != "auto" or work.plan.interleave > 1:
+        return order == "ready" and work.plan.interleave == 1
+    mine = [one for one in work.transfers if seat.rank in (one.source, one.destination)]
+    return any(work.crosses_wan(one) for one in mine)
+
+
+def _meet(
+    work: Work, seat: Seat, meeting: Meeting, inbox: Inbox
+) -> tuple[dict[Transfer, Channel], dict[Transfer, Channel], GroupTeam | None, dict[str, Any]]:
+    """Every group of the seat, made in one order that holds for all seats."""
+    wanted: dict[str, tuple[int, ...]] = {}
+    mine = [one for one in work.transfers if seat.rank in (one.source, one.destination)]
+    for one in mine:
+        wanted[_channel(one)] = (one.source, one.destination)
+    members = work.tensor_group(seat)
+    if len(members) > 1:
+        wanted["team-" + "-".join(map(str, members))] = members
+    shared = [] if work.whole_stages else buckets(work, seat)
+    for bucket in shared:
+        wanted[bucket.name] = bucket.ranks
+    made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    channels = {
+        name: Channel(made[name], sends=wanted[name][0] == seat.rank, failed=inbox.failed)
+        for name in dict.fromkeys(_channel(one) for one in mine)
+    }
+    incoming = {one: channels[_channel(one)] for one in mine if one.destination == seat.rank}
+    outgoing = {one: channels[_channel(one)] for one in mine if one.source == seat.rank}
+    team = None
+    if len(members) > 1:
+        team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), seat.tp_index)
+    return incoming, outgoing, team, {bucket.name: made[bucket.name] for bucket in shared}
+
+
+def _channel(one: Transfer) -> str:
+    return f"pair-{one.kind}-{one.source}-{one.destination}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""One seat's step: receives posted ahead, operations as the order has them, results sent at once, gradients agreed.
+
+Of a tensor-parallel team only the leader talks with other stages. It tells its team what is next and what came in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from threading import Condition
+from typing import Protocol
+
+import torch
+
+from hippo.launch.executor.channels import Channel
+from hippo.launch.executor.compute import Compute
+from hippo.launch.executor.order import Order
+from hippo.launch.executor.wires import GroupTeam
+from hippo.launch.work import Operation, Seat, Transfer, Work
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
+
+Tensor = torch.Tensor
+Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
+NAMES = {FORWARD: "activations", BACKWARD: "gradients"}
+
+
+class Agreement(Protocol):
+    """How the seat's gradients are agreed with those of its replicas."""
+
+    def begin(self) -> None:
+        """A step starts."""
+        ...
+
+    def ready(self, layer: int) -> None:
+        """A layer's gradients are whole."""
+        ...
+
+    def finish(self) -> None:
+        """Waits until all are agreed."""
+        ...
+
+
+class Nothing:
+    """No replicas."""
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def ready(self, layer: int) -> None:
+        """Nobody to tell."""
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """One operation as it ran, seconds from the start of the step."""
+
+    kind: int
+    chunk: int
+    wave: int
+    start_s: float
+    end_s: float
+
+
+class Inbox:
+    """What has come in, filled by the channels' threads."""
+
+    def __init__(self) -> None:
+        self.missing: dict[Key, int] = {}
+        self.tensors: dict[Key, Tensor] = {}
+        self.news = Condition()
+        self.error: BaseException | None = None
+
+    def heard(self, key: Key) -> None:
+        """One message of a key is there."""
+        with self.news:
+            self.missing[key] -= 1
+            self.news.notify()
+
+    def failed(self, error: BaseException) -> None:
+        """A channel broke."""
+        with self.news:
+            self.error = error
+            self.news.notify()
+
+    def has(self, key: Key) -> bool:
+        """Whether all of it is there, or nothing need come."""
+        return self.missing.get(key, 0) == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Ties:
+    """With whom a seat talks."""
+
+    incoming: dict[Transfer, Channel]
+    outgoing: dict[Transfer, Channel]
+    inbox: Inbox
+    team: GroupTeam | None
+    agreement: Agreement
+
+
+class Runner:
+    """A seat at work."""
+
+    def __init__(
+        self, work: Work, seat: Seat, compute: Compute, ties: Ties, *, free: bool, beat: Callable[[str], None]
+    ) -> None:
+        self.work, self.seat, self.compute, self.free, self.beat = work, seat, compute, free, beat
+        self.incoming, self.outgoing, self.inbox = ties.incoming, ties.outgoing, ties.inbox
+        self.team, self.agreement = ties.team, ties.agreement
+        self.done: list[Done] = []
+        self._arrivals = work.arrivals(seat)
+        self._local: dict[Key, Tensor] = {}
+
+    def post(self) -> None:
+        """Posts every receive of a step. (A window where they are many would go here.)"""
+        inbox = self.inbox
+        inbox.missing.clear()
+        inbox.tensors.clear()
+        for transfer, wave in self._arrivals:
+            key = (transfer.kind, transfer.destination_chunk, wave)
+            inbox.missing[key] = inbox.missing.get(key, 0) + 1
+        for transfer, wave in self._arrivals:
+            key = (transfer.kind, transfer.destination_chunk, wave)
+            if key not in inbox.tensors:
+                inbox.tensors[key] = self.compute.room(transfer.kind)
+            piece = self.compute.piece(inbox.tensors[key], transfer)
+            self.incoming[transfer].receive(piece, self._tag(transfer, wave), partial(inbox.heard, key))
+
+    def _tag(self, transfer: Transfer, wave: int) -> int:
+        return wave * self.work.plan.interleave + transfer.destination_chunk
+
+    def run(self, step: int, start_s: float) -> None:
+        """One step; ``start_s`` on the monotonic clock. Receives were posted before."""
+        self.done = []
+        self.compute.begin(step)
+        self.agreement.begin()
+        operations = self.work.operations(self.seat)
+        order = Order(
+            operations, live_limit=self.work.live_limit(self.seat), free=self.free, fused=self.work.fused(self.seat)
+        )
+        while order:
+            operation = self._next(order)
+            began = time.monotonic() - start_s
+            self._do(operation, order)
+            order.did(operation)
+            self.done.append(Done(*operation, began, time.monotonic() - start_s))
+            self.beat("")
+        began = time.monotonic() - start_s
+        self.beat("waits for replicas to agree on gradients")
+        self.agreement.finish()
+        agreed = time.monotonic() - start_s
+        self.compute.finish(step)
+        self.done += [Done(3, 0, -1, began, agreed), Done(4, 0, -1, agreed, time.monotonic() - start_s)]
+
+    def _next(self, order: Order) -> Operation:
+        """The operation to begin; waits for messages, and followers for their leader."""
+        if self.team is not None and not self.seat.leads:
+            told = torch.empty(3, dtype=torch.int64)
+            self.team.tell(told)
+            kind, chunk, wave = told.tolist()
+            return kind, chunk, wave
+        with self.inbox.news:
+            while (operation := order.next(self.inbox.has)) is None:
+                self._check()
+                if not self.inbox.news.wait(1.0):
+                    kind, chunk, wave = order.awaited()
+                    self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
+        self._check()
+        if self.team is not None:
+            self.team.tell(torch.tensor(operation))
+        return operation
+
+    def _check(self) -> None:
+        if self.inbox.error is not None:
+            raise self.inbox.error
+
+    def _sender(self, kind: int, chunk: int) -> str:
+        ranks = [t.source for t in self.incoming if (t.kind, t.destination_chunk) == (kind, chunk)]
+        return "".join(f" from rank {rank} ({self.work.seats[rank].domain})" for rank in ranks[:1])
+
+    def _do(self, operation: Operation, order: Order) -> None:
+        kind, chunk, wave = operation
+        if kind == FORWARD:
+            self._send(FORWARD, (chunk, wave), self.compute.forward((chunk, wave), self._given(operation)))
+            return
+        fused = self.work.fused(self.seat)
+        if kind == BACKWARD:
+            self._send(BACKWARD, (chunk, wave), self.compute.backward((chunk, wave), self._given(operation)))
+        if kind == WEIGHT or fused:
+            self.compute.weight((chunk, wave), self.agreement.ready if order.is_last(operation) else None)
+
+    def _given(self, operation: Operation) -> Tensor | None:
+        """What came in for an operation; None: nothing does."""
+        local = self._local.pop(operation, None)
+        if local is not None:
+            return local
+        if self.team is not None and not self.seat.leads:
+            return self._told(operation)
+        given = self.inbox.tensors.pop(operation, None)
+        if given is not None and self.team is not None:
+            self.team.tell(given)
+        return given
+
+    def _told(self, operation: Operation) -> Tensor | None:
+        """What the leader got; the leader's own channels say whether anything comes."""
+        leader = self.work.tensor_group(self.seat)[0]
+        fed = any((t.destination, t.kind, t.destination_chunk) == (leader, *operation[:2]) for t in self.work.transfers)
+        if not fed:
+            return None
+        given = self.compute.room(operation[0])
+        assert self.team is not None
+        self.team.tell(given)
+        return given
+
+    def _send(self, kind: int, at: tuple[int, int], output: Tensor | None) -> None:
+        """Sends what a pass made at once; to itself where the next chunk is its own."""
+        chunk, wave = at
+        if output is None:
+            return
+        if len(self.work.plan.pipelines[self.seat.pipeline].stages) == 1:
+            self._local[kind, chunk + (1 if kind == FORWARD else -1), wave] = output
+            return
+        for transfer, channel in self.outgoing.items():
+            if (transfer.kind, transfer.source_chunk) == (kind, chunk):
+                channel.send(self.compute.piece(output, transfer).contiguous(), self._tag(transfer, wave))

@@ -1,0 +1,67 @@
+"""How processes meet and talk: groups through a file store, one for each direction of each pair of neighbours.
+
+Data and the receiver's notices share one TCP stream in gloo, and a notice behind bulk data waits until that has drained
+(facts: pytorch/gloo, ``transport/tcp/pair.cc``). So every direction of a pair has a group, and with it a stream, of its
+own; receives are posted long before they are needed. Meeting goes through files, never over the network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+
+Tensor = torch.Tensor
+dist: Any = torch.distributed  # its types leave out what is used here
+
+
+class Meeting:
+    """Where the processes of a run meet."""
+
+    def __init__(self, folder: str, rank: int, *, world: int, timeout_s: float, device: str = "cpu") -> None:
+        self.rank, self.device = rank, device
+        self._timeout = timedelta(seconds=timeout_s)
+        self._store = dist.FileStore(os.path.join(folder, "store"), world)
+        self._gloo: Any = None
+
+    def group(self, name: str, ranks: Sequence[int]) -> Any:
+        """The group of these ranks, of which this process is one; comes back when all are there.
+
+        Every process must ask for its groups in one order that holds for all (sorted names), else they wait for ever.
+        """
+        store, place = dist.PrefixStore(name, self._store), list(ranks).index(self.rank)
+        if self.device == "cpu":
+            return dist.ProcessGroupGloo(store, place, len(ranks), self._gloo_options())
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = self._timeout
+        return dist.ProcessGroupNCCL(store, place, len(ranks), options)
+
+    def _gloo_options(self) -> Any:
+        """One loop thread for all groups of this process."""
+        if self._gloo is None:
+            interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+            self._gloo = dist.ProcessGroupGloo.create_device(interface=interface)
+        options = dist.ProcessGroupGloo._Options()
+        options._devices, options._timeout, options._threads = [self._gloo], self._timeout, 2
+        return options
+
+
+class GroupTeam:
+    """A tensor-parallel group: sums inside layers, and the leader's word on what is next."""
+
+    def __init__(self, group: Any, size: int, index: int) -> None:
+        self._group, self.size, self.index = group, size, index
+
+    def sum(self, tensor: Tensor) -> None:
+        """Replaces the tensor by the sum over the ranks."""
+        self._group.allreduce([tensor]).wait()
+
+    def tell(self, tensor: Tensor) -> None:
+        """Replaces the tensor by the leader's."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 0, 0
+        self._group.broadcast([tensor], options).wait()

@@ -1,0 +1,52 @@
+"""A run as data: what the launcher hands to every process, as one file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hippo.files import json_text, write_whole
+from hippo.plan.codec import plan_from_document, plan_to_document
+from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
+
+FILE = "job.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a plan is run. Seconds where it says so."""
+
+    steps: int = 10
+    stand_in: bool = False  # waits in place of layers; messages are real
+    precision: str = "fp32"  # of the real layers: fp32, fp64, bf16
+    device: str = "cpu"  # cpu, cuda
+    seed: int = 0
+    learning_rate: float = 1e-3
+    timeout_s: float = 60.0  # without any progress, or of one message
+    order: str = "auto"  # auto: what is ready across a WAN, the schedule's order inside a domain; fixed; ready
+    first_step: int = 1  # of this run, where it goes on from a checkpoint
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: the plan, its problem, and how."""
+
+    problem: Problem
+    plan: Plan
+    options: Options = field(default_factory=Options)
+
+    def write(self, folder: Path) -> None:
+        """Leaves the job where its processes find it."""
+        document = {"plan": plan_to_document(self.problem, self.plan), "options": asdict(self.options)}
+        write_whole(folder / FILE, json_text(document))
+
+    @classmethod
+    def read(cls, folder: Path) -> Job:
+        """The job of a folder."""
+        document: dict[str, Any] = json.loads((folder / FILE).read_text())
+        problem, plan = plan_from_document(document["plan"], source=FILE)
+        known = {each.name for each in fields(Options)}
+        return cls(problem, plan, Options(**{k: v for k, v in document["options"].items() if k in known}))
