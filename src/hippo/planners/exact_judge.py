@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from hippo.errors import InfeasibleError, InputError
@@ -14,7 +14,8 @@ from hippo.problem.problem import Problem
 from hippo.score.balance import imbalance
 from hippo.score.evaluate import evaluate, fits
 from hippo.simulate import fast
-from hippo.simulate.lower import lower
+from hippo.simulate.lower import lower, reordered
+from hippo.simulate.program import Program
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class Candidate:
             return ScheduleChoice("best")
         ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
         return ScheduleChoice("cross-domain", max(ahead)) if ahead else ScheduleChoice("1f1b")
+
+    @property
+    def bare(self) -> Candidate:
+        """The candidate without orders and warm-ups of its own."""
+        return replace(self, pipelines=tuple(replace(line, warm_up=(), order=()) for line in self.pipelines))
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
@@ -60,6 +66,7 @@ class Judge:
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
     ordered: dict[tuple[Candidate, int | None], Candidate | None] = field(default_factory=dict)  # by number of rules
+    _lowered: tuple[Candidate, Program] | None = None  # the last one, without its order
 
     @property
     def plays(self) -> int:
@@ -108,7 +115,7 @@ class Judge:
             plan = candidate.plan(self.problem)
             cause = self._flaw(plan)
             if cause is None:
-                return self._worth(plan)
+                return self._worth(candidate, plan)
         except InfeasibleError:
             cause = "no room for the tensor-parallel groups"
         except InputError:
@@ -128,12 +135,21 @@ class Judge:
         violations = check(self.problem, plan)
         return _CAUSES.get(violations[0].rule, violations[0].rule) if violations else None
 
-    def _worth(self, plan: Plan) -> float:
+    def _worth(self, candidate: Candidate, plan: Plan) -> float:
         objective = self.problem.objective
         if objective.name == "time" and objective.balance_delta is None:
-            return fast.step_time(lower(self.problem, plan))
+            return fast.step_time(self._program(candidate, plan))
         score = evaluate(self.problem, plan)
         return score.usd_per_step if objective.name == "cost" else score.step_time_s
+
+    def _program(self, candidate: Candidate, plan: Plan) -> Program:
+        """Candidates that differ in their orders alone come one after the other: what they share is lowered once."""
+        bare = candidate.bare
+        if self._lowered is not None and self._lowered[0] == bare:
+            return reordered(self._lowered[1], plan)
+        program = lower(self.problem, plan)
+        self._lowered = bare, program
+        return program
 
 
 MOST_OPERATIONS = 4_000_000  # of one step; a play of them takes about a tenth of a second

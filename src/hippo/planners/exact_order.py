@@ -48,7 +48,7 @@ def _in_turn(judge: Judge) -> list[Candidate]:
     sorts: dict[Hashable, int] = {}
     turns: list[tuple[int, float, Candidate]] = []
     for value, _, candidate in ranked:
-        bare = with_orders(candidate, [()] * len(candidate.pipelines))
+        bare = candidate.bare
         if value > REACH * judge.value or bare in seen:
             continue
         seen.add(bare)

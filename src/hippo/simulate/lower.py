@@ -8,7 +8,7 @@ inside a domain it is a pure delay over NVLink or the fabric.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +70,11 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         gather=gather,
         rank_nodes=shared_nodes(replicas.stages) if known.capped else None,
     )
+
+
+def reordered(program: Program, plan: Plan) -> Program:
+    """The program of a plan that differs from the one that was lowered in nothing but its orders of operations."""
+    return replace(program, **_orders(plan))
 
 
 def _lower_pipeline(pipeline: Pipeline, border: Border, stages: Sequence[StageCost]) -> Floats:
