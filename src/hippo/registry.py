@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from hippo.export.base import Exporter
     from hippo.planners.base import Planner
 
 PLANNERS: Mapping[str, str] = {
@@ -64,6 +65,18 @@ METHODS: Mapping[str, str] = {
 TRAINING: Mapping[str, str] = {"hi_ppo": "hippo.agents.train:train"}
 """What ``hippo train`` runs. By name, because it alone needs torch."""
 
+EXPORTERS: Mapping[str, str] = {
+    "megatron": "hippo.export.megatron:export",
+    "deepspeed": "hippo.export.deepspeed:export",
+    "torchtitan": "hippo.export.torchtitan:export",
+    "torchrun": "hippo.export.torchrun:export",
+    "slurm": "hippo.export.slurm:export",
+    "skypilot": "hippo.export.skypilot:export",
+    "ray": "hippo.export.ray:export",
+    "jobset": "hippo.export.jobset:export",
+}
+"""What ``hippo export --to`` writes for: functions of the form ``export.base.Exporter``."""
+
 LATER: Mapping[str, str] = {"astra": "simulation engine"}
 """Names that are reserved but not in this version."""
 
@@ -100,3 +113,9 @@ def planners(names: Iterable[str]) -> tuple[Planner, ...]:
 def engine(name: str) -> Any:
     """The function that plays a plan, by name; ``UnknownNameError`` lists them."""
     return load(ENGINES, "simulation engine", name, source="--engine")
+
+
+def exporter(name: str) -> Exporter:
+    """The function that writes for a target, by name; ``UnknownNameError`` lists them."""
+    found: Exporter = load(EXPORTERS, "target", name, source="--to")
+    return found

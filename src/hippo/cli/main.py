@@ -19,6 +19,7 @@ from hippo.cli.estimate import estimate
 from hippo.cli.evaluate import evaluate
 from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
 from hippo.cli.explain import explain
+from hippo.cli.export import export
 from hippo.cli.output import say
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
@@ -38,6 +39,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     estimate,
     validate,
     schedule,
+    export,
     train,
     evaluate,
     watch,

@@ -1,0 +1,108 @@
+"""``hippo export``: files that launch a plan with the tools people already have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hippo.cli.options import Json, takes
+from hippo.cli.output import check_folder, print_document, say
+from hippo.cli.plan_file import PlanFile, read_plan
+from hippo.cli.progress import Watch
+from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hippo.export.base import Export
+    from hippo.plan.plan import Plan
+    from hippo.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which plan, for whom, and where to."""
+
+    plan: PlanFile
+    to: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="megatron, deepspeed, torchtitan, torchrun, slurm, skypilot, ray, jobset."),
+    ]
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files; made when it is missing.")]
+    program: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|megatron|torchtitan|deepspeed|own",
+            help="What every rank runs, where the target is a launcher; auto: the plan's runtime, or one that can.",
+        ),
+    ] = "auto"
+    place: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DOMAIN=WHERE", help="What the launcher calls a domain: partition, region, infra."),
+    ] = None
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Where the target cannot run the plan, export the nearest that it can.")
+    ] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that no export wrote.")] = False
+    json: Json = False
+
+
+@takes(Choice)
+def export(choice: Choice) -> None:
+    """Files that launch a plan with Megatron-LM, DeepSpeed, torchtitan, torchrun, Slurm, SkyPilot, Ray or Kubernetes.
+
+    A plan that the target cannot run is refused (exit code 3), with the nearest one that it can.
+    """
+    from hippo.export.folder import listing, write_export
+    from hippo.registry import exporter
+
+    exporter(choice.to)
+    check_folder(choice.out)
+    problem, plan = read_plan(choice.plan)
+    places = _places(choice.place or [], plan)
+    with Watch(f"exporting to {choice.to}"):
+        found = _export(choice, problem, plan, places)
+    write_export(choice.out, found.files, force=choice.force)
+    names = list(listing(found.files))
+    if choice.json:
+        files = [str(choice.out / name) for name in names]
+        print_document({"to": choice.to, "files": files, "command": found.command, "notes": list(found.notes)})
+        return
+    print(found.command)
+    for note in found.notes:
+        say(note)
+    say(f"wrote {', '.join(str(choice.out / name) for name in names)}")
+
+
+def _export(choice: Choice, problem: Problem, plan: Plan, places: Mapping[str, str]) -> Export:
+    """The files of the target and the plan they run."""
+    from dataclasses import replace
+
+    from hippo.export.base import Wishes
+    from hippo.export.program import instead
+    from hippo.files import json_text
+    from hippo.plan.codec import plan_to_document
+    from hippo.registry import exporter
+
+    told: tuple[str, ...] = ()
+    if choice.nearest:
+        plan, told = instead(problem, plan, choice.to, choice.program)
+    found = exporter(choice.to)(problem, plan, Wishes(choice.program, places))
+    files = {**found.files, "plan.json": json_text(plan_to_document(problem, plan))}
+    return replace(found, files=files, notes=(*told, *found.notes))
+
+
+def _places(given: list[str], plan: Plan) -> Mapping[str, str]:
+    """``--place`` as a table; ``InputError`` for a domain that the plan does not use."""
+    found: dict[str, str] = {}
+    for text in given:
+        domain, sign, where = text.partition("=")
+        if not sign or not where.strip() or domain not in plan.domains:
+            remedy = f"write DOMAIN=WHERE with a domain of the plan: {', '.join(plan.domains)}"
+            raise InputError("names no domain of the plan and its place", source="--place", value=text, remedy=remedy)
+        found[domain] = where.strip()
+    return MappingProxyType(found)

@@ -1,0 +1,136 @@
+"""Megatron-LM: flags of ``pretrain_gpt.py``, launched by torchrun.
+
+Layout: ``--pipeline-model-parallel-layout``, E embedding, t block, L loss, ``|`` between stages; stage k lies on
+pipeline rank k mod pp in chunk k div pp. Rank order: stage outermost, or lane outermost with
+``--use-tp-pp-dp-mapping``.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from hippo.export.base import Export, Wishes
+from hippo.export.megatron_model import ROUTER, model_flags
+from hippo.export.megatron_model import unsaid as unsaid_of_model
+from hippo.export.program import Blank, Program, refuse_unsaid
+from hippo.export.seats import LANES, seat
+from hippo.export.torchrun import export_program
+from hippo.plan.plan import Plan
+from hippo.problem.model import Model
+from hippo.problem.problem import Problem
+from hippo.simulate.layouts import chunk_layers
+
+RUNTIME = "megatron"
+PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": (), "fp8": ("--bf16", "--fp8-format hybrid")}
+RECOMPUTE = {
+    "none": (),
+    "selective": ("--recompute-granularity selective",),
+    "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
+}
+RESHARDABLE = (
+    "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
+    "--dist-ckpt-optim-fully-reshardable lets the optimizer's state follow."
+)
+WHERE = "Flags are those of Megatron-LM with Megatron Core 0.16 and later; the layout needs 0.14."
+
+
+def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
+    """``program.sh`` with the flags, ``launch.sh`` for each host."""
+    return export_program("megatron", problem, plan, program(problem, plan))
+
+
+def program(problem: Problem, plan: Plan) -> Program:
+    """``pretrain_gpt.py`` with the plan's flags; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
+    refuse_unsaid(problem, plan, RUNTIME, unsaid)
+    seating = seat(plan)
+    order = ["--use-tp-pp-dp-mapping"] if seating.order == LANES else []
+    sparse = any(layer.feed_forward and layer.feed_forward.experts for layer in problem.model.distinct_layers)
+    return Program(
+        name="Megatron-LM",
+        words=(
+            '"${MEGATRON_LM:?the folder of your Megatron-LM checkout}/pretrain_gpt.py"',
+            *model_flags(problem.model, problem.workload),
+            *parallel_flags(problem.model, plan),
+            *order,
+            *batch_flags(problem, plan),
+            *_data(problem),
+        ),
+        seating=seating,
+        files={},
+        blanks=(
+            Blank("MEGATRON_LM", "the folder of your Megatron-LM checkout, on every host"),
+            Blank("CHECKPOINTS", "the folder that checkpoints are written to and read from"),
+            Blank("DATA", "flags for data and tokenizer; until it is set: mock data and no tokenizer"),
+            Blank("TRAIN", "flags for the rest: iterations, learning rate, logging; until it is set: 100 iterations"),
+        ),
+        notes=(RESHARDABLE, WHERE, *([ROUTER] if sparse else [])),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+    )
+
+
+def unsaid(problem: Problem, plan: Plan) -> list[str]:
+    """What flags cannot say of the model, the precision and the expert parallelism."""
+    found = unsaid_of_model(problem.model)
+    if plan.precision not in PRECISIONS:
+        found.append(f"Megatron-LM has no flag here for precision {plan.precision}")
+    first = plan.pipelines[0].stages[0]
+    lanes = sum(pipeline.stages[0].dp for pipeline in plan.pipelines) * plan.context_parallel
+    if lanes % plan.expert_parallel:
+        found.append(
+            f"Megatron-LM divides experts among the {lanes} data-parallel lanes, so expert parallel "
+            f"{plan.expert_parallel} must divide them (tp {first.tp} is used inside each expert)"
+        )
+    return found
+
+
+def layout(model: Model, plan: Plan) -> str:
+    """The cuts in the grammar of ``--pipeline-model-parallel-layout``; one word, to be quoted in a shell."""
+    ranges = chunk_layers(plan.pipelines[0], plan.interleave)
+    stages = [ranges[s][c] for c in range(plan.interleave) for s in range(len(ranges))]
+    return "|".join(_letters(start, stop, model.num_layers) for start, stop in stages)
+
+
+def _letters(start: int, stop: int, num_layers: int) -> str:
+    kinds = ["E" if layer == 0 else "L" if layer == num_layers - 1 else "t" for layer in range(start, stop)]
+    runs = [(kind, len(list(run))) for kind, run in groupby(kinds)]
+    return "".join(kind if times == 1 else f"{kind}*{times}" for kind, times in runs)
+
+
+def parallel_flags(model: Model, plan: Plan) -> list[str]:
+    """Degrees, cuts, recomputation, sharding."""
+    pipeline = plan.pipelines[0]
+    tp, pp = pipeline.stages[0].tp, len(pipeline.stages)
+    flags = [f"--tensor-model-parallel-size {tp}", f"--pipeline-model-parallel-size {pp}"]
+    if pp > 1:
+        flags.append(f"--pipeline-model-parallel-layout '{layout(model, plan)}'")
+    flags += ["--sequence-parallel"] * (tp > 1 and plan.sequence_parallel)
+    flags += [f"--context-parallel-size {plan.context_parallel}"] * (plan.context_parallel > 1)
+    flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
+    flags += ["--use-distributed-optimizer"] * (plan.sharding == "optimizer")
+    return [*flags, *RECOMPUTE[plan.recompute]]
+
+
+def batch_flags(problem: Problem, plan: Plan) -> list[str]:
+    """Batch and number format. That the batch divides is checked here: Megatron-LM finds out at the first step."""
+    lanes = sum(pipeline.stages[0].dp for pipeline in plan.pipelines)
+    waves = plan.pipelines[0].num_micro_batches
+    assert waves * lanes * plan.micro_batch == plan.global_batch, "equal shares have been asked for"
+    return [
+        f"--micro-batch-size {plan.micro_batch}",
+        f"--global-batch-size {plan.global_batch}",
+        *PRECISIONS[plan.precision],
+    ]
+
+
+def _data(problem: Problem) -> list[str]:
+    """Checkpoints that may be re-planned, and what the user fills in."""
+    size = problem.model.vocab - 1  # NullTokenizer adds one
+    return [
+        "--make-vocab-size-divisible-by 128",
+        "--ckpt-format torch_dist",
+        "--dist-ckpt-optim-fully-reshardable",
+        '--save "${CHECKPOINTS:?a folder for checkpoints}" --load "$CHECKPOINTS" --save-interval 100',
+        "--distributed-timeout-minutes 60",
+        f"${{DATA:---mock-data --tokenizer-type NullTokenizer --vocab-size {size}}}",
+        "${TRAIN:---train-iters 100 --lr 1e-4 --log-interval 1}",
+    ]

@@ -1,0 +1,42 @@
+"""Ray: a placement group with a bundle per host, each bound to its domain by the label ``ray.io/region``.
+
+Ray Train numbers its workers by nodes as it finds them; here the order of bundles is the order of hosts.
+"""
+
+from __future__ import annotations
+
+import json
+
+from hippo.export.base import Export, Wishes
+from hippo.export.launch_script import C10D
+from hippo.export.program import Blank
+from hippo.export.program import program as program_named
+from hippo.export.readme import NETWORK, readme
+from hippo.export.templates import rendered
+from hippo.export.torchrun import program_files, split_note
+from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
+
+COMMAND = "ray job submit --working-dir . -- python ray_launch.py"
+LABELS = Blank("ray.io/region", "a label of every node, its domain: ray start --labels=ray.io/region=DOMAIN ..")
+TRAIN = (
+    "Ray Train is not used on purpose: it numbers workers by nodes as it finds them, and the plan needs its own order."
+)
+
+
+def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
+    """``ray_launch.py`` and the program's files."""
+    program = program_named(problem, plan, wishes.program)
+    hosts = [
+        (json.dumps(wishes.place(host.domain)), json.dumps(host.domain), host.position, len(host.seats))
+        for host in program.seating.hosts
+    ]
+    passed = [name for blank in program.blanks for name in blank.name.split(", ") if name.isupper()]
+    passed = [name for name in passed if name not in ("TRAIN", "DATA")]
+    notes = (TRAIN, C10D, *split_note(program))
+    files = {
+        **program_files(program),
+        "ray_launch.py": rendered("ray_launch.py.jinja", hosts=hosts, passed=passed),
+        "README.md": readme("Ray", problem, plan, program, command=COMMAND, blanks=(LABELS, NETWORK), notes=notes),
+    }
+    return Export(files, COMMAND, (*notes, *program.notes))
