@@ -169,4 +169,11 @@ def _go_on(course, state, remaining, total):  # type: ignore[no-untyped-def]
 def _joined(horizons: NDArray[np.int64], values: Floats, epochs: int) -> Floats:
     """Values at the horizons, (H, n), joined by straight lines over the epochs ahead, (T, n)."""
     ahead = np.arange(epochs)
-    return np.stack([np.interp(ahead, horizons, column) for column in values.T], axis=1)
+    if len(horizons) < 2 or not np.isfinite(values).all():
+        return np.stack([np.interp(ahead, horizons, column) for column in values.T], axis=1)
+    low = np.searchsorted(horizons[1:-1], ahead, side="right")  # of the two horizons on either side
+    slope = np.diff(values, axis=0) / np.diff(horizons)[:, None]
+    past = np.clip(ahead, horizons[0], horizons[-1]) - horizons[low]
+    found: Floats = slope[low] * past[:, None] + values[low]
+    found[ahead >= horizons[-1]] = values[-1]
+    return found

@@ -188,11 +188,9 @@ def tokens_of(
 
 def ages(bandwidth: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
     """Epochs (L, E) that each link has been below ``WEAK`` of its base, the present one included."""
-    age, found = np.zeros(bandwidth.shape[1]), np.zeros(bandwidth.shape)
-    for epoch, weak in enumerate(bandwidth < WEAK * base):
-        age = np.where(weak, age + 1.0, 0.0)
-        found[epoch] = age
-    return found
+    epochs = np.arange(len(bandwidth))[:, None]
+    strong = np.maximum.accumulate(np.where(bandwidth < WEAK * base, -1, epochs), axis=0)  # the last one so far
+    return (epochs - strong).astype(np.float64)
 
 
 def instants_met(epoch: int) -> Ints:
