@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.planners.least_play import field_of, random_world
 
-from hippo.planners.exact_ways import real_way, slowest_border
+from hippo.planners.exact_ways import real_way, ring_pace, slowest_border
 
 
 def connected(pace: np.ndarray, members: tuple[int, ...], ceiling: float) -> bool:
@@ -64,3 +64,20 @@ def test_no_real_way_is_better_than_the_ideal_one(seed: int) -> None:
                     least, own = getattr(ideal, name), getattr(real, name)
                     assert (np.asarray(least) <= np.asarray(own) * (1 + 1e-9)).all(), (name, groups)
                 assert np.min(field.sync_s(ideal)) <= np.min(field.sync_s(real)) * (1 + 1e-9), groups
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_ring_of_all_orders(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pace, count = rng.uniform(1.0, 9.0, (7, 7)), 2 + seed % 4
+    members = tuple(int(each) for each in rng.permutation(7)[:count])
+    rings = [(members[0], *rest, members[0]) for rest in permutations(members[1:])]
+    wanted = min(max(pace[a, b] for a, b in zip(ring[:-1], ring[1:], strict=True)) for ring in rings)
+    assert ring_pace(pace, members) == wanted
+
+
+def test_a_ring_of_many_goes_on_to_the_nearest() -> None:
+    pace = np.full((7, 7), 5.0)
+    for a, b in zip(range(7), [*range(1, 7), 0], strict=True):
+        pace[b, a] = 1.0 + b / 10  # only this way round is quick
+    assert ring_pace(pace, tuple(range(7))) == 1.6

@@ -13,7 +13,7 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Compression, Relay, ScheduleChoice, Stage
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import chunk_layers, cost_model, layout, shared_nodes
-from hippo.simulate.lower import lower
+from hippo.simulate.lower import lower, reordered
 
 BOUNDARY = 128 * 512 * 2  # bytes of one sequence's activations: tokens x hidden x bf16
 
@@ -148,3 +148,17 @@ def test_the_same_question_is_answered_once(problem: Problem, plan_of: PlanOf) -
     assert np.array_equal(one.forward_s, two.forward_s)
     assert cost_model(problem) is cost_model(problem)
     assert cost_model(replace(problem)) is not cost_model(problem)
+
+
+def test_another_order_of_the_same_stages(problem: Problem, plan_of: PlanOf) -> None:
+    plan = plan_of(("a/0/0,1 0-3", "b/0/0,1 3-8"))
+    waves = plan.pipelines[0].num_micro_batches
+    ahead = replace(
+        plan,
+        pipelines=(replace(plan.pipelines[0], warm_up=(waves, 1)),),
+        schedule=ScheduleChoice("cross-domain", waves),
+    )
+    known, wanted = reordered(lower(problem, plan), ahead), lower(problem, ahead)
+    assert not np.array_equal(lower(problem, plan).order, wanted.order)
+    for name, value in vars(wanted).items():
+        assert np.array_equal(np.asarray(getattr(known, name)), np.asarray(value)), name

@@ -151,7 +151,7 @@ def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> W
         return None
     down, quick = (_from_zero(each[one, two].min(axis=0)) for each in (latency, pace))
     rings = [tuple(members) for members in path.T.tolist()] if g > 1 else []
-    ring = np.array([_ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
+    ring = np.array([ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
     borders = [pair for path in groups for pair in border_pairs(path)]
     pairs = borders + [(b, a) for a, b in ends] + ends
@@ -189,7 +189,7 @@ def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.b
     return max(load.values(), default=0.0)
 
 
-def _ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
+def ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
     """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
     among = pace[np.ix_(members, members)]
     if len(members) <= MOST_ORDERED:
@@ -312,7 +312,7 @@ def _rings(among: tuple[int, ...], pace: Floats, groups: int) -> list[tuple[int,
         sets = list(combinations(range(size), groups))
     else:
         sets = list(dict.fromkeys(_grown(pace, start, groups) for start in range(size)))
-    ranked = sorted(sets, key=lambda members: (_ring_pace(pace, members), members))
+    ranked = sorted(sets, key=lambda members: (ring_pace(pace, members), members))
     return [tuple(among[i] for i in members) for members in ranked[:MOST_WAYS]]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hippo.errors import InfeasibleError
 from hippo.pipeline.bound.lower_bound import lower_bound
 from hippo.pipeline.check import violations
-from hippo.pipeline.generators.cross_domain import policies
+from hippo.pipeline.generators.cross_domain import FEW_WAVES, LIKELY, RULES, Player, _likely, policies
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import Link, Memory, ScheduleProblem
 from hippo.pipeline.replay import makespan, replay
@@ -143,3 +143,13 @@ def test_every_problem_with_room_for_one_micro_batch_gets_a_sound_schedule(probl
     assert violations(problem, found) == ()
     assert makespan(problem, found) >= lower_bound(problem) * (1 - 1e-9)
     assert generate("cross-domain", problem).order.tolist() == found.order.tolist()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rules_given_up_are_not_among_the_likely(seed: int) -> None:
+    rng, ranks = np.random.default_rng(seed), 4
+    forward, backward, weight = (tuple(each) for each in rng.uniform(0.5, 2.0, (3, ranks)).tolist())
+    links = tuple(Link(float(each)) for each in rng.uniform(0.0, 4.0, ranks - 1))
+    problem = ScheduleProblem(200, forward, backward, weight, down=links, up=links, limit=(8.0,) * ranks)
+    player = Player(replace(problem, micro_batches=FEW_WAVES * ranks))
+    assert _likely(problem, RULES) == sorted(RULES, key=player.play)[:LIKELY]
