@@ -23,6 +23,8 @@ from hippo.cli.export import export
 from hippo.cli.output import say
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
+from hippo.cli.probe import probe
+from hippo.cli.run import run as run_plan
 from hippo.cli.schedule import schedule
 from hippo.cli.simulate import simulate
 from hippo.cli.train import train
@@ -40,10 +42,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     validate,
     schedule,
     export,
+    run_plan,
     train,
     evaluate,
     watch,
     emulate,
+    probe,
     catalogue,
     bench,
 )

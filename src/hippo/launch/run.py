@@ -21,6 +21,7 @@ from threading import Thread
 from typing import IO, Any, Protocol
 
 from hippo.errors import HippoError
+from hippo.launch.emulator.emulation import Emulation
 from hippo.launch.job import Job
 from hippo.launch.work import Seat, Work
 
@@ -56,6 +57,21 @@ class Here:
     def interface(self, domain: str) -> str:
         """The loopback."""
         return "lo"
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Each domain is a network namespace of an emulated WAN."""
+
+    emulation: Emulation
+
+    def command(self, domain: str, argv: list[str]) -> list[str]:
+        """``argv`` in the domain's namespace."""
+        return self.emulation.command(domain, argv)
+
+    def interface(self, domain: str) -> str:
+        """The domain's one interface."""
+        return self.emulation.domains[domain].interface
 
 
 @dataclass(frozen=True)
@@ -215,7 +231,7 @@ class _Crew:
         except subprocess.TimeoutExpired:
             return f"{self._seat(rank)} closed its line"
         reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        last = _last_line(self._folder / f"log-{rank}")
+        last = last_line(self._folder / f"log-{rank}")
         return f"{self._seat(rank)} {reason}{': ' + last if last else ''}"
 
     def _stuck(self, key: str, found: Mapping[int, Any]) -> str:
@@ -231,6 +247,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """The last line of a log, cut short."""
     lines = path.read_text(errors="replace").strip().splitlines()
     return lines[-1][:200] if lines else ""

@@ -21,17 +21,16 @@ import torch
 from hippo.launch.executor.agree import Agreeing, buckets
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute, Layers, StandIn
+from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Inbox, Nothing, Runner, Ties
 from hippo.launch.executor.wires import GroupTeam, Meeting
 from hippo.launch.job import Job
-from hippo.launch.model.adamw import Rates
-from hippo.launch.model.stage import ALONE, Part, Settings
+from hippo.launch.model.stage import ALONE, Part
 from hippo.launch.model.weights import Split
 from hippo.launch.stand_in import times
 from hippo.launch.work import Seat, Transfer, Work
 
 BEAT_EVERY_S = 1.0
-TYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 
 
 class Line:
@@ -107,18 +106,9 @@ def _runner(job: Job, folder: Path, rank: int, line: Line) -> Runner:
 
 
 def _part(job: Job, work: Work, seat: Seat, team: GroupTeam | None) -> Part:
-    workload, options = job.problem.workload, job.options
-    settings = Settings(
-        workload.global_batch * workload.seq,
-        options.seed,
-        TYPES[options.precision],
-        job.plan.recompute == "full",
-        Rates(options.learning_rate),
-        options.device,
-    )
     tp, _ = work.widths(work.stage(seat))
     split = Split(tp, seat.tp_index, work.parts)
-    return Part.new(job.problem.model, work.chunks(seat), settings, split, team or ALONE)
+    return Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
 
 
 def _free(work: Work, seat: Seat, order: str) -> bool:

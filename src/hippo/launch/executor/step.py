@@ -145,10 +145,8 @@ class Runner:
         )
         while order:
             operation = self._next(order)
-            began = time.monotonic() - start_s
-            self._do(operation, order)
+            self._do(operation, order, start_s)
             order.did(operation)
-            self.done.append(Done(*operation, began, time.monotonic() - start_s))
             self.beat("")
         began = time.monotonic() - start_s
         self.beat("waits for replicas to agree on gradients")
@@ -183,16 +181,20 @@ class Runner:
         ranks = [t.source for t in self.incoming if (t.kind, t.destination_chunk) == (kind, chunk)]
         return "".join(f" from rank {rank} ({self.work.seats[rank].domain})" for rank in ranks[:1])
 
-    def _do(self, operation: Operation, order: Order) -> None:
+    def _do(self, operation: Operation, order: Order, start_s: float) -> None:
+        """Runs it and sends on what it made; of a fused backward the gradient goes before the weights are done."""
         kind, chunk, wave = operation
+        at, given, began = (chunk, wave), self._given(operation), time.monotonic() - start_s
         if kind == FORWARD:
-            self._send(FORWARD, (chunk, wave), self.compute.forward((chunk, wave), self._given(operation)))
-            return
-        fused = self.work.fused(self.seat)
-        if kind == BACKWARD:
-            self._send(BACKWARD, (chunk, wave), self.compute.backward((chunk, wave), self._given(operation)))
-        if kind == WEIGHT or fused:
-            self.compute.weight((chunk, wave), self.agreement.ready if order.is_last(operation) else None)
+            self._send(FORWARD, at, self.compute.forward(at, given))
+        elif kind == BACKWARD:
+            self._send(BACKWARD, at, self.compute.backward(at, given))
+        ended = time.monotonic() - start_s
+        if kind != WEIGHT:
+            self.done.append(Done(*operation, began, ended))
+        if kind == WEIGHT or (kind == BACKWARD and self.work.fused(self.seat)):
+            self.compute.weight(at, self.agreement.ready if order.is_last(operation) else None)
+            self.done.append(Done(WEIGHT, chunk, wave, ended, time.monotonic() - start_s))
 
     def _given(self, operation: Operation) -> Tensor | None:
         """What came in for an operation; None: nothing does."""

@@ -57,12 +57,14 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, value: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+        """(.., r); ``value`` is the weight's own, so that autograd knows there is something to do."""
         ctx.save_for_backward(given)
         ctx.weight, ctx.ledger, ctx.layer = weight, ledger, ledger.layer
         return given @ value.t()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Gradient of the input; the weight's is noted."""
         (given,) = ctx.saved_tensors
         ctx.ledger.note(ctx.layer, ctx.weight, given, gradients[0])
         return gradients[0] @ ctx.weight.value, None, None, None
@@ -73,11 +75,13 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, rows: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+        """(.., h)."""
         ctx.weight, ctx.ledger, ctx.layer, ctx.rows = weight, ledger, ledger.layer, rows
         return value[rows]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """The matrix's gradient is noted."""
         ctx.ledger.note(ctx.layer, ctx.weight, ctx.rows, gradients[0])
         return None, None, None, None
 

@@ -1,18 +1,26 @@
-"""The same training in one process: what every plan's loss is held against."""
+"""The same training in one process: what every plan's loss is held against.
+
+``python -m hippo.launch.model.reference FOLDER`` prints the loss of each step of the folder's job, one a line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+import torch
+
+from hippo.launch.executor.settings import settings_of
+from hippo.launch.job import Job
 from hippo.launch.model.stage import Part, Settings
 from hippo.launch.model.tokens import sequences
 from hippo.problem.problem import Problem
 
 
-def losses(
-    problem: Problem, settings: Settings, *, steps: int, micro_batch: int = 1, done: Callable[[int], None] | None = None
-) -> Iterator[float]:
-    """The loss of each step, made as it is asked for; ``done`` hears of every micro-batch."""
+def losses(problem: Problem, settings: Settings, *, steps: int, micro_batch: int = 1) -> Iterator[float]:
+    """The loss of each step, made as it is asked for."""
     model, workload = problem.model, problem.workload
     part = Part.new(model, [(0, model.num_layers)], settings)
     for step in range(steps):
@@ -23,7 +31,19 @@ def losses(
             total += float(part.forward((0, start), None, tokens))
             part.backward((0, start), None)
             part.weight((0, start))
-            if done is not None:
-                done(stop)
         part.finish(step + 1)
         yield total
+
+
+def main() -> None:
+    """Prints the losses of a job as they are found."""
+    torch.set_num_threads(1)
+    job = Job.read(Path(sys.argv[1]))
+    found = losses(job.problem, settings_of(job), steps=job.options.steps, micro_batch=job.plan.micro_batch)
+    for loss in found:
+        sys.stdout.write(json.dumps(loss) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

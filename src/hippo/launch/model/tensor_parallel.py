@@ -38,11 +38,13 @@ class Alone:
 class _Enter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: Tensor, team: Team) -> Tensor:
+        """As it is."""
         ctx.team = team
         return given.view_as(given)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """The sum."""
         total = gradients[0].contiguous().clone()
         ctx.team.sum(total)
         return total, None
@@ -51,12 +53,14 @@ class _Enter(torch.autograd.Function):
 class _Leave(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, given: Tensor, team: Team) -> Tensor:
+        """The sum."""
         total = given.contiguous().clone()
         team.sum(total)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """As it is."""
         return gradients[0], None
 
 

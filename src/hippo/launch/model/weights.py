@@ -12,7 +12,6 @@ from math import sqrt
 
 import torch
 
-from hippo.errors import InputError
 from hippo.problem.model import Layer, LayerKind, Model
 
 Tensor = torch.Tensor
@@ -52,20 +51,6 @@ class Split:
     size: int = 1
     index: int = 0
     parts: int = 1
-
-
-def refuse(model: Model, *, source: str | None = None) -> None:
-    """``InputError`` for a model that cannot be run yet."""
-    for layer in model.distinct_layers:
-        feed_forward, attention = layer.feed_forward, layer.attention
-        if feed_forward is not None and feed_forward.experts is not None:
-            told = "mixtures of experts are planned and simulated, not run"
-        elif attention is not None and attention.latent is not None:
-            told = "multi-head latent attention is planned and simulated, not run"
-        else:
-            continue
-        remedy = "run a dense model, or use `hippo simulate` for this one"
-        raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
 
 
 def forms(model: Model, index: int, parts: int = 1) -> tuple[Form, ...]:

@@ -1,0 +1,163 @@
+"""``hippo run``: a plan trained for real, step by step, beside what the simulator says."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hippo.cli.exit_codes import FAULT
+from hippo.cli.options import Json, Seed, takes
+from hippo.cli.output import print_document, print_view, say
+from hippo.cli.plan_file import PlanFile, read_plan
+from hippo.cli.progress import Watch
+from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from hippo.launch.job import Job
+    from hippo.launch.run import Place, Result, Step
+
+MOST_STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which plan, how long, and on what."""
+
+    plan: PlanFile
+    emulate: Annotated[bool, typer.Option("--emulate", help="Inside an emulated WAN with the plan's links.")] = False
+    steps: Annotated[int, typer.Option(metavar="N", help="Optimizer steps.")] = 10
+    stand_in: Annotated[
+        bool, typer.Option("--stand-in", help="Waits in place of layers; messages are real. A process per stage.")
+    ] = False
+    order: Annotated[
+        str, typer.Option(metavar="auto|fixed|ready", help="The schedule's order, or what is ready; auto: by domain.")
+    ] = "auto"
+    precision: Annotated[str, typer.Option(metavar="fp32|fp64|bf16", help="Of the real layers.")] = "fp32"
+    learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of AdamW.")] = 1e-3
+    reference: Annotated[
+        bool | None,
+        typer.Option("--reference/--no-reference", help="Train in one process too.", show_default="small models"),
+    ] = None
+    timeout: Annotated[float, typer.Option(metavar="S", help="Ends the run when nothing moves for so long.")] = 60.0
+    seed: Seed = 0
+    json: Json = False
+
+
+@takes(Choice)
+def run(choice: Choice) -> None:
+    """A plan trained for real: a process per device, real messages, measured and predicted step times side by side.
+
+    With --emulate each domain is a network namespace. With --stand-in stages wait as long as the plan says they take.
+    """
+    from hippo.launch.emulator.emulation import emulation
+
+    inside = emulation()
+    job = _job(choice)
+    if choice.emulate and inside is None:
+        raise typer.Exit(_inside(choice, job))
+    from hippo.launch.run import RunError
+
+    try:
+        document = _trained(choice, job, _place(inside), emulated=inside is not None)
+    except RunError as error:
+        say(str(error))
+        raise typer.Exit(FAULT) from None
+    if choice.json:
+        print_document(document)
+    else:
+        from hippo.report.run_terminal import run_view
+
+        print_view(run_view(document))
+
+
+def _job(choice: Choice) -> Job:
+    """The job, checked."""
+    from hippo.launch.fits import check_job
+    from hippo.launch.job import Job, Options
+
+    for name, low, high in (("steps", 1, MOST_STEPS), ("timeout", 1.0, 86_400.0), ("learning_rate", 0.0, 1e3)):
+        value = getattr(choice, name)
+        if not low <= value <= high:
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"must be from {low:g} to {high:g}", source=option, value=value, remedy="give such a number"
+            )
+    problem, plan = read_plan(choice.plan)
+    options = Options(
+        steps=choice.steps,
+        stand_in=choice.stand_in,
+        precision=choice.precision,
+        seed=choice.seed,
+        learning_rate=choice.learning_rate,
+        timeout_s=choice.timeout,
+        order=choice.order,
+    )
+    job = Job(problem, plan, options)
+    check_job(job, source=str(choice.plan))
+    return job
+
+
+def _inside(choice: Choice, job: Job) -> int:
+    """The same command inside an emulated WAN; its exit code."""
+    from hippo.launch.emulator.emulate import emulate, setting_of
+
+    words = [word for word in sys.argv[1:] if word != "--emulate"]
+    argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *words]
+    return emulate(setting_of(job.problem.cluster, argv, source=str(choice.plan))).exit_code
+
+
+def _place(inside: Any) -> Place:
+    from hippo.launch.run import Emulated, Here
+
+    return Here() if inside is None else Emulated(inside)
+
+
+def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:
+    """Runs the job and, where asked, its reference; everything that is told of it."""
+    from hippo.launch.predict import predicted_s
+    from hippo.launch.run import run as launch
+
+    with Watch("training") as watch:
+        result = launch(job, place=place, watch=lambda step: watch(_told(step), step.number / job.options.steps))
+    reference = _reference(choice, job)
+    measured = [step.seconds for step in result.steps]
+    return {
+        "measured_step_s": measured,
+        "median_step_s": median(measured[1:] or measured),
+        "predicted_step_s": predicted_s(job, emulated=emulated, result=result),
+        "loss": None if job.options.stand_in else [step.loss for step in result.steps],
+        "reference_loss": reference,
+        "processes": len(result.seats),
+        "emulated": emulated,
+        "stand_in": job.options.stand_in,
+        "timeline": _timeline(result),
+    }
+
+
+def _told(step: Step) -> str:
+    return f"step {step.number}: {step.seconds:.3f} s"
+
+
+def _reference(choice: Choice, job: Job) -> list[float] | None:
+    """Loss of the same training in one process; None: not asked for."""
+    from hippo.launch.fits import is_small
+
+    if job.options.stand_in or not (is_small(job) if choice.reference is None else choice.reference):
+        return None
+    from hippo.launch.reference import reference_losses
+
+    with Watch("the same in one process") as watch:
+        return reference_losses(job, watch)
+
+
+def _timeline(result: Result) -> list[dict[str, Any]]:
+    """Operations of the last step, process by process."""
+    last = result.steps[-1]
+    return [
+        {"rank": seat.rank, "domain": seat.domain, "stage": seat.stage, "operations": [list(row) for row in rows]}
+        for seat, rows in zip(result.seats, last.operations, strict=True)
+    ]

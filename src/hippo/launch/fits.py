@@ -1,0 +1,53 @@
+"""Whether a plan can be run here: what the executor cannot do is refused before any process starts."""
+
+from __future__ import annotations
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.launch.job import Job
+from hippo.problem.model import Model
+
+PRECISIONS = ("fp32", "fp64", "bf16")
+ORDERS = ("auto", "fixed", "ready")
+SMALL_PARAMETER_TOKENS = 3e11
+"""Parameters times tokens up to which the same training in one process is run too: minutes on one core."""
+MOST_PROCESSES = 256
+
+
+def check_job(job: Job, *, source: str) -> None:
+    """``InputError`` for a plan that the executor cannot run."""
+    options, plan = job.options, job.plan
+    if options.precision not in PRECISIONS:
+        raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
+    if options.order not in ORDERS:
+        raise UnknownNameError("order", options.order[:60], ORDERS, source="--order")
+    for name in ("context_parallel", "expert_parallel"):
+        if getattr(plan, name) > 1 and not options.stand_in:
+            remedy = "run it with --stand-in, or a plan without it"
+            raise InputError("cannot be run yet", source=source, key=name, value=getattr(plan, name), remedy=remedy)
+    if not options.stand_in:
+        refuse_model(job.problem.model, source=source)
+    processes = sum(len(p.stages) for p in plan.pipelines) if options.stand_in else plan.gpus
+    if processes > MOST_PROCESSES:
+        remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
+        told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
+        raise InputError(told, source=source, key="pipelines", remedy=remedy)
+
+
+def refuse_model(model: Model, *, source: str | None = None) -> None:
+    """``InputError`` for a model that cannot be run yet."""
+    for layer in model.distinct_layers:
+        feed_forward, attention = layer.feed_forward, layer.attention
+        if feed_forward is not None and feed_forward.experts is not None:
+            told = "mixtures of experts are planned and simulated, not run"
+        elif attention is not None and attention.latent is not None:
+            told = "multi-head latent attention is planned and simulated, not run"
+        else:
+            continue
+        remedy = "run a dense model, or this one with --stand-in"
+        raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
+
+
+def is_small(job: Job) -> bool:
+    """Whether the same training in one process takes little."""
+    tokens = job.problem.workload.tokens_per_step * job.options.steps
+    return tokens * job.problem.model.parameters <= SMALL_PARAMETER_TOKENS

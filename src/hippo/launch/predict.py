@@ -1,0 +1,87 @@
+"""What a run should take: the simulator on the plan as the executor runs it. The one place where a run asks.
+
+The executor sends a gradient as soon as it has it, before the weight gradients of that wave: a fused backward is played
+as B and at once W. Real layers take the seconds that were measured in the run itself (medians per process), stand-ins
+those of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.launch.job import Job
+from hippo.launch.run import Result, Step
+from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
+from hippo.plan.own_order import WITH_ORDER
+from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.simulate.fast import step_time
+from hippo.simulate.lower import lower
+from hippo.simulate.program import Program
+from hippo.simulate.timeline import OPTIMIZER
+
+BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+
+
+def as_run(plan: Plan) -> Plan:
+    """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
+    if plan.interleave > 1:
+        return plan
+    pipelines = tuple(
+        replace(pipeline, warm_up=(), order=letters_of(split(order_of(plan, pipeline)))) for pipeline in plan.pipelines
+    )
+    return replace(plan, pipelines=pipelines, schedule=ScheduleChoice(WITH_ORDER))
+
+
+def predicted_s(job: Job, *, emulated: bool, result: Result | None = None) -> float:
+    """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing."""
+    program = lower(job.problem, as_run(job.plan))
+    if result is not None and not job.options.stand_in:
+        program = _with_measured(job, program, result)
+    if emulated:
+        return step_time(program)
+    links = len(program.link_bandwidth_bytes_per_s)
+    return step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
+
+
+def _with_measured(job: Job, program: Program, result: Result) -> Program:
+    """Seconds of the layers as they ran, bytes as they were sent; within a stage the slowest process counts."""
+    places = zip(program.rank_pipeline.tolist(), program.rank_stage.tolist(), strict=True)
+    rank_of = {place: rank for rank, place in enumerate(places)}
+    seconds = np.zeros((*program.forward_s.shape, 4))
+    for seat in result.seats:
+        rank = rank_of[seat.pipeline, seat.stage]
+        seconds[rank] = np.maximum(seconds[rank], _medians(result.steps, seat.rank, seconds.shape[1]))
+    wide = BYTES[job.options.precision]
+    activations = wide / BYTES[job.plan.precision]
+    gradients = wide / job.problem.workload.gradient_bytes_per_parameter
+    groups = (
+        replace(group, local_s=0.0, link_bytes=tuple(gradients * size for size in group.link_bytes))
+        for group in program.groups
+    )
+    return replace(
+        program,
+        forward_s=seconds[:, :, 0],
+        backward_s=seconds[:, :, 1],
+        weight_s=seconds[:, :, 2],
+        finish_s=seconds[:, 0, 3].copy(),
+        sync_s=np.zeros_like(program.sync_s),
+        down_bytes=program.down_bytes * activations,
+        up_bytes=program.up_bytes * activations,
+        groups=tuple(groups),
+    )
+
+
+def _medians(steps: Sequence[Step], rank: int, chunks: int) -> NDArray[np.float64]:
+    """(chunks, 4): forward, backward, weight gradient, optimizer of one process; the first step is left out."""
+    rows = [row for step in steps[1:] or steps for row in step.operations[rank]]
+    found = np.zeros((chunks, 4))
+    for column, kind in enumerate((FORWARD, BACKWARD, WEIGHT, OPTIMIZER)):
+        for chunk in range(chunks):
+            same = [end - start for k, c, _, start, end in rows if (k, c) == (kind, chunk)]
+            found[chunk, column] = median(same) if same else 0.0
+    return found

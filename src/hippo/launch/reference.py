@@ -1,0 +1,37 @@
+"""The same training in one process: started, and its losses read, as a process of its own (no torch here)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hippo.launch.job import Job
+from hippo.launch.run import RunError, last_line
+
+MODULE = "hippo.launch.model.reference"
+
+
+def reference_losses(job: Job, watch: Callable[[str, float], None]) -> list[float]:
+    """The loss of every step; ``RunError`` when the process fails."""
+    found: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="hippo-reference-") as name:
+        folder = Path(name)
+        job.write(folder)
+        with open(folder / "log", "w") as log:
+            argv = [sys.executable, "-m", MODULE, str(folder)]
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        with process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    found.append(json.loads(line))
+                    watch(f"step {len(found)}: loss {found[-1]:.4f}", len(found) / job.options.steps)
+            finally:
+                process.kill()
+        if len(found) < job.options.steps:
+            raise RunError(f"the training in one process ended early: {last_line(folder / 'log')}")
+    return found

@@ -1,0 +1,80 @@
+"""A run in the terminal: measured and predicted step times side by side, and the loss curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hippo.decide.wording import number
+
+ROWS, COLUMNS = 10, 60
+MOST_STEPS = 12
+
+
+def run_view(document: Mapping[str, Any]) -> RenderableType:
+    """Table of the steps, a sentence, and the loss curve where there is one."""
+    parts: list[RenderableType] = [_table(document), Text(), Text(sentence(document))]
+    if document["loss"]:
+        parts += [Text(), *_curve(document["loss"], document["reference_loss"])]
+    return Group(*parts)
+
+
+def sentence(document: Mapping[str, Any]) -> str:
+    """Median and prediction in a sentence."""
+    measured, predicted = document["median_step_s"], document["predicted_step_s"]
+    network = "over the emulated WAN" if document["emulated"] else "on this machine's loopback, no WAN between domains"
+    return (
+        f"{document['processes']} processes {network}: {number(measured, 4)} s a step (median without the first), "
+        f"predicted {number(predicted, 4)} s, {measured / predicted - 1:+.1%}."
+    )
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    reference = document["reference_loss"]
+    titles = ["step", "measured, s", "predicted, s", "error"]
+    titles += ["loss"] if document["loss"] else []
+    titles += ["in one process", "difference"] if reference else []
+    for title in titles:
+        table.add_column(title, justify="right")
+    steps = document["measured_step_s"]
+    for index in _shown(len(steps)):
+        seconds, predicted = steps[index], document["predicted_step_s"]
+        row = [str(index + 1), f"{seconds:.3f}", f"{predicted:.3f}", f"{seconds / predicted - 1:+.1%}"]
+        if document["loss"]:
+            row.append(f"{document['loss'][index]:.6f}")
+        if reference:
+            row += [f"{reference[index]:.6f}", f"{document['loss'][index] - reference[index]:+.1e}"]
+        table.add_row(*row)
+    return table
+
+
+def _shown(steps: int) -> list[int]:
+    """First and last steps where there are many."""
+    if steps <= MOST_STEPS:
+        return list(range(steps))
+    half = MOST_STEPS // 2
+    return [*range(half), *range(steps - half, steps)]
+
+
+def _curve(loss: Sequence[float], reference: Sequence[float] | None) -> list[RenderableType]:
+    """The loss as dots, ``ROWS`` high; ``o``: the reference, where it differs by a row."""
+    width = min(COLUMNS, len(loss))
+    places = [round(column * (len(loss) - 1) / max(width - 1, 1)) for column in range(width)]
+    low, high = min(loss), max(loss)
+    span = (high - low) or 1.0
+    lines = []
+    for row in range(ROWS):
+        cells = ""
+        for place in places:
+            mine = round((high - loss[place]) / span * (ROWS - 1)) == row
+            other = bool(reference) and round((high - (reference or loss)[place]) / span * (ROWS - 1)) == row
+            cells += "*" if mine else "o" if other else " "
+        lines.append(f"{high - span * row / (ROWS - 1):9.4f} |{cells}")
+    lines.append(f"{'loss':>9s} +{'-' * width}")
+    lines.append(f"{'':9s}  step 1 to {len(loss)}" + ("; o: in one process, where it differs" if reference else ""))
+    return [Text(line, no_wrap=True) for line in lines]
