@@ -1,0 +1,146 @@
+"""The prober's protocol over TCP: one JSON line each way, then echoes or bulk, then one JSON line of what came.
+
+    client                                        server
+    {"hippo_probe": 1, "ask": "echo"}             {"hippo_probe": 1}; then it returns each 32 bytes
+    {.., "ask": "receive", "effort": {..}}        {"hippo_probe": 1}; bulk to the server; {"bytes": , "seconds": }
+    {.., "ask": "send", "effort": {..}}           {"hippo_probe": 1}; bulk from the server until the client hangs up
+    {.., "ask": "measure", "host": , "port": ,    measures the link from itself to another server;
+         "effort": {..}}                          {"hippo_probe": 1, "measured": {..}} or {.., "error": TEXT}
+
+Goodput is what the receiver counts on its own clock, after the ramp: no two clocks are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from hippo.errors import HippoError
+
+PORT = 5210
+VERSION = 1
+PING_BYTES = 32
+LONGEST_LINE = 4096
+CHUNK = bytes(256 * 1024)
+PATIENCE_S = 10.0
+"""Seconds without a byte after which a peer counts as gone."""
+
+
+class NoAnswer(HippoError):
+    """A peer could not be reached, fell silent, or does not speak this protocol."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much one measurement of one direction may take."""
+
+    window_s: float = 5.0  # in which bytes are counted
+    ramp_s: float = 2.0  # before, not counted: TCP finds its rate
+    flows: int = 1
+    trips: int = 20  # small messages there and back
+    most_bytes: float = 1e12  # of one direction; the window ends early
+    patience_s: float = PATIENCE_S
+
+    @property
+    def bound_s(self) -> float:
+        """Most seconds that both directions and the round trips together take where the peer answers."""
+        return 2 * (self.ramp_s + self.window_s + 2 * self.patience_s) + 3 * self.patience_s
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds that both directions take on a good link."""
+        return 2 * (self.ramp_s + self.window_s) + 1.0
+
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "window_s": (0.05, 600.0),
+    "ramp_s": (0.0, 120.0),
+    "flows": (1, 64),
+    "trips": (1, 1000),
+    "most_bytes": (1e4, 1e15),
+    "patience_s": (0.1, 120.0),
+}
+"""Field of an effort: least and most."""
+
+
+def effort_to_document(effort: Effort) -> dict[str, float]:
+    """The effort as a line of the protocol carries it."""
+    return asdict(effort)
+
+
+def effort_from_document(document: object) -> Effort:
+    """What a peer asks for; ``NoAnswer`` for anything out of ``LIMITS``."""
+    if not isinstance(document, dict) or set(document) != {field.name for field in fields(Effort)}:
+        raise NoAnswer("asks in another form")
+    for name, (least, most) in LIMITS.items():
+        value = document[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise NoAnswer(f"asks for {name} {value!r:.40}, not from {least:g} to {most:g}")
+    whole = {name: int(document[name]) for name in ("flows", "trips")}
+    return Effort(**{**document, **whole})
+
+
+def send_line(peer: socket.socket, document: Mapping[str, object]) -> None:
+    """Sends one line, with the version."""
+    peer.sendall(json.dumps({"hippo_probe": VERSION, **document}).encode() + b"\n")
+
+
+def receive_line(peer: socket.socket, *, until_s: float) -> dict[str, Any]:
+    """The next line; never reads past it.
+
+    ``until_s``: instant of the monotonic clock after which the peer counts as silent.
+
+    Raises
+    ------
+    NoAnswer
+        It hangs up, is silent, sends a longer line than ``LONGEST_LINE``, or no line of this protocol.
+    """
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        if len(line) >= LONGEST_LINE:
+            raise NoAnswer("sends something that is no answer of 'hippo probe --serve'")
+        peer.settimeout(max(until_s - time.monotonic(), 0.001))
+        try:
+            byte = peer.recv(1)
+        except TimeoutError:
+            raise NoAnswer("is silent") from None
+        if not byte:
+            raise NoAnswer("hung up" if not line else "hung up in the middle of a line")
+        line += byte
+    return _opened(bytes(line))
+
+
+def _opened(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or "hippo_probe" not in document:
+        raise NoAnswer("sends something that is no answer of 'hippo probe --serve'")
+    if document["hippo_probe"] != VERSION:
+        raise NoAnswer(f"speaks version {document['hippo_probe']!r:.20} of the protocol, not {VERSION}")
+    if "error" in document:
+        raise NoAnswer(f"says: {str(document['error'])[:300]}")
+    return document
+
+
+def number(document: Mapping[str, Any], key: str) -> float:
+    """A finite figure, 0 or more, of a peer's line; ``NoAnswer`` otherwise."""
+    value = document.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise NoAnswer(f"sends {key} {value!r:.40}, which is no figure")
+    return float(value)
+
+
+def hang_up(peer: socket.socket) -> None:
+    """Closes at once and drops what is still to be sent: it must not disturb what is measured next."""
+    with suppress(OSError):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
