@@ -191,10 +191,7 @@ def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.b
 
 def ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
     """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
-    among = pace[np.ix_(members, members)]
-    if len(members) <= MOST_ORDERED:
-        return float(_best_ring(among))
-    return float(min(_nearest_ring(among), _nearest_ring(among.T.copy())))
+    return float(_slowest_of_ring(pace[np.ix_(members, members)]))
 
 
 @njit(cache=True)
@@ -232,6 +229,14 @@ def _nearest_ring(pace):  # type: ignore[no-untyped-def]
             at, left[following] = following, False
         best = min(best, max(slowest, pace[at, start]))
     return best
+
+
+@njit(cache=True)
+def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
+    """``ring_pace`` through all (n, n); of many either way round."""
+    if len(pace) <= MOST_ORDERED:
+        return _best_ring(pace)
+    return min(_nearest_ring(pace), _nearest_ring(np.ascontiguousarray(pace.T)))
 
 
 def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
