@@ -1,0 +1,113 @@
+"""Traces in the making: ranks, their nodes, and what waits for what.
+
+What ASTRA-sim does with a rank's nodes (measured): one COMP runs at a time, one SEND is under way until it has arrived,
+a RECV takes no place, and of the nodes that may start the one with the lowest number does. So a rank with nothing but
+COMP nodes is a queue, and numbers are its order of service.
+
+Real ranks and all others sit on one network on which a message of one byte takes ``HOP_NS``; every other duration is a
+COMP node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode
+
+HOP_NS = 1
+"""What a message between any two ranks takes: the latency of the network file; a byte takes no time beside it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A node in the making. Only ``after`` grows, and only until the traces are numbered."""
+
+    rank: int
+    type: int
+    name: str
+    length_ns: int = 0
+    peer: int = -1  # the other end of a message
+    tag: int = 0
+    urgent: bool = False  # goes before all others that wait on its rank: what must follow its predecessor at once
+    after: list[Step] = field(default_factory=list)
+
+
+class Draft:
+    """Ranks and their nodes."""
+
+    def __init__(self, ranks: Iterable[str]) -> None:
+        self.roles = list(ranks)
+        self.steps: list[list[Step]] = [[] for _ in self.roles]
+        self.tags = 0
+
+    def rank(self, role: str) -> int:
+        """A rank that no GPU has."""
+        self.roles.append(role)
+        self.steps.append([])
+        return len(self.roles) - 1
+
+    def run(self, rank: int, name: str, length_ns: int, after: Sequence[Step], *, urgent: bool = False) -> Step:
+        """A duration on a rank (at least 1 ns: the simulator knows none of zero)."""
+        step = Step(rank, COMP, name, max(1, length_ns), urgent=urgent, after=list(after))
+        self.steps[rank].append(step)
+        return step
+
+    def tell(self, after: Step, to: int, name: str) -> Step:
+        """One byte to another rank when ``after`` has ended; what the receiver waits for."""
+        if after.rank == to:
+            return after
+        self.tags += 1
+        self.steps[after.rank].append(Step(after.rank, SEND, f"send {name}", peer=to, tag=self.tags, after=[after]))
+        received = Step(to, RECV, f"receive {name}", peer=after.rank, tag=self.tags)
+        self.steps[to].append(received)
+        return received
+
+    def tell_later(self, after: Step, to: int, wait_ns: int, pool: Pool) -> Step:
+        """The same so that it is there ``wait_ns`` after ``after`` has ended: by way of a rank that waits."""
+        if wait_ns <= 2 * HOP_NS:
+            return self.tell(after, to, pool.name)
+        waiting = pool.take(wait_ns)
+        there = self.tell(after, waiting, pool.name)
+        return self.tell(self.run(waiting, f"wait {pool.name}", wait_ns - 2 * HOP_NS, [there]), to, pool.name)
+
+
+class Pool:
+    """Ranks that wait: as many as may have to wait at once when a new wait begins at most every ``spacing_ns``."""
+
+    def __init__(self, draft: Draft, name: str, spacing_ns: int) -> None:
+        self.draft, self.name, self.spacing_ns = draft, name, max(1, spacing_ns)
+        self.ranks: deque[int] = deque()
+        self.most = 0  # of its waits, how many others may begin before one ends
+
+    def take(self, wait_ns: int) -> int:
+        """The rank whose last wait began longest ago, or a new one as long as they may all be waiting."""
+        self.most = max(self.most, -(-wait_ns // self.spacing_ns))
+        if len(self.ranks) <= self.most:
+            self.ranks.append(self.draft.rank(f"waits: {self.name}"))
+        else:
+            self.ranks.rotate(-1)
+        return self.ranks[-1]
+
+
+def numbered(steps: Sequence[Step]) -> dict[Step, int]:
+    """Numbers of a rank's nodes from 1: urgent ones first, then in the order in which they were made."""
+    return {step: number for number, step in enumerate(sorted(steps, key=lambda step: not step.urgent), 1)}
+
+
+def written(numbers: dict[Step, int]) -> tuple[ChakraNode, ...]:
+    """A rank's nodes as they go into its trace. All waits are on nodes of the same rank."""
+    return tuple(
+        ChakraNode(number, step.name, step.type, tuple(sorted(numbers[other] for other in step.after)), _about(step))
+        for step, number in numbers.items()
+    )
+
+
+def _about(step: Step) -> tuple[tuple[str, int | bool], ...]:
+    """Attributes of a node. A duration is written as work on a machine of 10^12 operations a second that never waits
+    for memory: whole nanoseconds (``duration_micros`` knows microseconds), and half of one against rounding down."""
+    if step.type == COMP:
+        return ("is_cpu_op", False), ("num_ops", step.length_ns * 1000 + 500), ("tensor_size", 1)
+    ends = ("comm_src", "comm_dst") if step.type == RECV else ("comm_dst", "comm_src")
+    return ("is_cpu_op", False), (ends[0], step.peer), (ends[1], step.rank), ("comm_size", 1), ("comm_tag", step.tag)
