@@ -61,10 +61,15 @@ def emulate(choice: Choice) -> None:
     if choice.set is not None:
         _set(choice.set, choice.control)
         return
+    from hippo.launch.emulator.emulate import Stopped
     from hippo.launch.emulator.emulate import emulate as run
 
     setting = _setting(choice)
-    outcome = run(setting, opened=lambda opened: _say_opened(setting, opened), stdout=2 if choice.json else None)
+    try:
+        outcome = run(setting, opened=lambda opened: _say_opened(setting, opened), stdout=2 if choice.json else None)
+    except Stopped as stopped:
+        say(f"ended before COMMAND ran: {stopped}")
+        raise typer.Exit(128 + stopped.number) from None
     if choice.json:
         print_document(asdict(outcome))
     _say_outcome(outcome)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -42,6 +43,14 @@ class Outcome:
     exit_code: int
     backend: str
     run: Run
+
+
+class Stopped(Exception):
+    """A signal has asked for the end before the command could say its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.strsignal(number))
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,8 @@ def emulate(
         The machine cannot do it (no namespaces, no ``ip``), or the command cannot be started; nothing is left.
     KeyboardInterrupt
         After Ctrl-C, when everything inside has ended.
+    Stopped
+        After another request to end that came before the command ran.
     """
     check(setting)
     mine, theirs = socket.socketpair()
@@ -170,11 +181,14 @@ def emulate(
         theirs.close()
         asked = _Asked(inner)
         with asked:
-            mine.sendall(dumped(setting).encode() + b"\n")
+            with suppress(ConnectionError):  # it was ended before it could read
+                mine.sendall(dumped(setting).encode() + b"\n")
             told = _listen(mine, opened, asked)
             inner.wait()
     if asked.by == signal.SIGINT:
         raise KeyboardInterrupt
+    if asked.by is not None and "done" not in told:
+        raise Stopped(asked.by)
     return _outcome(told)
 
 
@@ -197,7 +211,7 @@ class _Asked:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         """A terminal's Ctrl-C has reached the command too: it has its time before it is told again."""
-        patience_s = PATIENCE_S if number == signal.SIGINT and self.by is None else 0.0
+        patience_s = PATIENCE_S if number == signal.SIGINT and self.by is None and _in_foreground() else 0.0
         self.by = self.by or number
         self.until_s = min(self.until_s, time.monotonic() + patience_s)
 
@@ -212,6 +226,16 @@ class _Asked:
             self._inner.kill()
 
 
+def _in_foreground() -> bool:
+    """Whether a terminal's Ctrl-C comes to this group of processes."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    with os.fdopen(terminal) as stream:
+        return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+
+
 def _listen(mine: socket.socket, opened: Callable[[Opened], None], asked: _Asked) -> Mapping[str, Any]:
     """What the inner processes say, until the last of them has ended."""
     told: dict[str, Any] = {}
@@ -223,6 +247,8 @@ def _listen(mine: socket.socket, opened: Callable[[Opened], None], asked: _Asked
             some = mine.recv(1 << 16)
         except TimeoutError:
             continue
+        except ConnectionError:
+            return told
         if not some:
             return told
         *lines, rest = (rest + some).split(b"\n")

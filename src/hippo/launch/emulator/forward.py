@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import heapq
-import os
 import select
 import time
 from collections.abc import Mapping
@@ -142,12 +141,6 @@ class Forwarder:
             missed_frames=sum(port.missed() for port in self._ports),
             links=links,
         )
-
-
-def prefer() -> None:
-    """Asks to run before others, which only root may."""
-    with suppress(OSError):
-        os.nice(-10)
 
 
 def document(run: Run) -> Mapping[str, object]:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -34,6 +36,7 @@ from hippo.launch.emulator.worker import start_worker
 FOLDER = "/run/hippo"
 CONTROL = f"{FOLDER}/control"
 DOCUMENT = f"{FOLDER}/emulation.json"
+_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ALONE = ("netns", "hippo")  # what of the machine's /run is not seen inside
 
 REFUSED = (
@@ -55,11 +58,15 @@ def main(channel: int, parent: int) -> None:
         except OSError as error:
             _tell(stream, error={"problem": f"the kernel grants no namespaces: {error.strerror}", "remedy": REFUSED})
             return
+        parents_end, ours = os.pipe()  # of which we never write: it ends with us
+        signal.pthread_sigmask(signal.SIG_BLOCK, _REQUESTS)  # until both know what to do: none is lost
         first = os.fork()
         if first == 0:
-            os._exit(_first(setting, stream))
+            os.close(ours)
+            os._exit(_first(setting, stream, parents_end))
+        _pass_on(first)
         _tell(stream, first=first)
-    _wait_for(first)
+    os.waitpid(first, 0)
 
 
 def _all(stream: socket.socket) -> str:
@@ -88,16 +95,22 @@ def _leave() -> None:
     kernel.die_with_parent(signal.SIGKILL)  # other rights may have cleared it
 
 
-def _wait_for(first: int) -> None:
-    """Passes a request to end on, and waits."""
+def _pass_on(first: int) -> None:
+    """A request to end goes to process 1."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal has told process 1 as well
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(first, signal.SIGTERM))
-    os.waitpid(first, 0)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(first, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
 
 
-def _first(setting: Setting, stream: socket.socket) -> int:
+def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
     """Process 1."""
+    for number in _REQUESTS:
+        signal.signal(number, lambda *_: os._exit(1))  # until the command runs
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
     kernel.die_with_parent(signal.SIGKILL)
+    if select.select([parents_end], [], [], 0)[0]:
+        return 1  # it died before we asked
     try:
         _mount()
         make_namespaces(setting)
@@ -112,6 +125,8 @@ def _first(setting: Setting, stream: socket.socket) -> int:
     except InputError as error:
         _tell(stream, error={"problem": error.problem, "source": error.source, "remedy": error.remedy})
     except OSError as error:
+        if os.environ.get("HIPPO_TRACE"):
+            traceback.print_exc()
         _tell(stream, error={"problem": f"the kernel refuses: {error}", "remedy": REFUSED})
     return 1
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.emulator.control import Control
-from hippo.launch.emulator.forward import Forwarder, Run, document, prefer
+from hippo.launch.emulator.forward import Forwarder, document
+from hippo.launch.emulator.kernel import run_first
 from hippo.launch.emulator.setting import Setting
 
 READY = b"ready\n"
@@ -54,9 +55,12 @@ def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
     answer, teller = os.pipe()
     process = os.fork()
     if process == 0:
-        os.close(stopper)
-        os.close(answer)
-        os._exit(_work(setting, control, started_ns, stop, teller))
+        try:
+            os.close(stopper)
+            os.close(answer)
+            _work(setting, control, started_ns, stop, teller)
+        finally:
+            os._exit(0)  # never back into the parent's code
     os.close(stop)
     os.close(teller)
     first = os.read(answer, 4096)
@@ -67,19 +71,22 @@ def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
     return Worker(process, "userspace", stopper, answer)
 
 
-def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: int) -> int:
+def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: int) -> None:
+    """The child's life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the command; process 1 ends this one
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    prefer()
+    run_first()
     try:
         forwarder = Forwarder(setting, Control(control, setting), started_ns)
         os.write(teller, READY)
-        run: Run = forwarder.run(stop)
-        with os.fdopen(teller, "w") as stream:
-            json.dump(document(run), stream)
+        _write(teller, json.dumps(document(forwarder.run(stop))))
     except Exception as error:
-        os.write(teller, f"{error}\n".encode())
+        _write(teller, str(error) or type(error).__name__)
         if os.environ.get("HIPPO_TRACE"):
             traceback.print_exc()
-        return 1
-    return 0
+
+
+def _write(descriptor: int, text: str) -> None:
+    """All of it; where nobody reads any more, nothing."""
+    with suppress(OSError), os.fdopen(descriptor, "w", closefd=False) as stream:
+        stream.write(text)
