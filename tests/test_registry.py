@@ -35,10 +35,3 @@ def test_an_unknown_planner_lists_the_table():
 def test_everyone_is_not_one_planner():
     with pytest.raises(InputError, match="^--planner: 'auto' stands for all that compete.* To fix: write it alone"):
         registry.planners(["auto", "even"])
-
-
-def test_a_name_kept_for_later_says_so():
-    with pytest.raises(
-        InputError, match="'astra' is not in this version. To fix: use one of fast, reference, analytic"
-    ):
-        registry.engine("astra")

@@ -47,8 +47,10 @@ ENGINES: Mapping[str, str] = {
     "fast": "hippo.simulate.fast:play",
     "reference": "hippo.simulate.reference:play",
     "analytic": "hippo.simulate.analytic:step_time",
+    "astra": "hippo.simulate.astra.play:play",
 }
-"""What plays a plan. ``analytic`` answers with a step time alone, the others with a timeline."""
+"""What plays a plan. ``analytic`` answers with a step time alone, the others with a timeline; ``astra`` needs the
+user's ASTRA-sim."""
 
 METHODS: Mapping[str, str] = {
     "hi_ppo": "hippo.agents.coordinator:HiPpo",
@@ -77,17 +79,10 @@ EXPORTERS: Mapping[str, str] = {
 }
 """What ``hippo export --to`` writes for: functions of the form ``export.base.Exporter``."""
 
-LATER: Mapping[str, str] = {"astra": "simulation engine"}
-"""Names that are reserved but not in this version."""
-
 
 def load(table: Mapping[str, str], kind: str, name: str, *, source: str | None = None) -> Any:
     """The object of that name; ``UnknownNameError`` (with ``kind`` and ``source`` in its words) lists the table."""
     if name not in table:
-        if LATER.get(name) == kind:
-            raise InputError(
-                f"the {kind} '{name}' is not in this version", source=source, remedy=f"use one of {', '.join(table)}"
-            )
         raise UnknownNameError(kind, name, table, source=source)
     module, attribute = table[name].split(":")
     return getattr(import_module(module), attribute)

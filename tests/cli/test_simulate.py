@@ -127,7 +127,9 @@ def test_people_read_the_spread(hippo, toy_plan):
     ("options", "said"),
     [
         (("--engine", "quick"), "--engine"),
-        (("--engine", "astra"), "not in this version"),
+        (("--engine", "astra", "--samples", 3), "--engine"),
+        (("--engine", "astra", "--astra-binary", "absent-binary"), "--astra-binary"),
+        (("--astra-binary", "absent-binary"), "--engine astra"),
         (("--engine", "reference", "--samples", 3), "--engine"),
         (("--engine", "analytic", "--trace", "net.csv"), "--engine"),
         (("--samples", 0), "--samples"),

@@ -86,7 +86,8 @@ class Worlds(_Checked):
     validation: int = within(99, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
     first_seed: int = within(0, 0, 2**31)
     processes: int = within(2, 1, 1024)
-    engine: str = one_of("fast", "fast", "reference")  # what plays the truth; reference: some hundred times slower
+    engine: str = one_of("fast", "fast", "reference", "astra")
+    """What plays the truth; reference: some hundred times slower; astra: the user's binary, thousands of times."""
     traces: tuple[str, ...] = ()  # offline: "MODEL,CLUSTER,NET.csv" each, met beside the generated ones
 
 

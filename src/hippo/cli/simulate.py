@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,12 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
     from hippo.score.robust import Spread
+    from hippo.simulate.program import Program
 
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
@@ -29,13 +32,16 @@ class Choice:
     """Which plan, which engine, and what moves."""
 
     plan: PlanFile
-    engine: Annotated[str, typer.Option(metavar="fast|reference|analytic", help="What plays the plan.")] = "fast"
+    engine: Annotated[str, typer.Option(metavar="fast|reference|analytic|astra", help="What plays the plan.")] = "fast"
     fluctuation: Annotated[
         float | None,
         typer.Option(metavar="SHARE", help="Standard deviation of every operation and message, share of its length."),
     ] = None
     samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
+    astra_binary: Annotated[
+        str | None, typer.Option(metavar="PATH", help="ASTRA-sim's analytical binary, for --engine astra.")
+    ] = None
     seed: Seed = 0
     json: Json = False
 
@@ -45,11 +51,12 @@ def simulate(choice: Choice) -> None:
     """A plan played again: under noise, or along a network trace.
 
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
+    --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
     _check(choice)
     problem, plan = read_plan(choice.plan)
     with Watch("simulating"):
-        document = {"engine": choice.engine, **_base(problem, plan, choice.engine)}
+        document: dict[str, Any] = {"engine": choice.engine, **_base(problem, plan, choice)}
         if choice.trace is not None:
             document |= _along(problem, plan, choice)
         elif choice.samples is not None or choice.fluctuation is not None:
@@ -60,6 +67,8 @@ def simulate(choice: Choice) -> None:
         from hippo.report.terminal import simulation_view
 
         print_view(simulation_view(document))
+        if "astra" in document:
+            say(_against_fast(document["astra"]))
         if document.get("stalled_share"):
             say(f"the plan stands still for {document['stalled_share']:.0%} of the time: a link that it needs is out")
 
@@ -69,6 +78,10 @@ def _check(choice: Choice) -> None:
     from hippo.registry import engine
 
     engine(choice.engine)
+    if choice.astra_binary is not None and choice.engine != "astra":
+        raise InputError(
+            "names the binary of an engine that is not asked for", source="--astra-binary", remedy="add --engine astra"
+        )
     moves = choice.fluctuation is not None or choice.samples is not None or choice.trace is not None
     if moves and choice.engine != "fast":
         remedy = "use --engine fast, or leave out --fluctuation, --samples and --trace"
@@ -86,22 +99,39 @@ def _check(choice: Choice) -> None:
         raise InputError(f"must be from 1 to {MOST_SAMPLES}", source="--samples", value=choice.samples, remedy=remedy)
 
 
-def _base(problem: Problem, plan: Plan, name: str) -> dict[str, object]:
+def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Step time in the base state; per domain and per link what the plan makes of them."""
-    from hippo.registry import engine
     from hippo.score.evaluate import domain_utilization
     from hippo.simulate.lower import lower
     from hippo.simulate.timeline import busy_s, link_bytes
     from hippo.units import gb_from_bytes
 
     program = lower(problem, plan)
-    step_time_s = engine(name)(problem, plan) if name == "analytic" else engine(name)(program).step_time_s
+    step_time_s, more = _step_time(problem, plan, program, choice)
     sent = zip(problem.cluster.links, link_bytes(program), strict=True)
     return {
         "step_time_s": step_time_s,
         "utilization": domain_utilization(problem, plan, busy_s(program), step_time_s),
         "gb_per_step": {f"{link.source}->{link.destination}": gb_from_bytes(float(size)) for link, size in sent},
+        **more,
     }
+
+
+def _step_time(problem: Problem, plan: Plan, program: Program, choice: Choice) -> tuple[float, Mapping[str, object]]:
+    """Seconds of the step by the engine, and what else it has to tell."""
+    from hippo.registry import engine
+
+    play = engine(choice.engine)
+    if choice.engine == "analytic":
+        return play(problem, plan), {}
+    if choice.engine != "astra":
+        return play(program).step_time_s, {}
+    from hippo.simulate.astra.binary import find_binary
+    from hippo.simulate.astra.compare import document
+    from hippo.simulate.astra.play import played, state_of
+
+    found = played(program, state_of(program, None, None), find_binary(choice.astra_binary))
+    return found.step_time_s, {"astra": document(found)}
 
 
 def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
@@ -140,6 +170,16 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
         rng=np.random.default_rng(choice.seed),
     )
     return {"instants": len(seconds), "fluctuation": noise, **_told(Spread(seconds, share))}
+
+
+def _against_fast(told: Mapping[str, object]) -> str:
+    """The comparison with ``fast`` in a sentence or two."""
+    text = (
+        f"fast says {told['fast_step_time_s']:.6f} s, ASTRA-sim {told['difference']:+.6%} of it; of "
+        f"{told['operations_compared']} operations and {told['messages_compared']} messages the farthest off is "
+        f"{told['largest_difference_s']:.3g} s ({told['where']})"
+    )
+    return text if told["links_in_order"] else f"{text}; links did not serve in the order of arrival"
 
 
 def _told(spread: Spread) -> dict[str, object]:

@@ -17,7 +17,10 @@ from hippo.decide.online.configuration import Book
 from hippo.errors import UnknownNameError
 from hippo.problem.problem import Problem
 from hippo.simulate import reference
+from hippo.simulate.astra import play as astra
+from hippo.simulate.astra.binary import find_binary
 from hippo.simulate.moving import GRADIENT_BYTES, Course
+from hippo.simulate.timeline import Timeline
 
 Floats = NDArray[np.float64]
 RESTART_S = 30.0
@@ -51,19 +54,39 @@ def by_fast(book: Book, index: int, world: World) -> Floats:
 
 def by_reference(book: Book, index: int, world: World) -> Floats:
     """The same by the engine that is written to be read: some hundred times slower, to judge the other one."""
+    return _one_by_one(book, index, world, reference.play)
+
+
+def by_astra(book: Book, index: int, world: World) -> Floats:
+    """The same by the user's ASTRA-sim, a run of its binary for each state: thousands of times slower.
+
+    Raises ``InputError`` when the binary is not to be had.
+    """
+    find_binary()
+    return _one_by_one(book, index, world, astra.play)
+
+
+def _one_by_one(book: Book, index: int, world: World, play: Callable[..., Timeline]) -> Floats:
+    """Plays each state of the world once, however often it comes; inf where a link that is used is out."""
     program, used, seconds = book.program(index), book.bytes_per_step(index) > 0, np.full(world.epochs, np.inf)
-    for epoch, (bandwidth, latency) in enumerate(zip(world.bandwidth_bytes_per_s, world.latency_s, strict=True)):
-        if (bandwidth[used] > 0).all():
-            slower = world.compute[epoch][program.rank_domain][:, None]
+    known: dict[bytes, float] = {}
+    states = zip(world.bandwidth_bytes_per_s, world.latency_s, world.compute, strict=True)
+    for epoch, (bandwidth, latency, compute) in enumerate(states):
+        if not (bandwidth[used] > 0).all():
+            continue
+        state = b"".join(each.tobytes() for each in (bandwidth, latency, compute))
+        if state not in known:
+            slower = compute[program.rank_domain][:, None]
             names = ("forward_s", "backward_s", "weight_s")
             loaded = replace(program, **{name: getattr(program, name) * slower for name in names})
             idle = np.where(bandwidth > 0, bandwidth, 1.0)
-            seconds[epoch] = reference.play(loaded, bandwidth_bytes_per_s=idle, latency_s=latency).step_time_s
+            known[state] = play(loaded, bandwidth_bytes_per_s=idle, latency_s=latency).step_time_s
+        seconds[epoch] = known[state]
     return seconds
 
 
 ENGINES: Mapping[str, Callable[[Book, int, World], Floats]] = MappingProxyType(
-    {"fast": by_fast, "reference": by_reference}
+    {"fast": by_fast, "reference": by_reference, "astra": by_astra}
 )
 """What may play the steps of a world."""
 

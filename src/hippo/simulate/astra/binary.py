@@ -77,7 +77,9 @@ def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: floa
     begun = monotonic()
     with tempfile.TemporaryDirectory(prefix="hippo-astra-") as folder, open_files(ranks + _FILES_BESIDE_RANKS):
         for name, content in names.items():
-            (Path(folder) / name).write_bytes(content)
+            path = Path(folder) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
         printed = _output([str(binary), *arguments(folder, names, f"{folder}/log")], folder, timeout_s)
         finished = {int(rank): int(tick) for rank, tick in _FINISHED.findall(printed)}
         missing = [rank for rank in range(ranks) if rank not in finished]

@@ -10,8 +10,8 @@ from hippo.simulate.astra.draft import HOP_NS
 from hippo.simulate.astra.workload import Workload
 from hippo.simulate.program import Program
 
-PREFIX = "step"
-"""Traces are called ``step.<rank>.et``."""
+PREFIX = "traces/step"
+"""Traces are called ``traces/step.<rank>.et``."""
 
 SYSTEM, NETWORK, MEMORY, GROUPS = "system.json", "network.yml", "memory.json", "comm_groups.json"
 
