@@ -24,6 +24,7 @@ from hippo.cli.output import say
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
 from hippo.cli.probe import probe
+from hippo.cli.profile import profile
 from hippo.cli.run import run as run_plan
 from hippo.cli.schedule import schedule
 from hippo.cli.simulate import simulate
@@ -48,6 +49,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     watch,
     emulate,
     probe,
+    profile,
     catalogue,
     bench,
 )
