@@ -23,9 +23,8 @@ from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.emulator.commands import PATIENCE_S
-from hippo.launch.emulator.forward import Run, Traffic
 from hippo.launch.emulator.sandbox import CONTROL, REFUSED
-from hippo.launch.emulator.setting import EmulatedLink, Move, Setting, dumped
+from hippo.launch.emulator.setting import EmulatedLink, Move, Run, Setting, Traffic, dumped
 from hippo.problem.cluster import Cluster
 from hippo.problem.network import Trace
 

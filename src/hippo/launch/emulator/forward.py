@@ -6,45 +6,19 @@ import gc
 import heapq
 import select
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 
 from hippo.launch.emulator.control import Control, Timetable
 from hippo.launch.emulator.kernel import wake_on_time
 from hippo.launch.emulator.line import Line
 from hippo.launch.emulator.port import Port
-from hippo.launch.emulator.setting import FIRST_ADDRESS, Setting, port_name
+from hippo.launch.emulator.setting import FIRST_ADDRESS, Run, Setting, Traffic, port_name
 from hippo.launch.emulator.wire import destination, wire_bytes
 
 RING_BLOCKS = 128  # MiB for all ports together ...
 MOST_BLOCKS_PER_PORT = 16  # ... of which one takes 16 MiB, 240 super-packets, at most
 _AT_ONCE = 32  # frames read from one port before the others have their turn
 _LONGEST_WAIT_NS = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What one directed link carried: bytes and frames as on the wire, super-packets counted as one frame."""
-
-    source: str
-    destination: str
-    carried_bytes: int
-    carried_frames: int
-    dropped_bytes: int
-    dropped_frames: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """What the emulator says at its end."""
-
-    seconds: float
-    cpu_s: float
-    mean_late_ms: float  # by how much frames left later than they should
-    max_late_ms: float
-    missed_frames: int  # never seen: the emulator did not keep up
-    links: tuple[Traffic, ...]
 
 
 class Forwarder:
@@ -141,8 +115,3 @@ class Forwarder:
             missed_frames=sum(port.missed() for port in self._ports),
             links=links,
         )
-
-
-def document(run: Run) -> Mapping[str, object]:
-    """The run as plain data."""
-    return asdict(run)

@@ -15,7 +15,8 @@ from types import MappingProxyType
 from hippo.errors import InputError
 from hippo.launch.emulator.emulation import INTERFACE
 from hippo.launch.emulator.kernel import set_network_namespace
-from hippo.launch.emulator.setting import Setting, port_name
+from hippo.launch.emulator.netem import interface_to
+from hippo.launch.emulator.setting import EmulatedLink, Setting, port_name
 
 NAMES = "/run/netns"
 _SHARED_HARDWARE_ADDRESS = "02:00:00:00:00:01"
@@ -34,7 +35,7 @@ _NO_IPV6 = "net/ipv6/conf/default/disable_ipv6"
 
 
 def make_namespaces(setting: Setting) -> None:
-    """Makes every namespace and its interface; the emulator's ends are in the namespace of the caller.
+    """Makes every namespace and its interfaces; the emulator's ends are in the namespace of the caller.
 
     Raises
     ------
@@ -46,6 +47,8 @@ def make_namespaces(setting: Setting) -> None:
     for name in setting.namespaces:
         tune(name)
     ip([line for domain in range(len(setting.names)) for line in _port(setting, domain)])
+    if setting.backend == "netem":
+        ip([_pair(setting, *pair) for pair in sorted({_ends(link) for link in setting.links})])
     for domain, name in enumerate(setting.namespaces):
         ip(_inside(setting, domain), namespace=name)
 
@@ -57,15 +60,35 @@ def _port(setting: Setting, domain: int) -> Sequence[str]:
     return (f"link add name {port_name(domain)} type veth {far}", f"link set {port_name(domain)} up arp off")
 
 
+def _ends(link: EmulatedLink) -> tuple[int, int]:
+    return min(link.source, link.destination), max(link.source, link.destination)
+
+
+def _pair(setting: Setting, one: int, other: int) -> str:
+    """Interfaces between two domains (netem only)."""
+    near, far = (
+        f"name {interface_to(there)} address {_SHARED_HARDWARE_ADDRESS} netns {setting.namespaces[here]}"
+        for here, there in ((one, other), (other, one))
+    )
+    return f"link add {near} type veth peer {far}"
+
+
 def _inside(setting: Setting, domain: int) -> Sequence[str]:
     """Address, and a route for each link."""
-    congestion = f" congctl {setting.congestion}"
-    reached = sorted({link.destination for link in setting.links if link.source == domain})
+    netem = setting.backend == "netem"
+    reached = {link.destination for link in setting.links if link.source == domain}
+    linked = reached | {link.source for link in setting.links if link.destination == domain}
+    ways = [interface_to(other) for other in sorted(linked)] if netem else []
     return (
         "link set lo up",
         f"link set {INTERFACE} up arp off",
         f"addr add {setting.address(domain)}/32 dev {INTERFACE}",
-        *(f"route add {setting.address(other)}/32 dev {INTERFACE}{congestion}" for other in reached),
+        *(f"link set {way} up arp off gso_max_segs 1" for way in ways),
+        *(
+            f"route add {setting.address(other)}/32 dev {interface_to(other) if netem else INTERFACE} "
+            f"src {setting.address(domain)} congctl {setting.congestion}"
+            for other in sorted(reached)
+        ),
     )
 
 

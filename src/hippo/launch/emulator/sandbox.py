@@ -23,13 +23,14 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from hippo.errors import InputError
 from hippo.launch.emulator import kernel
 from hippo.launch.emulator.commands import run_commands
 from hippo.launch.emulator.emulation import INTERFACE, VARIABLE
 from hippo.launch.emulator.namespaces import make_namespaces
+from hippo.launch.emulator.netem import has_netem
 from hippo.launch.emulator.setting import Setting, loaded
 from hippo.launch.emulator.worker import start_worker
 
@@ -113,12 +114,14 @@ def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
         return 1  # it died before we asked
     try:
         _mount()
+        _name_hosts(setting)
+        setting = replace(setting, backend=_backend(setting.backend))
         make_namespaces(setting)
         started_ns = time.monotonic_ns()
         worker = start_worker(setting, CONTROL, started_ns)
-        _write_document(setting, worker.backend, started_ns)
+        _write_document(setting, started_ns)
         os.environ[VARIABLE] = DOCUMENT
-        _tell(stream, ready=worker.backend)
+        _tell(stream, ready=setting.backend)
         code = run_commands(setting, worker.process)
         _tell(stream, done={"exit_code": code, "run": worker.stop()})
         return 0
@@ -129,6 +132,18 @@ def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
             traceback.print_exc()
         _tell(stream, error={"problem": f"the kernel refuses: {error}", "remedy": REFUSED})
     return 1
+
+
+def _backend(asked: str) -> str:
+    """netem where it is asked for, or where the kernel has it and nothing is asked for."""
+    if asked == "userspace":
+        return asked
+    if has_netem():
+        return "netem"
+    if asked == "netem":
+        remedy = "install tc (iproute2) and load it as root with 'modprobe sch_netem', or use --backend userspace"
+        raise InputError("the kernel or tc has no netem", source="--backend", remedy=remedy)
+    return "userspace"
 
 
 def _mount() -> None:
@@ -146,6 +161,20 @@ def _mount() -> None:
     os.mkdir(FOLDER)
 
 
+def _name_hosts(setting: Setting) -> None:
+    """A domain's name is a host's name inside, where it can be one and is none yet."""
+    with suppress(OSError):
+        with open("/etc/hosts") as stream:
+            hosts = stream.read()
+        known = set(hosts.split())
+        added = [
+            f"{setting.address(index)} {name}\n" for index, name in enumerate(setting.namespaces) if name not in known
+        ]
+        with open(f"{FOLDER}/hosts", "w") as stream:
+            stream.write(hosts.rstrip("\n") + "\n" + "".join(added))
+        kernel.mount(f"{FOLDER}/hosts", "/etc/hosts", None, kernel.MS_BIND)
+
+
 def _show(old: str, new: str, entry: os.DirEntry[str]) -> None:
     """One entry of the machine's /run at its place in ours."""
     if entry.is_symlink():
@@ -158,14 +187,14 @@ def _show(old: str, new: str, entry: os.DirEntry[str]) -> None:
     kernel.mount(old, new, None, kernel.MS_BIND | kernel.MS_REC)
 
 
-def _write_document(setting: Setting, backend: str, started_ns: int) -> None:
+def _write_document(setting: Setting, started_ns: int) -> None:
     domains = {
         name: {"namespace": namespace, "address": setting.address(index), "interface": INTERFACE}
         for index, (name, namespace) in enumerate(zip(setting.names, setting.namespaces, strict=True))
     }
     told = asdict(setting)
-    document = {key: told[key] for key in ("cluster", "trace", "speed", "congestion")}
-    document |= {"control": CONTROL, "domains": domains, "started_s": started_ns / 1e9, "backend": backend}
+    document = {key: told[key] for key in ("cluster", "trace", "speed", "congestion", "backend")}
+    document |= {"control": CONTROL, "domains": domains, "started_s": started_ns / 1e9}
     with open(DOCUMENT, "w") as stream:
         json.dump(document, stream)
 

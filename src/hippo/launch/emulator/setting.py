@@ -1,4 +1,4 @@
-"""What the inner process is told, as plain data that travels as JSON: domains, links, moves, command."""
+"""What the inner process is told and what it says at its end, as plain data that travels as JSON."""
 
 from __future__ import annotations
 
@@ -54,6 +54,30 @@ class Setting:
     def position(self, link: EmulatedLink) -> tuple[str, str]:
         """Names of a link's two ends."""
         return self.names[link.source], self.names[link.destination]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one directed link carried: bytes and frames as on the wire, super-packets counted as one frame."""
+
+    source: str
+    destination: str
+    carried_bytes: int
+    carried_frames: int
+    dropped_bytes: int
+    dropped_frames: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the emulator says at its end."""
+
+    seconds: float
+    cpu_s: float
+    mean_late_ms: float  # by how much frames left later than they should
+    max_late_ms: float
+    missed_frames: int  # never seen: the emulator did not keep up
+    links: tuple[Traffic, ...]
 
 
 def dumped(setting: Setting) -> str:

@@ -8,13 +8,14 @@ import signal
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.emulator.control import Control
-from hippo.launch.emulator.forward import Forwarder, document
+from hippo.launch.emulator.forward import Forwarder
 from hippo.launch.emulator.kernel import run_first
+from hippo.launch.emulator.netem import Netem
 from hippo.launch.emulator.setting import Setting
 
 READY = b"ready\n"
@@ -25,7 +26,6 @@ class Worker:
     """A running emulator."""
 
     process: int
-    backend: str
     stopper: int
     answer: int
 
@@ -68,7 +68,7 @@ def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
         raise InputError(
             f"the emulator did not start: {first.decode(errors='replace').strip() or 'it died'}", source="hippo emulate"
         )
-    return Worker(process, "userspace", stopper, answer)
+    return Worker(process, stopper, answer)
 
 
 def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: int) -> None:
@@ -77,9 +77,9 @@ def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: in
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     run_first()
     try:
-        forwarder = Forwarder(setting, Control(control, setting), started_ns)
+        wide_area = (Netem if setting.backend == "netem" else Forwarder)(setting, Control(control, setting), started_ns)
         os.write(teller, READY)
-        _write(teller, json.dumps(document(forwarder.run(stop))))
+        _write(teller, json.dumps(asdict(wide_area.run(stop))))
     except Exception as error:
         _write(teller, str(error) or type(error).__name__)
         if os.environ.get("HIPPO_TRACE"):
