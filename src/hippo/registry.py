@@ -76,6 +76,7 @@ EXPORTERS: Mapping[str, str] = {
     "skypilot": "hippo.export.skypilot:export",
     "ray": "hippo.export.ray:export",
     "jobset": "hippo.export.jobset:export",
+    "chakra": "hippo.export.chakra:export",
 }
 """What ``hippo export --to`` writes for: functions of the form ``export.base.Exporter``."""
 

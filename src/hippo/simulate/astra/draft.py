@@ -74,17 +74,20 @@ class Draft:
 
 
 class Pool:
-    """Ranks that wait: as many as may have to wait at once when a new wait begins at most every ``spacing_ns``."""
+    """Ranks that wait: as many as may have to wait at once when a new wait begins at most every ``spacing_ns``.
+
+    So many are enough, and it does not matter how many messages there are: the rank that is asked again has waited out.
+    """
 
     def __init__(self, draft: Draft, name: str, spacing_ns: int) -> None:
         self.draft, self.name, self.spacing_ns = draft, name, max(1, spacing_ns)
         self.ranks: deque[int] = deque()
-        self.most = 0  # of its waits, how many others may begin before one ends
+        self.most = 1  # waits that may be under way at once
 
     def take(self, wait_ns: int) -> int:
         """The rank whose last wait began longest ago, or a new one as long as they may all be waiting."""
         self.most = max(self.most, -(-wait_ns // self.spacing_ns))
-        if len(self.ranks) <= self.most:
+        if len(self.ranks) < self.most:
             self.ranks.append(self.draft.rank(f"waits: {self.name}"))
         else:
             self.ranks.rotate(-1)
