@@ -6,7 +6,9 @@ asked in pieces; a series that does not exist is an empty success, which here me
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,8 @@ from hippo.units import BITS_PER_BYTE
 MOST_POINTS = 11_000  # of a series in one answer
 MOST_PIECES = 1000
 WITHIN_S = 30.0
+MOST_BYTES = 256_000_000
+PATH = "/api/v1/query_range"
 MAX_BITS_PER_S, MAX_TRIP_S = 1e15, 120.0
 NAMES = ("src", "dst")  # labels that name the link's ends
 
@@ -139,22 +143,36 @@ def _answer(url: str, parameters: Mapping[str, str], query: Query) -> object:
     """The ``data`` of a successful answer."""
     httpx = _httpx()
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/api/v1/query_range", params=parameters, timeout=WITHIN_S)
-        document = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        with httpx.stream("GET", f"{url.rstrip('/')}{PATH}", params=parameters, timeout=WITHIN_S) as answer:
+            status, body = answer.status_code, _body(answer, url)
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         problem = f"cannot be asked: {str(error)[:200] or type(error).__name__}"
         remedy = "give the address of a running Prometheus, for instance http://localhost:9090"
         raise InputError(problem, source="--prometheus", value=url, remedy=remedy) from None
+    try:
+        document = json.loads(body)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "status" not in document:
-        problem = f"answers {answer.status_code}, and not as Prometheus does"
         remedy = "give the address of Prometheus itself, without a path of the API"
+        problem = f"answers {status}, and not as Prometheus does"
         raise InputError(problem, source="--prometheus", value=url, remedy=remedy)
     if document["status"] != "success":
-        told = f"{document.get('errorType', answer.status_code)}: {document.get('error', 'no reason given')}"
+        told = f"{document.get('errorType', status)}: {document.get('error', 'no reason given')}"
         raise InputError(f"refused: {told[:300]}", source=query.option, value=query.text, remedy="correct the query")
     return document.get("data")
+
+
+def _body(answer: Any, url: str) -> bytes:
+    """The whole answer, of bounded length and in bounded time."""
+    until_s, body = time.monotonic() + WITHIN_S, bytearray()
+    for piece in answer.iter_bytes():
+        body += piece
+        if len(body) > MOST_BYTES or time.monotonic() > until_s:
+            remedy = "ask for a shorter span or a longer --step"
+            problem = f"has not answered whole within {WITHIN_S:g} s and {MOST_BYTES / 1e6:g} MB"
+            raise InputError(problem, source="--prometheus", value=url, remedy=remedy)
+    return bytes(body)
 
 
 def _httpx() -> Any:
