@@ -262,7 +262,7 @@ def _outcome(told: Mapping[str, Any]) -> Outcome:
     """What was said at the end; ``InputError`` where it was a complaint."""
     if "error" in told:
         said = told["error"]
-        raise InputError(said["problem"], source=said.get("source") or "hippo emulate", remedy=said.get("remedy"))
+        raise InputError(**{"source": "hippo emulate", **said})
     if "done" not in told or "error" in told["done"]["run"]:
         why = told["done"]["run"]["error"] if "done" in told else "its processes were killed"
         raise InputError(f"the emulator ended before the command did: {why}", source="hippo emulate", remedy=REFUSED)

@@ -92,7 +92,8 @@ def emulation() -> Emulation | None:
 def _from_document(document: Mapping[str, object]) -> Emulation:
     rest = dict(document)
     domains = rest.pop("domains")
-    assert isinstance(domains, dict)
+    if not isinstance(domains, dict):
+        raise TypeError("domains are no mapping")
     return Emulation(domains=MappingProxyType({name: Place(**place) for name, place in domains.items()}), **rest)  # type: ignore[arg-type]
 
 

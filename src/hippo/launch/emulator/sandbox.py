@@ -126,7 +126,8 @@ def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
         _tell(stream, done={"exit_code": code, "run": worker.stop()})
         return 0
     except InputError as error:
-        _tell(stream, error={"problem": error.problem, "source": error.source, "remedy": error.remedy})
+        words = {"problem": error.problem, "source": error.source, "value": error.value, "remedy": error.remedy}
+        _tell(stream, error=words)
     except OSError as error:
         if os.environ.get("HIPPO_TRACE"):
             traceback.print_exc()
