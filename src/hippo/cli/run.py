@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,12 @@ class Choice:
 
     plan: PlanFile
     emulate: Annotated[bool, typer.Option("--emulate", help="Inside an emulated WAN with the plan's links.")] = False
+    congestion: Annotated[str, typer.Option(metavar="cubic|bbr", help="TCP's congestion control, with --emulate.")] = (
+        "cubic"
+    )
+    trace: Annotated[
+        Path | None, typer.Option(metavar="NET.csv", help="Network trace that moves the links, with --emulate.")
+    ] = None
     steps: Annotated[int, typer.Option(metavar="N", help="Optimizer steps.")] = 10
     stand_in: Annotated[
         bool, typer.Option("--stand-in", help="Waits in place of layers; messages are real. A process per stage.")
@@ -36,6 +43,12 @@ class Choice:
     order: Annotated[
         str, typer.Option(metavar="auto|fixed|ready", help="The schedule's order, or what is ready; auto: by domain.")
     ] = "auto"
+    backward: Annotated[
+        str, typer.Option(metavar="split|whole", help="A gradient leaves before its wave's weight gradients, or after.")
+    ] = "split"
+    runtime: Annotated[
+        str, typer.Option(metavar="hippo|torch", help="hippo's executor, or torch.distributed.pipelining.")
+    ] = "hippo"
     precision: Annotated[str, typer.Option(metavar="fp32|fp64|bf16", help="Of the real layers.")] = "fp32"
     learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of AdamW.")] = 1e-3
     reference: Annotated[
@@ -95,6 +108,8 @@ def _job(choice: Choice) -> Job:
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
         order=choice.order,
+        backward=choice.backward,
+        runtime=choice.runtime,
     )
     job = Job(problem, plan, options)
     check_job(job, source=str(choice.plan))
@@ -104,10 +119,14 @@ def _job(choice: Choice) -> Job:
 def _inside(choice: Choice, job: Job) -> int:
     """The same command inside an emulated WAN; its exit code."""
     from hippo.launch.emulator.emulate import emulate, setting_of
+    from hippo.problem.load import load_trace
 
     words = [word for word in sys.argv[1:] if word != "--emulate"]
     argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *words]
-    return emulate(setting_of(job.problem.cluster, argv, source=str(choice.plan))).exit_code
+    cluster = job.problem.cluster
+    trace = None if choice.trace is None else load_trace(choice.trace, cluster)
+    setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=choice.congestion)
+    return emulate(setting).exit_code
 
 
 def _place(inside: Any) -> Place:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.launch.job import Job
+from hippo.launch.torch_runtime.fits import check_torch
 from hippo.problem.model import Model
 
 PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")
+BACKWARDS = ("split", "whole")
+RUNTIMES = ("hippo", "torch")
 SMALL_PARAMETER_TOKENS = 3e11
 """Parameters times tokens up to which the same training in one process is run too: minutes on one core."""
 MOST_PROCESSES = 256
@@ -20,6 +23,12 @@ def check_job(job: Job, *, source: str) -> None:
         raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
     if options.order not in ORDERS:
         raise UnknownNameError("order", options.order[:60], ORDERS, source="--order")
+    if options.backward not in BACKWARDS:
+        raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
+    if options.runtime not in RUNTIMES:
+        raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
+    if options.runtime == "torch":
+        check_torch(job)
     for name in ("context_parallel", "expert_parallel"):
         if getattr(plan, name) > 1 and not options.stand_in:
             remedy = "run it with --stand-in, or a plan without it"

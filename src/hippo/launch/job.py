@@ -27,6 +27,8 @@ class Options:
     learning_rate: float = 1e-3
     timeout_s: float = 60.0  # without any progress, or of one message
     order: str = "auto"  # auto: what is ready across a WAN, the schedule's order inside a domain; fixed; ready
+    backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
+    runtime: str = "hippo"  # hippo: its own executor; torch: torch.distributed.pipelining
     first_step: int = 1  # of this run, where it goes on from a checkpoint
 
 

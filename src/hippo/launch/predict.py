@@ -27,9 +27,10 @@ from hippo.simulate.timeline import OPTIMIZER
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
-def as_run(plan: Plan) -> Plan:
+def as_run(job: Job) -> Plan:
     """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
-    if plan.interleave > 1:
+    plan = job.plan
+    if plan.interleave > 1 or job.options.backward == "whole":
         return plan
     pipelines = tuple(
         replace(pipeline, warm_up=(), order=letters_of(split(order_of(plan, pipeline)))) for pipeline in plan.pipelines
@@ -39,7 +40,7 @@ def as_run(plan: Plan) -> Plan:
 
 def predicted_s(job: Job, *, emulated: bool, result: Result | None = None) -> float:
     """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing."""
-    program = lower(job.problem, as_run(job.plan))
+    program = lower(job.problem, as_run(job))
     if result is not None and not job.options.stand_in:
         program = _with_measured(job, program, result)
     if emulated:

@@ -11,10 +11,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,13 +23,16 @@ from hippo.launch.executor.agree import Agreeing, buckets
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute, Layers, StandIn
 from hippo.launch.executor.settings import settings_of
-from hippo.launch.executor.step import Inbox, Nothing, Runner, Ties
+from hippo.launch.executor.step import Habits, Inbox, Nothing, Runner, Ties
 from hippo.launch.executor.wires import GroupTeam, Meeting
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
 from hippo.launch.model.weights import Split
 from hippo.launch.stand_in import times
 from hippo.launch.work import Seat, Transfer, Work
+
+if TYPE_CHECKING:
+    from hippo.launch.torch_runtime.runner import TorchRunner
 
 BEAT_EVERY_S = 1.0
 
@@ -66,7 +70,7 @@ def main() -> None:
     torch.set_num_threads(1)
     line, folder, rank = Line(), Path(sys.argv[1]), int(sys.argv[2])
     try:
-        runner = _runner(Job.read(folder), folder, rank, line)
+        runner = _seated(Job.read(folder), folder, rank, line)
         runner.post()
         line.say(ready=rank)
         while "stop" not in (order := line.orders.get()):
@@ -80,7 +84,15 @@ def main() -> None:
     os._exit(0)  # threads that wait for messages which never come are left as they are
 
 
-def _step(runner: Runner, order: dict[str, Any], line: Line) -> None:
+def _seated(job: Job, folder: Path, rank: int, line: Line) -> Runner | TorchRunner:
+    if job.options.runtime == "torch":
+        from hippo.launch.torch_runtime.runner import prepare as prepare_torch
+
+        return prepare_torch(job, folder, rank)
+    return prepare(job, folder, rank, line.beat)
+
+
+def _step(runner: Runner | TorchRunner, order: dict[str, Any], line: Line) -> None:
     time.sleep(max(0.0, order["at"] - time.monotonic()))
     runner.run(order["go"], order["at"])
     runner.post()
@@ -88,7 +100,8 @@ def _step(runner: Runner, order: dict[str, Any], line: Line) -> None:
     line.say(done=order["go"], loss=runner.compute.loss(), operations=operations)
 
 
-def _runner(job: Job, folder: Path, rank: int, line: Line) -> Runner:
+def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> Runner:
+    """The seat, its neighbours met; ``beat`` hears signs of life, and what the seat waits for."""
     options = job.options
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
     seat = work.seats[rank]
@@ -102,7 +115,8 @@ def _runner(job: Job, folder: Path, rank: int, line: Line) -> Runner:
         part = _part(job, work, seat, team)
         compute = Layers(work, seat, part, job.problem.workload)
         ties = Ties(incoming, outgoing, inbox, team, Agreeing(work, seat, part, groups, team))
-    return Runner(work, seat, compute, ties, free=_free(work, seat, options.order), beat=line.beat)
+    habits = Habits(_free(work, seat, options.order), options.backward == "whole")
+    return Runner(work, seat, compute, ties, habits, beat)
 
 
 def _part(job: Job, work: Work, seat: Seat, team: GroupTeam | None) -> Part:

@@ -103,13 +103,21 @@ class Ties:
     agreement: Agreement
 
 
+@dataclass(frozen=True)
+class Habits:
+    """How a seat works."""
+
+    free: bool = False  # runs what is ready; else in the schedule's order
+    whole: bool = False  # a fused backward sends its gradient when the weights are done too
+
+
 class Runner:
     """A seat at work."""
 
     def __init__(
-        self, work: Work, seat: Seat, compute: Compute, ties: Ties, *, free: bool, beat: Callable[[str], None]
+        self, work: Work, seat: Seat, compute: Compute, ties: Ties, habits: Habits, beat: Callable[[str], None]
     ) -> None:
-        self.work, self.seat, self.compute, self.free, self.beat = work, seat, compute, free, beat
+        self.work, self.seat, self.compute, self.habits, self.beat = work, seat, compute, habits, beat
         self.incoming, self.outgoing, self.inbox = ties.incoming, ties.outgoing, ties.inbox
         self.team, self.agreement = ties.team, ties.agreement
         self.done: list[Done] = []
@@ -141,7 +149,10 @@ class Runner:
         self.agreement.begin()
         operations = self.work.operations(self.seat)
         order = Order(
-            operations, live_limit=self.work.live_limit(self.seat), free=self.free, fused=self.work.fused(self.seat)
+            operations,
+            live_limit=self.work.live_limit(self.seat),
+            free=self.habits.free,
+            fused=self.work.fused(self.seat),
         )
         while order:
             operation = self._next(order)
@@ -185,16 +196,22 @@ class Runner:
         """Runs it and sends on what it made; of a fused backward the gradient goes before the weights are done."""
         kind, chunk, wave = operation
         at, given, began = (chunk, wave), self._given(operation), time.monotonic() - start_s
+        output = None
         if kind == FORWARD:
-            self._send(FORWARD, at, self.compute.forward(at, given))
+            output = self.compute.forward(at, given)
         elif kind == BACKWARD:
-            self._send(BACKWARD, at, self.compute.backward(at, given))
+            output = self.compute.backward(at, given)
+        whole = kind == BACKWARD and self.work.fused(self.seat)
+        if not (whole and self.habits.whole):
+            self._send(kind, at, output)
         ended = time.monotonic() - start_s
         if kind != WEIGHT:
             self.done.append(Done(*operation, began, ended))
-        if kind == WEIGHT or (kind == BACKWARD and self.work.fused(self.seat)):
+        if kind == WEIGHT or whole:
             self.compute.weight(at, self.agreement.ready if order.is_last(operation) else None)
             self.done.append(Done(WEIGHT, chunk, wave, ended, time.monotonic() - start_s))
+        if whole and self.habits.whole:
+            self._send(kind, at, output)
 
     def _given(self, operation: Operation) -> Tensor | None:
         """What came in for an operation; None: nothing does."""

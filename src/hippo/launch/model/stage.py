@@ -110,15 +110,16 @@ class Part:
             given = given.detach().requires_grad_()
         if self.settings.recompute:
             with torch.no_grad():
-                output = self._through(at, given, tokens, Ledger())
+                output = self.through(at, given, tokens, Ledger())
             self._kept[at] = _Kept(given, tokens if tokens is not None else output, Ledger())
             return output
         ledger = Ledger()
-        output = self._through(at, given, tokens, ledger)
+        output = self.through(at, given, tokens, ledger)
         self._kept[at] = _Kept(given, output, ledger)
         return output.detach()
 
-    def _through(self, at: Pass, given: Tensor | None, tokens: Tensor | None, ledger: Ledger) -> Tensor:
+    def through(self, at: Pass, given: Tensor | None, tokens: Tensor | None, ledger: Ledger) -> Tensor:
+        """A chunk's layers, one after the other; what they owe to the weights is noted in the ledger."""
         model, (start, stop) = self.model, self.chunks[at[0]]
         output = given
         for layer in range(start, stop):
@@ -141,13 +142,13 @@ class Part:
         output, ledger = kept.output, kept.ledger
         if self.settings.recompute:
             tokens = None if output.is_floating_point() else output
-            output = self._through(at, kept.given, tokens, ledger)
+            output = self.through(at, kept.given, tokens, ledger)
         torch.autograd.backward(output, gradient)
         self._kept[at] = _Kept(None, output.detach(), ledger)
-        self._take_vectors(at[0])
+        self.take_vectors(at[0])
         return None if kept.given is None else kept.given.grad
 
-    def _take_vectors(self, chunk: int) -> None:
+    def take_vectors(self, chunk: int) -> None:
         """Adds what autograd found for norms and biases to the sums."""
         for layer in range(*self.chunks[chunk]):
             for weight in self.weights[layer].values():

@@ -139,5 +139,6 @@ def initial(model: Model, index: int, *, seed: int, split: Split, dtype: torch.d
 
 
 def weight(form: Form, value: Tensor) -> Weight:
-    """A weight with nothing summed yet."""
-    return Weight(form, value.requires_grad_(), torch.zeros_like(value, requires_grad=False))
+    """A weight with nothing summed yet; sums of half-precision gradients are fp32."""
+    precise = torch.promote_types(value.dtype, torch.float32)
+    return Weight(form, value.requires_grad_(), torch.zeros(value.shape, dtype=precise, device=value.device))

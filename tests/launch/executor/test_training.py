@@ -1,0 +1,46 @@
+"""The loss of every plan is that of one process: seats as threads of this process, messages over the loopback."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hippo.launch.executor.seat import prepare
+from hippo.launch.executor.settings import settings_of
+from hippo.launch.job import Job, Options
+from hippo.launch.model.reference import losses
+from hippo.launch.work import Work
+
+from ..worlds import PLANS, problem
+
+STEPS = 2
+ONE_CHUNK = ("split backwards", "unlike dp", "unlike shares")
+
+
+def trained(job: Job, folder: Path) -> list[float]:
+    """The losses of a run."""
+    world = len(Work(job.problem.model, job.plan).seats)
+
+    def seat(rank: int) -> list[float]:
+        runner = prepare(job, folder, rank, lambda _: None)
+        found = []
+        for step in range(1, job.options.steps + 1):
+            runner.post()
+            runner.run(step, 0.0)
+            found.append(runner.compute.loss())
+        return found
+
+    with ThreadPoolExecutor(world) as pool:
+        shares = list(pool.map(seat, range(world)))
+    return [sum(each) for each in zip(*shares, strict=True)]
+
+
+@pytest.mark.parametrize(("name", "order"), [(n, "fixed") for n in PLANS] + [(n, "ready") for n in ONE_CHUNK])
+def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
+    model, plan = PLANS[name]
+    job = Job(problem(model), plan, Options(steps=STEPS, precision="fp64", timeout_s=20.0, order=order))
+    expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
+    assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
+    assert expected[-1] < expected[0]
