@@ -1,0 +1,56 @@
+"""Under torch's own pipeline runtime a plan has the losses of one process, too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hippo.errors import InfeasibleError
+from hippo.launch.executor.settings import settings_of
+from hippo.launch.job import Job, Options
+from hippo.launch.model.reference import losses
+from hippo.launch.run import run
+from hippo.launch.torch_runtime.fits import built_in, check_torch
+from hippo.plan.plan import Compression, Plan, ScheduleChoice
+
+from ..worlds import GPT2, LLAMA, PLANS, pipelines, problem
+
+WIDE = Plan(
+    pipelines((2, [("a", 0, 3, 2, 1), ("b", 3, 6, 2, 1)]), (2, [("a", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])),
+    2,
+    recompute="full",
+)
+RUNS = {
+    "1f1b": PLANS["stages"],
+    "zb-h1 as a file": PLANS["split backwards"],
+    "chunks": PLANS["chunks"],
+    "replicas of other tp": (LLAMA, WIDE),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_the_loss_is_that_of_one_process(name: str):
+    model, plan = RUNS[name]
+    job = Job(problem(model), plan, Options(steps=3, precision="fp64", timeout_s=30.0, runtime="torch"))
+    check_torch(job)
+    expected = list(losses(job.problem, settings_of(job), steps=3, micro_batch=2))
+    assert [step.loss for step in run(job).steps] == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_it_has_itself_is_not_handed_over_as_a_file():
+    _, plan = PLANS["stages"]
+    assert built_in(plan, plan.pipelines[0]) == "Schedule1F1B"
+    assert built_in(replace(plan, schedule=ScheduleChoice("zb-h1")), plan.pipelines[0]) is None
+    assert built_in(plan, replace(plan.pipelines[0], num_micro_batches=1)) is None
+
+
+def test_it_refuses_what_it_cannot_say():
+    model, unlike = PLANS["unlike dp"]
+    with pytest.raises(InfeasibleError, match="same tp and dp"):
+        check_torch(Job(problem(model), unlike))
+    check_torch(Job(problem(model), unlike, Options(stand_in=True)))
+    _, plan = PLANS["stages"]
+    with pytest.raises(InfeasibleError, match="compression"):
+        check_torch(Job(problem(GPT2), replace(plan, compression=(Compression("a", "b", "fp8"),))))
