@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +170,41 @@ def test_a_plan_file_that_breaks_a_rule(refused, toy_plan, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(document))
     assert str(path) in refused("simulate", path)
+
+
+@pytest.fixture
+def astra(tmp_path):
+    """The small player of traces, where ASTRA-sim's binary is asked for."""
+    player = Path(__file__).parents[1] / "simulate" / "astra" / "player.py"
+    script = tmp_path / "AstraSim_Analytical_Congestion_Aware"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{player}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def test_astra_is_held_against_fast(hippo, toy_plan, astra):
+    known = hippo("simulate", toy_plan, "--json").document
+    document = hippo("simulate", toy_plan, "--engine", "astra", "--astra-binary", astra, "--json").document
+    assert document["step_time_s"] == pytest.approx(known["step_time_s"], rel=1e-8)
+    assert document["utilization"] == pytest.approx(known["utilization"])
+    told = document["astra"]
+    assert told["fast_step_time_s"] == known["step_time_s"]
+    assert abs(told["difference"]) < 1e-3
+    assert told["largest_difference_s"] < 1e-6
+    assert told["nodes_missing"] == 0
+    assert told["operations_compared"] > 100
+    assert told["binary"] == astra.name
+
+
+def test_people_read_how_far_astra_is_off(hippo, toy_plan, astra, monkeypatch):
+    monkeypatch.setenv("HIPPO_ASTRA", str(astra))
+    answer = hippo("simulate", toy_plan, "--engine", "astra")
+    assert answer.code == 0
+    assert "step time" in answer.out
+    assert "the farthest off is" in answer.err
+
+
+def test_without_astra_there_is_a_plain_word(refused, toy_plan, tmp_path, monkeypatch):
+    monkeypatch.delenv("HIPPO_ASTRA", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "which hippo does not bring" in refused("simulate", toy_plan, "--engine", "astra")

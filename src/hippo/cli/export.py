@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
 
+MOST_NAMES = 20  # files named on the screen; a trace per rank can be hundreds
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -30,7 +32,10 @@ class Choice:
     plan: PlanFile
     to: Annotated[
         str,
-        typer.Option(metavar="NAME", help="megatron, deepspeed, torchtitan, torchrun, slurm, skypilot, ray, jobset."),
+        typer.Option(
+            metavar="NAME",
+            help="megatron, deepspeed, torchtitan, torchrun, slurm, skypilot, ray, jobset; chakra (for ASTRA-sim).",
+        ),
     ]
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files; made when it is missing.")]
     program: Annotated[
@@ -75,7 +80,9 @@ def export(choice: Choice) -> None:
     print(found.command)
     for note in found.notes:
         say(note)
-    say(f"wrote {', '.join(str(choice.out / name) for name in names)}")
+    told = [str(choice.out / name) for name in names[:MOST_NAMES]]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    say(f"wrote {', '.join(told)}{more}")
 
 
 def _export(choice: Choice, problem: Problem, plan: Plan, places: Mapping[str, str]) -> Export:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from hippo.decide.online.configuration import Book
 from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.envs.cross_domain.world import World, course
-from hippo.errors import UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 from hippo.planners.base import Stop
 from hippo.planners.exact import Exact
 from hippo.planners.single_domain import SingleDomain
@@ -53,3 +55,31 @@ def test_load_and_weak_links_slow(played: tuple[World, Book]) -> None:
 def test_an_engine_of_another_name(played: tuple[World, Book]) -> None:
     with pytest.raises(UnknownNameError, match="astra, fast, reference"):
         course(*played, engine="simpy")
+
+
+def test_astra_judges_too(played: tuple[World, Book], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the small player of traces; a state that comes twice is played once."""
+    player = Path(__file__).parents[2] / "simulate" / "astra" / "player.py"
+    runs, script = tmp_path / "runs", tmp_path / "astra"
+    script.write_text(f'#!/bin/sh\necho >> {runs}\nexec "{sys.executable}" -S "{player}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("HIPPO_ASTRA", str(script))
+    world, book = played
+    rows = [0, 2, 0]
+    few = replace(
+        world,
+        bandwidth_bytes_per_s=world.bandwidth_bytes_per_s[rows],
+        latency_s=world.latency_s[rows],
+        compute=world.compute[rows],
+        told=world.told[rows],
+    )
+    known = course(few, book)
+    np.testing.assert_allclose(course(few, book, engine="astra").tokens_per_s, known.tokens_per_s, rtol=1e-6)
+    assert len(runs.read_text().splitlines()) == 3  # the second epoch has no links: only one of two plans runs
+
+
+def test_astra_that_is_not_there(played: tuple[World, Book], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIPPO_ASTRA", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="which hippo does not bring"):
+        course(*played, engine="astra")
