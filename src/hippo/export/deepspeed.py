@@ -6,13 +6,12 @@ the hostfile are hosts in the order of ranks; axes of the topology say which deg
 
 from __future__ import annotations
 
-from shlex import quote
-
 from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import launch_script, program_script
 from hippo.export.program import Blank, Program, refuse_unsaid
-from hippo.export.readme import NETWORK, readme
+from hippo.export.readme import readme
 from hippo.export.seats import STAGES, seat
+from hippo.export.slugs import slugs
 from hippo.export.templates import rendered
 from hippo.export.torchrun import export_program
 from hippo.files import json_text
@@ -40,21 +39,14 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     made = program(problem, plan)
     hosts = made.seating.hosts
     if not made.seating.whole or any(host.agents[0].gpus != tuple(range(len(host.seats))) for host in hosts):
-        return export_program("DeepSpeed", problem, plan, made)
+        return export_program("torchrun", problem, plan, made)
     command = 'source program.sh && deepspeed --hostfile hostfile --no_local_rank "${PROGRAM[@]}"'
-    blanks = (
-        Blank("hostfile", "each line's first word: the host's name, as ssh knows it from the first host"),
-        NETWORK,
-    )
+    blanks = (Blank("hostfile", "each line's first word: the host's name, as ssh knows it from the first host"),)
     text = readme("DeepSpeed", problem, plan, made, command=command, blanks=blanks)
-    hostfile = "".join(f"{_name(host.domain)}-{host.position} slots={len(host.seats)}\n" for host in hosts)
+    names = slugs(made.seating.domains)
+    hostfile = "".join(f"{names[host.domain]}-{host.position} slots={len(host.seats)}\n" for host in hosts)
     files = {**made.files, "hostfile": hostfile, "program.sh": program_script(made), "launch.sh": launch_script(made)}
     return Export({**files, "README.md": text}, command, made.notes)
-
-
-def _name(domain: str) -> str:
-    """The domain as the first word of a hostfile's line."""
-    return quote("-".join(domain.split())).strip("'")
 
 
 def program(problem: Problem, plan: Plan) -> Program:

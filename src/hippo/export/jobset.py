@@ -6,18 +6,18 @@ a queue whose only cluster is that domain's. JobSet v1alpha2, Kueue v1beta2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from shlex import quote
 from typing import Any
-
-import yaml
 
 from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import C10D
 from hippo.export.program import Blank, Program
 from hippo.export.program import program as program_named
-from hippo.export.readme import ADDRESS, NETWORK, readme
+from hippo.export.readme import ADDRESS, readme
 from hippo.export.slugs import job_name, slugs
 from hippo.export.torchrun import program_files, split_note
+from hippo.export.yaml_text import yaml_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -41,23 +41,22 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     command = _command(program, names, job, wishes)
     notes = (TOGETHER, HOST_NETWORK, C10D, *split_note(program))
     blanks = (
-        Blank("jobset-*.yaml", "image, and the value of MASTER_ADDR"),
+        Blank("jobset-*.yaml", "image, and the values of the variables below"),
         ADDRESS,
         Blank("Secret NAME-kubeconfig", "a kubeconfig for each domain's cluster, in the manager's kueue-system"),
-        NETWORK,
     )
     files = {
         **own,
-        "kueue-manager.yaml": _yaml(manager(program, names)),
+        "kueue-manager.yaml": yaml_text(manager(program, names)),
         "README.md": readme("JobSet with Kueue", problem, plan, program, command=command, blanks=blanks, notes=notes),
     }
     for domain, name in names.items():
-        files[f"jobset-{name}.yaml"] = _yaml([jobset(program, domain, name, job)])
-        files[f"kueue-worker-{name}.yaml"] = _yaml(queues(program, domain, name, checks=[]))
+        files[f"jobset-{name}.yaml"] = yaml_text([jobset(program, domain, name, job)])
+        files[f"kueue-worker-{name}.yaml"] = yaml_text(queues(program, domain, name, checks=[]))
     return Export(files, command, (*notes, *program.notes))
 
 
-def _command(program: Program, names: dict[str, str] | Any, job: str, wishes: Wishes) -> str:
+def _command(program: Program, names: Mapping[str, str], job: str, wishes: Wishes) -> str:
     """What is typed, in order: the plan and its queues in every domain's cluster, then the jobs at the manager."""
     given = " ".join(f"--from-file={name}" for name in sorted(program_files(program)))
     lines = []
@@ -68,10 +67,6 @@ def _command(program: Program, names: dict[str, str] | Any, job: str, wishes: Wi
     lines.append("kubectl apply -f kueue-manager.yaml")
     lines.append("kubectl apply " + " ".join(f"-f jobset-{name}.yaml" for name in names.values()))
     return "\n".join(lines)
-
-
-def _yaml(documents: list[Document]) -> str:
-    return str(yaml.safe_dump_all(documents, sort_keys=False, width=110))
 
 
 def jobset(program: Program, domain: str, name: str, job: str) -> Document:
@@ -94,7 +89,7 @@ def jobset(program: Program, domain: str, name: str, job: str) -> Document:
                             "completions": len(hosts),
                             "completionMode": "Indexed",
                             "backoffLimit": 0,
-                            "template": {"spec": _pod(domain, job, gpus=max(len(host.seats) for host in hosts))},
+                            "template": {"spec": _pod(program, domain, job)},
                         }
                     },
                 }
@@ -103,7 +98,9 @@ def jobset(program: Program, domain: str, name: str, job: str) -> Document:
     }
 
 
-def _pod(domain: str, job: str, *, gpus: int) -> Document:
+def _pod(program: Program, domain: str, job: str) -> Document:
+    gpus = max(len(host.seats) for host in program.seating.hosts_of(domain))
+    given = {"MASTER_ADDR": "fill-in.example", "MASTER_PORT": "29500", **dict.fromkeys(program.variables, "")}
     start = f'cp /plan/* . && exec bash launch.sh {quote(domain)} "$JOB_COMPLETION_INDEX"'
     return {
         "restartPolicy": "Never",
@@ -115,7 +112,7 @@ def _pod(domain: str, job: str, *, gpus: int) -> Document:
                 "image": "fill-in/torch-and-the-program:tag",
                 "workingDir": "/training",
                 "command": ["bash", "-c", start],
-                "env": [{"name": "MASTER_ADDR", "value": "fill-in.example"}, {"name": "MASTER_PORT", "value": "29500"}],
+                "env": [{"name": name, "value": value} for name, value in given.items()],
                 "resources": {"limits": {GPU: gpus}},
                 "volumeMounts": [
                     {"name": "plan", "mountPath": "/plan"},
@@ -132,7 +129,7 @@ def _pod(domain: str, job: str, *, gpus: int) -> Document:
     }
 
 
-def manager(program: Program, names: Any) -> list[Document]:
+def manager(program: Program, names: Mapping[str, str]) -> list[Document]:
     """The manager's side of MultiKueue: per domain a cluster, a config, a check, and queues."""
     found: list[Document] = []
     for domain, name in names.items():

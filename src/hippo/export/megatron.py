@@ -36,7 +36,7 @@ WHERE = "Flags are those of Megatron-LM with Megatron Core 0.16 and later; the l
 
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``program.sh`` with the flags, ``launch.sh`` for each host."""
-    return export_program("megatron", problem, plan, program(problem, plan))
+    return export_program("torchrun", problem, plan, program(problem, plan))
 
 
 def program(problem: Problem, plan: Plan) -> Program:

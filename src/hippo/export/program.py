@@ -24,6 +24,12 @@ class Blank:
     meaning: str
 
 
+NETWORK = Blank(
+    "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
+    "the network interface that reaches the other domains, where a host has several (may stay empty)",
+)
+
+
 @dataclass(frozen=True)
 class Program:
     """One command per rank under one rank order.
@@ -38,6 +44,12 @@ class Program:
     blanks: tuple[Blank, ...] = ()
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables among the blanks: launchers pass them on to every host."""
+        names = (name for blank in (*self.blanks, NETWORK) for name in blank.name.split(", "))
+        return tuple(name for name in names if name.isupper())
 
 
 def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) -> None:

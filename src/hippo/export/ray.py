@@ -11,7 +11,7 @@ from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import C10D
 from hippo.export.program import Blank
 from hippo.export.program import program as program_named
-from hippo.export.readme import NETWORK, readme
+from hippo.export.readme import readme
 from hippo.export.templates import rendered
 from hippo.export.torchrun import program_files, split_note
 from hippo.plan.plan import Plan
@@ -31,12 +31,10 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
         (json.dumps(wishes.place(host.domain)), json.dumps(host.domain), host.position, len(host.seats))
         for host in program.seating.hosts
     ]
-    passed = [name for blank in program.blanks for name in blank.name.split(", ") if name.isupper()]
-    passed = [name for name in passed if name not in ("TRAIN", "DATA")]
     notes = (TRAIN, C10D, *split_note(program))
     files = {
         **program_files(program),
-        "ray_launch.py": rendered("ray_launch.py.jinja", hosts=hosts, passed=passed),
-        "README.md": readme("Ray", problem, plan, program, command=COMMAND, blanks=(LABELS, NETWORK), notes=notes),
+        "ray_launch.py": rendered("ray_launch.py.jinja", hosts=hosts, variables=program.variables),
+        "README.md": readme("Ray", problem, plan, program, command=COMMAND, blanks=(LABELS,), notes=notes),
     }
     return Export(files, COMMAND, (*notes, *program.notes))

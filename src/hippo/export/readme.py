@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hippo.decide.wording import count, described, seconds
-from hippo.export.program import Blank, Program
+from hippo.decide.wording import capital, count, described, seconds
+from hippo.export.program import NETWORK, Blank, Program
 from hippo.export.seats import Host
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
@@ -13,10 +13,6 @@ from hippo.score.evaluate import evaluate
 
 ADDRESS = Blank(
     "MASTER_ADDR", "the address of the host with rank 0 (the first of the table), reachable from all others"
-)
-NETWORK = Blank(
-    "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME",
-    "the network interface that reaches the other domains, where a host has several (may stay empty)",
 )
 
 
@@ -35,13 +31,13 @@ def readme(
     expected = seconds(evaluate(problem, plan).step_time_s)
     parts = [
         f"# {model} with {program.name} ({title})",
-        f"{described(plan)}.",
+        f"{capital(described(plan))}.",
         f"Expected: {expected} a step of {count(plan.global_batch, 'sequence')} on {count(plan.gpus, 'GPU')} "
         "(`hippo simulate plan.json`).",
         "## Launch",
         f"```bash\n{command}\n```",
         "## Left to fill in",
-        _blanks((*blanks, *program.blanks)),
+        _blanks((*blanks, *program.blanks, NETWORK)),
         "## Who sits where",
         f"Hosts in the order of their ranks; `launch.sh DOMAIN POSITION` starts one. {len(program.seating.seats)} "
         f"ranks, {_order(program)}.",

@@ -12,15 +12,14 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import C10D
 from hippo.export.program import Blank, Program
 from hippo.export.program import program as program_named
-from hippo.export.readme import NETWORK, readme
+from hippo.export.readme import readme
 from hippo.export.slugs import job_name, slugs
 from hippo.export.torchrun import program_files, split_note
+from hippo.export.yaml_text import yaml_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -52,10 +51,10 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     program = program_named(problem, plan, wishes.program)
     command = COMMAND if len(program.seating.domains) > 1 else "sky jobs launch hippo.sky.yaml"
     notes = (C10D, *split_note(program))
-    blanks = (ADDRESS, INFRA, Blank("setup", "how a host gets torch and the program, in hippo.sky.yaml"), NETWORK)
+    blanks = (ADDRESS, INFRA, Blank("setup", "how a host gets torch and the program, in hippo.sky.yaml"))
     files = {
         **program_files(program),
-        "hippo.sky.yaml": yaml.safe_dump_all(documents(problem, program, wishes), sort_keys=False, width=110),
+        "hippo.sky.yaml": yaml_text(documents(problem, program, wishes)),
         "README.md": readme("SkyPilot", problem, plan, program, command=command, blanks=blanks, notes=notes),
     }
     return Export(files, command, (*notes, *program.notes))
@@ -88,7 +87,7 @@ def _task(problem: Problem, program: Program, wishes: Wishes, domain: str, name:
         "num_nodes": len(hosts),
         "resources": resources,
         "workdir": ".",
-        "envs": {"MASTER_ADDR": ""},
+        "envs": dict.fromkeys(("MASTER_ADDR", *program.variables), ""),
         "run": f'{own}bash launch.sh {quote(domain)} "$SKYPILOT_NODE_RANK"\n',
     }
 

@@ -11,7 +11,7 @@ from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import C10D
 from hippo.export.program import Blank, Program
 from hippo.export.program import program as program_named
-from hippo.export.readme import NETWORK, readme
+from hippo.export.readme import readme
 from hippo.export.slugs import job_name, slugs
 from hippo.export.torchrun import program_files, split_note
 from hippo.plan.plan import Plan
@@ -36,7 +36,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``job.sbatch``, ``slurm_host.sh``, and the program's files."""
     program = program_named(problem, plan, wishes.program)
     notes = (PARTITIONS, C10D, *split_note(program))
-    blanks = (Blank("job.sbatch", "partitions, account, time; modules or container to load"), NETWORK)
+    blanks = (Blank("job.sbatch", "partitions, account, time; modules or container to load"),)
     files = {
         **program_files(program),
         "job.sbatch": batch_script(problem, program, wishes),

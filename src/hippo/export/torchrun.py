@@ -9,7 +9,7 @@ from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import C10D, launch_script, program_script
 from hippo.export.program import Program
 from hippo.export.program import program as program_named
-from hippo.export.readme import ADDRESS, NETWORK, readme
+from hippo.export.readme import ADDRESS, readme
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -31,7 +31,7 @@ def export_program(title: str, problem: Problem, plan: Plan, program: Program) -
         for host in program.seating.hosts
     )
     notes = (C10D, *split_note(program))
-    text = readme(title, problem, plan, program, command=command, blanks=(ADDRESS, NETWORK), notes=notes)
+    text = readme(title, problem, plan, program, command=command, blanks=(ADDRESS,), notes=notes)
     return Export({**program_files(program), "README.md": text}, command, (*notes, *program.notes))
 
 

@@ -56,7 +56,7 @@ COPY = "The schedule stands in schedule*.csv; torch adds sends and receives to i
 
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``hippo_recipe.py``, the schedule, and ``launch.sh`` for each host."""
-    return export_program("torchtitan", problem, plan, program(problem, plan))
+    return export_program("torchrun", problem, plan, program(problem, plan))
 
 
 def program(problem: Problem, plan: Plan) -> Program:

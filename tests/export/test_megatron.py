@@ -1,0 +1,147 @@
+"""Megatron-LM: the layout in its own grammar (where megatron-core is installed), flags for every model, refusals."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from hippo.errors import InfeasibleError
+from hippo.export import megatron
+from hippo.export.base import Wishes
+from hippo.export.megatron_model import model_flags, unsaid
+from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.problem.catalogue.models import MODELS
+from hippo.problem.problem import Problem
+from hippo.problem.workload import Workload
+
+from ..strategies import planned
+from .examples import example, replicas
+
+
+def flags(problem: Problem, plan: Plan) -> list[str]:
+    return list(megatron.program(problem, plan).words)
+
+
+def test_the_layout_of_the_example():
+    problem, plan = example()
+    assert megatron.layout(problem.model, plan) == "Et*5|t*7|t*12|t*8L"
+    assert "--pipeline-model-parallel-layout 'Et*5|t*7|t*12|t*8L'" in flags(problem, plan)
+
+
+def test_chunks_stand_round_after_round():
+    problem, plan = example()
+    plan = replace(plan, interleave=2, schedule=ScheduleChoice("interleaved"))
+    # stages of 6, 7, 12, 9 layers in two chunks each: 3 3, 4 3, 6 6, 4 5 (the last keeps its larger one for the head)
+    assert megatron.layout(problem.model, plan) == "Ett|t*4|t*6|t*4|t*3|t*3|t*6|t*4L".replace("tt", "t*2")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drawn=planned())
+def test_layers_add_up(drawn: tuple[Problem, Plan]):
+    problem, plan = drawn
+    letters = expanded(megatron.layout(problem.model, plan))
+    stages = letters.split("|")
+    assert [len(stage) for stage in stages] == [stage.num_layers for stage in plan.pipelines[0].stages]
+    assert "".join(stages) == "E" + "t" * problem.model.num_blocks + "L"
+
+
+def expanded(layout: str) -> str:
+    return re.sub(r"(.)\*(\d+)", lambda found: found[1] * int(found[2]), layout)
+
+
+def test_rank_order_follows_the_domains():
+    assert "--use-tp-pp-dp-mapping" not in flags(*example())
+    assert "--use-tp-pp-dp-mapping" in flags(*replicas())
+
+
+def test_checkpoints_are_re_plannable_from_the_first_step():
+    assert {"--ckpt-format torch_dist", "--dist-ckpt-optim-fully-reshardable"} <= set(flags(*example()))
+
+
+def test_the_batch_divides():
+    problem, plan = example()
+    found = " ".join(flags(problem, plan))
+    assert "--micro-batch-size 1 --global-batch-size 16" in found
+    assert 16 % (1 * 2) == 0
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_model_of_the_catalogue_has_flags_or_a_reason(name: str):
+    model = MODELS[name]
+    if name.startswith("bloom"):
+        assert unsaid(model) == [f"Megatron-LM has no norm behind the embedding ({name})"]
+        return
+    assert unsaid(model) == []
+    words = " ".join(model_flags(model, Workload(seq=1024))).split()
+    assert words[words.index("--num-layers") + 1] == str(model.num_blocks)
+    assert ("--swiglu" in words) == (not name.startswith(("gpt", "megatron", "mt-nlg")))
+    assert ("--num-experts" in words) == name.startswith(("mixtral", "qwen3-30b", "qwen3-235b", "deepseek"))
+    assert ("--qk-layernorm" in words) == name.startswith(("qwen3", "deepseek"))
+    assert ("--add-qkv-bias" in words) == name.startswith("qwen2.5")
+
+
+def test_deepseeks_first_blocks_are_dense():
+    found = " ".join(model_flags(MODELS["deepseek-v3"], Workload()))
+    assert "--moe-layer-freq '([0]*3+[1]*58)'" in found
+    assert "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536 --qk-head-dim 128" in found
+    assert "--moe-shared-expert-intermediate-size 2048" in found
+
+
+def test_experts_that_do_not_divide_the_lanes_are_named():
+    problem, plan = example()
+    problem = replace(problem, model=MODELS["mixtral-8x7b"])
+    (sentence,) = megatron.unsaid(problem, replace(plan, expert_parallel=4))
+    assert "expert parallel 4" in sentence
+
+
+def test_what_it_cannot_express_is_named_with_the_nearest_plan():
+    problem, plan = example()
+    with pytest.raises(InfeasibleError) as refusal:
+        megatron.export(problem, replace(plan, schedule=ScheduleChoice("gpipe")), Wishes())
+    first, nearest, *_ = refusal.value.reasons
+    assert first == "Megatron-LM cannot run this plan: Megatron-LM cannot express schedule 'gpipe'."
+    assert nearest.startswith("Nearest plan that it can run, the same with that left out: ")
+    assert "1f1b" in nearest
+    assert re.search(r"[\d.]+ s a step instead of [\d.]+ s; --nearest exports it", nearest)
+
+
+# ------------------------------------------------------------------------------------------------------ its own parser
+@pytest.fixture(scope="module")
+def parsed():
+    """Megatron Core's own reader of layouts: stages of a pipeline rank as lists of layer kinds."""
+    name = "megatron.core.transformer.pipeline_parallel_layer_layout"
+    module = pytest.importorskip(name, reason="megatron-core is not installed (extra 'targets')")
+
+    def read(layout: str, pp: int, num_layers: int):
+        found = module.PipelineParallelLayerLayout.from_str(layout=layout, pipeline_model_parallel_size=pp)
+        found.validate_layer_layout(num_layers=num_layers, mtp_num_layers=None)
+        return [[[each.name for each in stage] for stage in rank] for rank in found.layout]
+
+    return read
+
+
+def test_megatron_reads_the_layout(parsed):
+    problem, plan = example()
+    ranks = parsed(megatron.layout(problem.model, plan), 4, 32)
+    assert [sum(kind == "decoder" for stage in rank for kind in stage) for rank in ranks] == [5, 7, 12, 8]
+    assert ranks[0][0][0] == "embedding"
+    assert ranks[3][-1][-1] == "loss"
+
+
+def test_megatron_reads_chunks(parsed):
+    problem, plan = example()
+    plan = replace(plan, interleave=2, schedule=ScheduleChoice("interleaved"))
+    ranks = parsed(megatron.layout(problem.model, plan), 4, 32)
+    counts = [[sum(kind == "decoder" for kind in stage) for stage in rank] for rank in ranks]
+    assert counts == [[2, 3], [4, 3], [6, 6], [4, 4]]
+
+
+@pytest.mark.parametrize(
+    "broken", ["Et*5|t*7|t*12|t*7L", "t*5|t*7|t*12|t*8L", "Et*5|t*7|t*12|t*8", "Et*5|t*7|x*12|t*8L"]
+)
+def test_megatron_refuses_broken_layouts(parsed, broken: str):
+    with pytest.raises((ValueError, AssertionError, KeyError)):
+        parsed(broken, 4, 32)
