@@ -32,7 +32,8 @@ mesh = ParallelDims.from_config(config.parallelism, 16)
 parts = config.parallelism.module_fqns_per_model_part
 pp = config.parallelism.pipeline_parallel_degree
 rank = int(os.environ["RANK"]) // (16 // pp)
-group = torch.distributed.new_group(list(range(pp)))
+width = 16 // pp
+group = torch.distributed.new_group([int(os.environ["RANK"]) % width + width * at for at in range(pp)])
 stages = [
     PipelineStage(torch.nn.Linear(1, 1), at, len(parts), torch.device("cpu"), group=group)
     for at in range(rank, len(parts), pp)
