@@ -127,12 +127,15 @@ def _say_outcome(outcome: Outcome) -> None:
     run = outcome.run
     used = [link for link in run.links if link.carried_bytes or link.dropped_bytes]
     lines = [
-        f"  {link.source} -> {link.destination}: {link.carried_bytes / 1e6:.1f} MB, "
-        f"{link.carried_bytes * 8e-6 / run.seconds:.1f} Mbit/s on average, {link.dropped_frames} dropped"
+        f"  {link.source} -> {link.destination}: {link.carried_bytes / 1e6:.4g} MB, "
+        f"{link.carried_bytes * 8e-6 / run.seconds:.3g} Mbit/s on average, {link.dropped_frames} dropped"
         for link in sorted(used, key=lambda link: -link.carried_bytes)[:MOST_LINES]
     ]
     more = [f"  and {len(used) - MOST_LINES} more links"] if len(used) > MOST_LINES else []
-    head = f"ended with exit code {outcome.exit_code} after {run.seconds:.1f} s; on the wire:"
+    head = (
+        f"ended with exit code {outcome.exit_code} after {run.seconds:.1f} s; the emulator took "
+        f"{run.cpu_s / run.seconds:.0%} of a core, packets came {run.mean_late_ms:.2f} ms late on average; on the wire:"
+    )
     say("\n".join([head, *lines, *more] if lines else [f"{head} nothing"]))
     if run.missed_frames:
         say(f"the emulator did not keep up: {run.missed_frames} packets were never seen, so the links seemed worse")

@@ -191,3 +191,18 @@ def test_a_program_that_cannot_run(emulated, tmp_path: Path):
     script.chmod(0o755)
     with pytest.raises(InputError, match="cannot run it: Exec format error"):
         emulated(str(script))
+
+
+def test_when_the_emulator_dies_the_command_is_ended(emulated):
+    script = """
+import os, time
+assert b"emulator.sandbox" in open("/proc/1/cmdline", "rb").read()  # processes of our own, none of the machine's
+for child in map(int, open("/proc/1/task/1/children").read().split()):
+    if child != os.getpid():
+        os.kill(child, 9)
+time.sleep(100)
+"""
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="the emulator ended before the command did"):
+        emulated(sys.executable, "-c", script)
+    assert time.monotonic() - begun < 60

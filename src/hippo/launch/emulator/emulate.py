@@ -23,7 +23,7 @@ from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.emulator.commands import PATIENCE_S
-from hippo.launch.emulator.sandbox import CONTROL, REFUSED
+from hippo.launch.emulator.sandbox import CONTROL
 from hippo.launch.emulator.setting import EmulatedLink, Move, Run, Setting, Traffic, dumped
 from hippo.problem.cluster import Cluster
 from hippo.problem.network import Trace
@@ -153,7 +153,8 @@ def _check_congestion(name: str) -> None:
     except OSError:
         return
     if name not in known:
-        remedy = f"use one of {', '.join(sorted(known))}, or load its module (modprobe tcp_{name[:20]})"
+        load = f", or load its module (modprobe tcp_{name})" if name.isalnum() else ""
+        remedy = f"use one of {', '.join(sorted(known))}{load}"
         raise InputError("the kernel has no such congestion control", source="--congestion", value=name, remedy=remedy)
 
 
@@ -265,7 +266,8 @@ def _outcome(told: Mapping[str, Any]) -> Outcome:
         raise InputError(**{"source": "hippo emulate", **said})
     if "done" not in told or "error" in told["done"]["run"]:
         why = told["done"]["run"]["error"] if "done" in told else "its processes were killed"
-        raise InputError(f"the emulator ended before the command did: {why}", source="hippo emulate", remedy=REFUSED)
+        remedy = "run it again; under HIPPO_TRACE=1 it says more"
+        raise InputError(f"the emulator ended before the command did: {why}", source="hippo emulate", remedy=remedy)
     run = dict(told["done"]["run"])
     links = tuple(Traffic(**link) for link in run.pop("links"))
     return Outcome(told["done"]["exit_code"], told["ready"], Run(**run, links=links))
