@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from threading import Barrier, BrokenBarrierError
 
 from hippo.launch.probe.bulk import Goodput, counted, poured
 from hippo.launch.probe.sample import USUAL_SEGMENT_BYTES
 from hippo.launch.probe.wire import (
+    LONGEST_OWN_RAMP_S,
     PING_BYTES,
+    RAMP_TRIPS,
     Effort,
     NoAnswer,
     effort_to_document,
@@ -51,6 +53,7 @@ def measure(host: str, port: int, effort: Effort) -> Measured:
     """
     try:
         trips, segment_bytes = _round_trips(host, port, effort)
+        effort = replace(effort, ramp_s=max(effort.ramp_s, min(RAMP_TRIPS * min(trips), LONGEST_OWN_RAMP_S)))
         there = _together(host, port, effort, "receive")
         back = _together(host, port, effort, "send")
     except OSError as error:

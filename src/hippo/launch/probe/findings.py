@@ -11,7 +11,7 @@ from hippo.launch.probe.links import LinkSeen, Spread, links_seen
 from hippo.launch.probe.rounds import Look
 from hippo.launch.probe.sample import Sample, frame_share
 from hippo.launch.probe.trace_text import trace_text
-from hippo.launch.probe.wire import Effort
+from hippo.launch.probe.wire import RAMP_TRIPS, Effort
 from hippo.problem.cluster import Cluster
 from hippo.units import BITS_PER_BYTE, gbps_from_bytes_per_s, ms_from_s
 
@@ -77,7 +77,8 @@ def how_probed(effort: Effort, looks: Sequence[Look]) -> tuple[str, ...]:
     most = f", at most {effort.most_bytes / 1e6:g} MB" if effort.most_bytes < UNLIMITED_BYTES else ""
     return (
         f"Goodput: {flows}, one direction at a time, counted by the receiver for {effort.window_s:g} s after a ramp of "
-        f"{effort.ramp_s:g} s{most}. Rate: goodput times frame bytes over stream bytes.",
+        f"{effort.ramp_s:g} s (of {RAMP_TRIPS} round trips where that is longer){most}. "
+        "Rate: goodput times frame bytes over stream bytes.",
         f"Round trip: the least of {effort.trips} small messages on an idle connection. Latency: half of it, median "
         "over the rounds. Percentiles are over the rounds.",
         *(sentence for look in looks if (sentence := _look(look))),

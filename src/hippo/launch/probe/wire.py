@@ -33,6 +33,10 @@ PATIENCE_S = 10.0
 """Seconds without a byte after which a peer counts as gone."""
 
 
+RAMP_TRIPS, LONGEST_OWN_RAMP_S = 30, 10.0
+"""A ramp has at least so many round trips, up to so many seconds: TCP needs them to recover from its first loss."""
+
+
 class NoAnswer(HippoError):
     """A peer could not be reached, fell silent, or does not speak this protocol."""
 
@@ -42,7 +46,7 @@ class Effort:
     """How much one measurement of one direction may take."""
 
     window_s: float = 5.0  # in which bytes are counted
-    ramp_s: float = 2.0  # before, not counted: TCP finds its rate
+    ramp_s: float = 2.0  # before, not counted: TCP finds its rate; ``RAMP_TRIPS`` round trips where that is longer
     flows: int = 1
     trips: int = 20  # small messages there and back
     most_bytes: float = 1e12  # of one direction; the window ends early
@@ -51,7 +55,7 @@ class Effort:
     @property
     def bound_s(self) -> float:
         """Most seconds that both directions and the round trips together take where the peer answers."""
-        return 2 * (self.ramp_s + self.window_s + 2 * self.patience_s) + 3 * self.patience_s
+        return 2 * (max(self.ramp_s, LONGEST_OWN_RAMP_S) + self.window_s + 2 * self.patience_s) + 3 * self.patience_s
 
     @property
     def usual_s(self) -> float:
