@@ -32,7 +32,7 @@ def _returned(kernel: ast.FunctionDef) -> set[str]:
 
 
 def _looked_into(kernel: ast.FunctionDef) -> set[str]:
-    """Names that the kernel uses as numbers are not: arrays and tuples of them."""
+    """Names of arrays, and of tuples of them: what the kernel takes something out of."""
     inside = [each.value for each in ast.walk(kernel) if isinstance(each, ast.Subscript | ast.Attribute)]
     measured = [
         each.args[0]
