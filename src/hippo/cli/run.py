@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +12,14 @@ import typer
 
 from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import print_document, print_view, say
+from hippo.cli.output import check_folder, print_document, print_view, say, write_files
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from hippo.launch.job import Job
-    from hippo.launch.run import Place, Result, Step
+    from hippo.launch.run import Place, Result, Saving, Step
 
 MOST_STEPS = 1_000_000
 
@@ -55,6 +55,10 @@ class Choice:
         bool | None,
         typer.Option("--reference/--no-reference", help="Train in one process too.", show_default="small models"),
     ] = None
+    checkpoint: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder that takes checkpoints.")] = None
+    every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints; the last step is saved too.")] = 10
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")] = False
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder that takes run.html and run.json.")] = None
     timeout: Annotated[float, typer.Option(metavar="S", help="Ends the run when nothing moves for so long.")] = 60.0
     seed: Seed = 0
     json: Json = False
@@ -68,6 +72,8 @@ def run(choice: Choice) -> None:
     """
     from hippo.launch.emulator.emulation import emulation
 
+    if choice.out is not None:
+        check_folder(choice.out)
     inside = emulation()
     job = _job(choice)
     if choice.emulate and inside is None:
@@ -79,6 +85,12 @@ def run(choice: Choice) -> None:
     except RunError as error:
         say(str(error))
         raise typer.Exit(FAULT) from None
+    if choice.out is not None:
+        from hippo.files import json_text
+        from hippo.report.run_html import run_html
+
+        write_files(choice.out, {"run.html": run_html(document), "run.json": json_text(document)})
+        say(f"wrote {choice.out / 'run.html'}")
     if choice.json:
         print_document(document)
     else:
@@ -92,7 +104,12 @@ def _job(choice: Choice) -> Job:
     from hippo.launch.fits import check_job
     from hippo.launch.job import Job, Options
 
-    for name, low, high in (("steps", 1, MOST_STEPS), ("timeout", 1.0, 86_400.0), ("learning_rate", 0.0, 1e3)):
+    for name, low, high in (
+        ("steps", 1, MOST_STEPS),
+        ("every", 1, MOST_STEPS),
+        ("timeout", 1.0, 86_400.0),
+        ("learning_rate", 0.0, 1e3),
+    ):
         value = getattr(choice, name)
         if not low <= value <= high:
             option = "--" + name.replace("_", "-")
@@ -113,7 +130,34 @@ def _job(choice: Choice) -> Job:
     )
     job = Job(problem, plan, options)
     check_job(job, source=str(choice.plan))
-    return job
+    return _resumed(choice, job)
+
+
+def _resumed(choice: Choice, job: Job) -> Job:
+    """The job, going on from the newest checkpoint where that was asked for."""
+    if not choice.resume:
+        return job
+    from hippo.launch.checkpoint import last
+
+    if choice.checkpoint is None or choice.stand_in:
+        remedy = "name the folder with --checkpoint" if choice.checkpoint is None else "leave out --stand-in"
+        raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
+    found = last(choice.checkpoint, job.problem.model)
+    return replace(
+        job, options=replace(job.options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
+    )
+
+
+def _saving(choice: Choice, job: Job) -> Saving | None:
+    """Where checkpoints go; None: nowhere."""
+    if choice.checkpoint is None or choice.stand_in:
+        return None
+    from hippo.launch.checkpoint import last
+    from hippo.launch.run import Saving
+
+    check_folder(choice.checkpoint, option="--checkpoint")
+    before = last(choice.checkpoint, job.problem.model).losses if choice.resume else ()
+    return Saving(choice.checkpoint, choice.every, before)
 
 
 def _inside(choice: Choice, job: Job) -> int:
@@ -141,7 +185,12 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
     from hippo.launch.run import run as launch
 
     with Watch("training") as watch:
-        result = launch(job, place=place, watch=lambda step: watch(_told(step), step.number / job.options.steps))
+        begun = job.options.first_step - 1
+
+        def told(step: Step) -> None:
+            watch(_told(step), (step.number - begun) / job.options.steps)
+
+        result = launch(job, place=place, watch=told, saving=_saving(choice, job))
     reference = _reference(choice, job)
     measured = [step.seconds for step in result.steps]
     return {
@@ -150,6 +199,9 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
         "predicted_step_s": predicted_s(job, emulated=emulated, result=result),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference,
+        "first_step": job.options.first_step,
+        "model": job.problem.model.name,
+        "cluster": job.problem.cluster.name,
         "processes": len(result.seats),
         "emulated": emulated,
         "stand_in": job.options.stand_in,

@@ -29,17 +29,32 @@ def check_job(job: Job, *, source: str) -> None:
         raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
     if options.runtime == "torch":
         check_torch(job)
-    for name in ("context_parallel", "expert_parallel"):
-        if getattr(plan, name) > 1 and not options.stand_in:
-            remedy = "run it with --stand-in, or a plan without it"
-            raise InputError("cannot be run yet", source=source, key=name, value=getattr(plan, name), remedy=remedy)
-    if not options.stand_in:
-        refuse_model(job.problem.model, source=source)
+    _check_plan(job, source)
     processes = sum(len(p.stages) for p in plan.pipelines) if options.stand_in else plan.gpus
     if processes > MOST_PROCESSES:
         remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
         told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
         raise InputError(told, source=source, key="pipelines", remedy=remedy)
+
+
+def _check_plan(job: Job, source: str) -> None:
+    """What a plan may ask for and the executor cannot do (yet)."""
+    plan, stand_in = job.plan, job.options.stand_in
+    limits: list[tuple[bool, str, object, str]] = [
+        (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
+        (plan.sync.method == "local_sgd", "sync.method", "local_sgd", "plan without --allow-local-sgd"),
+    ]
+    if not stand_in:
+        limits += [
+            (plan.context_parallel > 1, "context_parallel", plan.context_parallel, "run it with --stand-in"),
+            (plan.expert_parallel > 1, "expert_parallel", plan.expert_parallel, "run it with --stand-in"),
+            (bool(plan.compression), "compression", len(plan.compression), "plan without compression"),
+        ]
+    for broken, key, value, remedy in limits:
+        if broken:
+            raise InputError("cannot be run yet", source=source, key=key, value=value, remedy=remedy)
+    if not stand_in:
+        refuse_model(job.problem.model, source=source)
 
 
 def refuse_model(model: Model, *, source: str | None = None) -> None:

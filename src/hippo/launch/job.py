@@ -30,6 +30,7 @@ class Options:
     backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
     runtime: str = "hippo"  # hippo: its own executor; torch: torch.distributed.pipelining
     first_step: int = 1  # of this run, where it goes on from a checkpoint
+    resume_from: str | None = None  # folder of that checkpoint
 
 
 @dataclass(frozen=True)

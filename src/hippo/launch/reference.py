@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hippo.launch.job import Job
@@ -16,8 +17,10 @@ MODULE = "hippo.launch.model.reference"
 
 
 def reference_losses(job: Job, watch: Callable[[str, float], None]) -> list[float]:
-    """The loss of every step; ``RunError`` when the process fails."""
+    """The loss of every step of the run, those before a resumed one left out; ``RunError`` when the process fails."""
     found: list[float] = []
+    before = job.options.first_step - 1
+    job = replace(job, options=replace(job.options, first_step=1, steps=before + job.options.steps, resume_from=None))
     with tempfile.TemporaryDirectory(prefix="hippo-reference-") as name:
         folder = Path(name)
         job.write(folder)
@@ -34,4 +37,4 @@ def reference_losses(job: Job, watch: Callable[[str, float], None]) -> list[floa
                 process.kill()
         if len(found) < job.options.steps:
             raise RunError(f"the training in one process ended early: {last_line(folder / 'log')}")
-    return found
+    return found[before:]

@@ -21,6 +21,7 @@ from threading import Thread
 from typing import IO, Any, Protocol
 
 from hippo.errors import HippoError
+from hippo.launch import checkpoint
 from hippo.launch.emulator.emulation import Emulation
 from hippo.launch.job import Job
 from hippo.launch.work import Seat, Work
@@ -95,7 +96,16 @@ class Result:
 Watcher = Callable[[Step], None]
 
 
-def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None) -> Result:
+@dataclass(frozen=True)
+class Saving:
+    """Where checkpoints go, and how often."""
+
+    folder: Path
+    every: int = 10  # steps; the last step is always saved
+    losses: tuple[float, ...] = ()  # of the steps before this run
+
+
+def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, saving: Saving | None = None) -> Result:
     """Runs a job to its end.
 
     Raises
@@ -109,14 +119,25 @@ def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None) -
         job.write(folder)
         with _crew(work, folder, place or Here(), job.options.timeout_s) as crew:
             crew.gather("ready")
-            steps = []
+            steps: list[Step] = []
             first = job.options.first_step
             for number in range(first, first + job.options.steps):
                 steps.append(crew.step(number))
                 if watch is not None:
                     watch(steps[-1])
+                if saving is not None and (number % saving.every == 0 or len(steps) == job.options.steps):
+                    _save(crew, saving, job, steps)
             crew.dismiss()
     return Result(work.seats, tuple(steps))
+
+
+def _save(crew: _Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
+    """A checkpoint of the step just done: it gets its name when every process has written its layers."""
+    number = steps[-1].number
+    hidden = checkpoint.begin(saving.folder, number)
+    crew.say(save=str(hidden.resolve()))
+    crew.gather("saved")
+    checkpoint.commit(hidden, job.problem.model, number, [*saving.losses, *(step.loss for step in steps)])
 
 
 @contextmanager
@@ -239,7 +260,7 @@ class _Crew:
         told = [f"{self._seat(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
         silent = [self._seat(rank) for rank in missing if not self._waits.get(rank)]
         parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
-        doing = "to start" if key == "ready" else "to end the step"
+        doing = {"ready": "to start", "saved": "to save"}.get(key, "to end the step")
         return f"nothing moved for {self._timeout_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"
 
 

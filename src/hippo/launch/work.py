@@ -226,7 +226,7 @@ class Work:
     @cached_property
     def tied(self) -> tuple[int, ...]:
         """Leaders that hold the matrix shared by embedding and head; empty: it is not shared, or one rank holds all."""
-        if not self.model.tied or self.whole_stages:
+        if not self.model.tied:
             return ()
         last = self.model.num_layers - 1
         ranks = tuple(sorted({*self.holders(0, 0), *self.holders(last, 0)}))

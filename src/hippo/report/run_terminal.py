@@ -19,7 +19,7 @@ def run_view(document: Mapping[str, Any]) -> RenderableType:
     """Table of the steps, a sentence, and the loss curve where there is one."""
     parts: list[RenderableType] = [_table(document), Text(), Text(sentence(document))]
     if document["loss"]:
-        parts += [Text(), *_curve(document["loss"], document["reference_loss"])]
+        parts += [Text(), *_curve(document)]
     return Group(*parts)
 
 
@@ -44,7 +44,12 @@ def _table(document: Mapping[str, Any]) -> Table:
     steps = document["measured_step_s"]
     for index in _shown(len(steps)):
         seconds, predicted = steps[index], document["predicted_step_s"]
-        row = [str(index + 1), f"{seconds:.3f}", f"{predicted:.3f}", f"{seconds / predicted - 1:+.1%}"]
+        row = [
+            str(document["first_step"] + index),
+            f"{seconds:.3f}",
+            f"{predicted:.3f}",
+            f"{seconds / predicted - 1:+.1%}",
+        ]
         if document["loss"]:
             row.append(f"{document['loss'][index]:.6f}")
         if reference:
@@ -61,8 +66,10 @@ def _shown(steps: int) -> list[int]:
     return [*range(half), *range(steps - half, steps)]
 
 
-def _curve(loss: Sequence[float], reference: Sequence[float] | None) -> list[RenderableType]:
+def _curve(document: Mapping[str, Any]) -> list[RenderableType]:
     """The loss as dots, ``ROWS`` high; ``o``: the reference, where it differs by a row."""
+    loss: Sequence[float] = document["loss"]
+    reference, first = document["reference_loss"], document["first_step"]
     width = min(COLUMNS, len(loss))
     places = [round(column * (len(loss) - 1) / max(width - 1, 1)) for column in range(width)]
     low, high = min(loss), max(loss)
@@ -76,5 +83,8 @@ def _curve(loss: Sequence[float], reference: Sequence[float] | None) -> list[Ren
             cells += "*" if mine else "o" if other else " "
         lines.append(f"{high - span * row / (ROWS - 1):9.4f} |{cells}")
     lines.append(f"{'loss':>9s} +{'-' * width}")
-    lines.append(f"{'':9s}  step 1 to {len(loss)}" + ("; o: in one process, where it differs" if reference else ""))
+    lines.append(
+        f"{'':9s}  step {first} to {first + len(loss) - 1}"
+        + ("; o: in one process, where it differs" if reference else "")
+    )
     return [Text(line, no_wrap=True) for line in lines]

@@ -7,9 +7,10 @@ team.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,7 +21,6 @@ from hippo.launch.work import Agreement, Seat, Work
 
 Tensor = torch.Tensor
 BUCKET_BYTES = 8_000_000
-TIED = "tied"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Bucket:
     part: int
     parts: int
     tied: bool = False
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Layers whose gradients it needs."""
+        return self.layers if self.tied else tuple(range(*self.layers))
 
 
 def buckets(work: Work, seat: Seat) -> list[Bucket]:
@@ -60,71 +65,101 @@ def _name(ranks: Sequence[int]) -> str:
     return "agree-" + "-".join(str(rank) for rank in ranks)
 
 
+class Gradients(Protocol):
+    """What a seat has to agree on."""
+
+    def pieces(self, bucket: Bucket) -> list[Tensor]:
+        """Tensors that a bucket carries; the sums are written into them."""
+        ...
+
+    def complete(self, layer: int) -> None:
+        """The seat's own work on a layer's gradients is over."""
+        ...
+
+    def spread(self) -> None:
+        """Everything is agreed: what the rest of a team must know."""
+        ...
+
+
 class Agreeing:
     """Agreement of one seat over the steps of a run."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, groups: dict[str, Any], team: GroupTeam | None) -> None:
-        self.work, self.seat, self.part, self.groups, self.team = work, seat, part, groups, team
+    def __init__(self, work: Work, seat: Seat, gradients: Gradients, groups: dict[str, Any]) -> None:
+        self.work, self.seat, self.gradients, self.groups = work, seat, gradients, groups
+        self._own = {layer for start, stop in work.chunks(seat) for layer in range(start, stop)}
         self._undone: set[int] = set()
         self._waiting: list[Bucket] = []
-        self._sent: list[tuple[Bucket, Tensor, Any]] = []
+        self._sent: list[tuple[list[Tensor], Tensor, Any]] = []
 
     def begin(self) -> None:
         """A step starts: nothing is done."""
-        self._undone = {layer for start, stop in self.part.chunks for layer in range(start, stop)}
+        self._undone = set(self._own)
         self._waiting, self._sent = buckets(self.work, self.seat), []
 
     def ready(self, layer: int) -> None:
         """A layer's gradients are whole: hands in the buckets that are ready, in their order."""
-        if self.team is not None:
-            for weight in self._own(layer):
-                if weight.form.partial:
-                    self.team.sum(weight.total)
+        self.gradients.complete(layer)
         self._undone.discard(layer)
-        while self._waiting and not self._undone & set(self._layers(self._waiting[0])):
+        while self._waiting and not self._undone & set(self._waiting[0].members):
             bucket = self._waiting.pop(0)
-            pieces = [piece.reshape(-1) for piece in self._pieces(bucket)]
-            if not pieces:  # nothing but a tied matrix
-                continue
-            flat = torch.cat(pieces)
-            self._sent.append((bucket, flat, self.groups[bucket.name].allreduce([flat])))
+            pieces = self.gradients.pieces(bucket)
+            if pieces:  # else nothing but a tied matrix, which has a bucket of its own
+                flat = torch.cat([piece.reshape(-1) for piece in pieces])
+                self._sent.append((pieces, flat, self.groups[bucket.name].allreduce([flat])))
 
     def finish(self) -> None:
         """Waits for every sum and puts it in place."""
         assert not self._waiting, "a layer was never done"
-        for bucket, flat, sending in self._sent:
+        for pieces, flat, sending in self._sent:
             sending.wait()
-            place = 0
-            for piece in self._pieces(bucket):
-                piece.copy_(flat[place : place + piece.numel()].view_as(piece))
-                place += piece.numel()
+            shares = torch.split(flat, [piece.numel() for piece in pieces])
+            for piece, share in zip(pieces, shares, strict=True):
+                piece.copy_(share.view_as(piece))
         self._sent.clear()
+        self.gradients.spread()
+
+
+class PartGradients:
+    """Of real layers."""
+
+    def __init__(self, work: Work, seat: Seat, part: Part, team: GroupTeam | None) -> None:
+        self.work, self.seat, self.part, self.team = work, seat, part, team
+
+    def pieces(self, bucket: Bucket) -> list[Tensor]:
+        """Views of the sums."""
+        if bucket.tied:
+            return [self._tied_matrix().total]
+        found, size = [], self.part.split.size
+        for weight in (w for layer in bucket.members if layer in self.part.weights for w in self._own(layer)):
+            if weight.form.split is not None:
+                own = bucket.part - self.seat.tp_index * bucket.parts // size
+                found.append(weight.total.chunk(bucket.parts // size, dim=weight.form.split)[own])
+            elif bucket.part == 0:
+                found.append(weight.total)
+        return found
+
+    def complete(self, layer: int) -> None:
+        """Sums over the team what each rank knows a part of."""
         if self.team is not None:
-            self._tell_team()
-
-    def _tell_team(self) -> None:
-        """The leader's sums of what every rank of the team holds whole."""
-        assert self.team is not None
-        agreed = [layer for one in self.work.agreements if self._leader in one.ranks for layer in range(*one.layers)]
-        for layer in sorted(set(agreed)):
             for weight in self._own(layer):
-                if weight.form.split is None:
-                    self.team.tell(weight.total)
-        if self._leader in self.work.tied:
-            self.team.tell(self._tied_matrix().total)
+                if weight.form.partial:
+                    self.team.sum(weight.total)
 
-    @property
-    def _leader(self) -> int:
-        return self.work.tensor_group(self.seat)[0]
+    def spread(self) -> None:
+        """The leader tells the sums of what every rank of the team holds whole."""
+        if self.team is None:
+            return
+        leader = self.work.tensor_group(self.seat)[0]
+        agreed = {layer for one in self.work.agreements if leader in one.ranks for layer in range(*one.layers)}
+        for weight in (w for layer in sorted(agreed & set(self.part.weights)) for w in self._own(layer)):
+            if weight.form.split is None:
+                self.team.tell(weight.total)
+        if leader in self.work.tied:
+            self.team.tell(self._tied_matrix().total)
 
     def _tied_matrix(self) -> Weight:
         last = self.work.model.num_layers - 1
         return self.part.weights[0 if 0 in self.part.weights else last]["matrix"]
-
-    def _layers(self, bucket: Bucket) -> Iterator[int]:
-        """The seat's own layers of a bucket."""
-        layers = bucket.layers if bucket.tied else range(*bucket.layers)
-        return (layer for layer in layers if layer in self.part.weights)
 
     def _own(self, layer: int) -> Iterator[Weight]:
         """Weights of a layer without the tied matrix, which has a bucket of its own."""
@@ -133,16 +168,25 @@ class Agreeing:
             if not (name == "matrix" and layer in ends and self.work.model.tied):
                 yield weight
 
-    def _pieces(self, bucket: Bucket) -> Iterator[Tensor]:
-        """Views of the sums that a bucket carries."""
+
+class StandInGradients:
+    """As many bytes as real ones would be, of whole layers; inside the domain the plan's seconds are waited."""
+
+    def __init__(self, work: Work, *, bytes_per_parameter: float, sync_s: float) -> None:
+        self._model, self._bytes, self._sync_s = work.model, bytes_per_parameter, sync_s
+
+    def pieces(self, bucket: Bucket) -> list[Tensor]:
+        """Zeros."""
+        model = self._model
         if bucket.tied:
-            yield self._tied_matrix().total
-            return
-        size = self.part.split.size
-        for layer in self._layers(bucket):
-            for weight in self._own(layer):
-                if weight.form.split is not None:
-                    own = bucket.part - self.seat.tp_index * bucket.parts // size
-                    yield weight.total.chunk(bucket.parts // size, dim=weight.form.split)[own]
-                elif bucket.part == 0:
-                    yield weight.total
+            count = model.vocab * model.hidden
+        else:
+            count = sum(model.layers[layer].parameters for layer in bucket.members)
+        return [torch.zeros(max(1, round(count * self._bytes / 4)))]
+
+    def complete(self, layer: int) -> None:
+        """Nothing to do."""
+
+    def spread(self) -> None:
+        """Waits as long as the lanes of the stage need to agree."""
+        time.sleep(self._sync_s)

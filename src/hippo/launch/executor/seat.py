@@ -1,8 +1,9 @@
 """The program of one process: ``python -m hippo.launch.executor.seat FOLDER RANK``.
 
 It reads the job of the folder, meets its neighbours, and does what the launcher says, one JSON object a line: on stdin
-``{"go": step, "at": monotonic seconds}`` or ``{"stop": true}``; on stdout ``{"ready": ..}``, ``{"beat": ..}``,
-``{"done": step, ..}``, ``{"failed": ..}``. When stdin ends the launcher is gone, and so is the process.
+``{"go": step, "at": monotonic seconds}``, ``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"ready": ..}``,
+``{"beat": ..}``, ``{"done": step, ..}``, ``{"saved": ..}``, ``{"failed": ..}``. When stdin ends the launcher is gone,
+and so is the process.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hippo.launch.executor.agree import Agreeing, buckets
+from hippo.launch.executor.agree import Agreeing, Gradients, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute, Layers, StandIn
 from hippo.launch.executor.settings import settings_of
-from hippo.launch.executor.step import Habits, Inbox, Nothing, Runner, Ties
+from hippo.launch.executor.step import Habits, Inbox, Runner, Ties
 from hippo.launch.executor.wires import GroupTeam, Meeting
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
+from hippo.launch.model.store import load, save
 from hippo.launch.model.weights import Split
 from hippo.launch.stand_in import times
 from hippo.launch.work import Seat, Transfer, Work
@@ -74,7 +76,11 @@ def main() -> None:
         runner.post()
         line.say(ready=rank)
         while "stop" not in (order := line.orders.get()):
-            _step(runner, order, line)
+            if "save" in order:
+                _save(runner, Path(order["save"]))
+                line.say(saved=rank)
+            else:
+                _step(runner, order, line)
     except BaseException as error:
         import traceback
 
@@ -88,7 +94,7 @@ def _seated(job: Job, folder: Path, rank: int, line: Line) -> Runner | TorchRunn
     if job.options.runtime == "torch":
         from hippo.launch.torch_runtime.runner import prepare as prepare_torch
 
-        return prepare_torch(job, folder, rank)
+        return prepare_torch(job, folder, rank, line.beat)
     return prepare(job, folder, rank, line.beat)
 
 
@@ -100,6 +106,13 @@ def _step(runner: Runner | TorchRunner, order: dict[str, Any], line: Line) -> No
     line.say(done=order["go"], loss=runner.compute.loss(), operations=operations)
 
 
+def _save(runner: Runner | TorchRunner, folder: Path) -> None:
+    """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all."""
+    layers = runner.compute if isinstance(runner, Runner) else None
+    if isinstance(layers, Layers) and (runner.seat.pipeline, runner.seat.lane) == (0, 0):
+        save(layers.part, folder)
+
+
 def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> Runner:
     """The seat, its neighbours met; ``beat`` hears signs of life, and what the seat waits for."""
     options = job.options
@@ -109,12 +122,15 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
     inbox = Inbox()
     incoming, outgoing, team, groups = _meet(work, seat, meeting, inbox)
     if options.stand_in:
-        compute: Compute = StandIn(times(job.problem, work)[rank], tuple(work.chunks(seat)))
-        ties = Ties(incoming, outgoing, inbox, team, Nothing())
+        mine = times(job.problem, work)[rank]
+        compute: Compute = StandIn(mine, tuple(work.chunks(seat)))
+        each = job.problem.workload.gradient_bytes_per_parameter
+        gradients: Gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=mine.sync_s)
     else:
         part = _part(job, work, seat, team)
         compute = Layers(work, seat, part, job.problem.workload)
-        ties = Ties(incoming, outgoing, inbox, team, Agreeing(work, seat, part, groups, team))
+        gradients = PartGradients(work, seat, part, team)
+    ties = Ties(incoming, outgoing, inbox, team, Agreeing(work, seat, gradients, groups))
     habits = Habits(_free(work, seat, options.order), options.backward == "whole")
     return Runner(work, seat, compute, ties, habits, beat)
 
@@ -122,7 +138,10 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
 def _part(job: Job, work: Work, seat: Seat, team: GroupTeam | None) -> Part:
     tp, _ = work.widths(work.stage(seat))
     split = Split(tp, seat.tp_index, work.parts)
-    return Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
+    part = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
+    if job.options.resume_from is not None:
+        load(part, Path(job.options.resume_from))
+    return part
 
 
 def _free(work: Work, seat: Seat, order: str) -> bool:
@@ -144,7 +163,7 @@ def _meet(
     members = work.tensor_group(seat)
     if len(members) > 1:
         wanted["team-" + "-".join(map(str, members))] = members
-    shared = [] if work.whole_stages else buckets(work, seat)
+    shared = buckets(work, seat)
     for bucket in shared:
         wanted[bucket.name] = bucket.ranks
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}

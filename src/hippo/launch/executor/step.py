@@ -42,19 +42,6 @@ class Agreement(Protocol):
         ...
 
 
-class Nothing:
-    """No replicas."""
-
-    def begin(self) -> None:
-        """Nothing to prepare."""
-
-    def ready(self, layer: int) -> None:
-        """Nobody to tell."""
-
-    def finish(self) -> None:
-        """Nothing to wait for."""
-
-
 @dataclass(frozen=True)
 class Done:
     """One operation as it ran, seconds from the start of the step."""
