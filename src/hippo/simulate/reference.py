@@ -33,11 +33,11 @@ def play(
 ) -> Timeline:
     """The whole timeline of one step under a state of the links (default: the base state); see ``fast.play``."""
     bandwidth = program.link_bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
-    world = _World(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
+    world = World(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
     return world.run()
 
 
-class _Turn:
+class Turn:
     """What one message at a time may hold. Grants are decided when an instant is over: ties have a written rule."""
 
     priority = _LINKS_DECIDE
@@ -74,20 +74,35 @@ class _Turn:
             heappop(self.waiting)[2].succeed()
 
 
-class _Link(_Turn):
+class Link(Turn):
     """A directed link: requests in order of (time, key)."""
 
     def __init__(self, env: simpy.Environment, bandwidth: float, latency: float, nic_scale: float) -> None:
         super().__init__(env)
-        self.bandwidth, self.latency, self.nic_scale = float(bandwidth), float(latency), float(nic_scale)
+        self._bandwidth, self._latency, self._nic_scale = float(bandwidth), float(latency), float(nic_scale)
 
-    def hold(self, seconds: float) -> Steps:
-        """Keep the granted link for that long, then let it go."""
-        yield self.env.timeout(seconds)
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s."""
+        return self._bandwidth
+
+    @property
+    def latency(self) -> float:
+        """One-way seconds."""
+        return self._latency
+
+    @property
+    def nic_scale(self) -> float:
+        """Factor on the caps of nodes."""
+        return self._nic_scale
+
+    def carry(self, num_bytes: float) -> Steps:
+        """Keep the granted link until the last byte has left, then let it go."""
+        yield self.env.timeout(num_bytes / self.bandwidth)
         self.release()
 
 
-class _Port(_Turn):
+class _Port(Turn):
     """What nodes send into one link under their cap: of those that wait, the smallest key first."""
 
     priority = _PORTS_DECIDE
@@ -106,7 +121,7 @@ class _EndOfInstant(Event):
         env.schedule(self, priority=priority)
 
 
-class _World:
+class World:
     """One run: the environment, its links and ports, and what has been seen. N operations, G ranks."""
 
     def __init__(self, program: Program, bandwidth: NDArray[np.float64], latency: NDArray[np.float64]) -> None:
@@ -116,7 +131,7 @@ class _World:
         self.dest = destinations(program)
         per_node = program.link_per_node if program.link_per_node is not None else np.zeros(len(bandwidth), dtype=bool)
         scale = np.where(per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
-        self.links = [_Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
+        self.links = [Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
         self.seconds = stretched_durations(program, bandwidth, latency)
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
         self.nodes = sending_nodes(program)
@@ -124,6 +139,7 @@ class _World:
         self.ready = [self.env.event() for _ in program.rank_stage]
         self.agreed = [self.env.event() for _ in program.groups]
         total, ranks = len(program.order), len(program.rank_stage)
+        self.op_rank = np.repeat(np.arange(ranks), np.diff(program.order_start))
         self.op_start, self.op_end = np.full((2, total + 2 * ranks), np.nan)
         self.sent_start, self.sent_end = np.full((2, 2 * total + sum(len(g.links) for g in program.groups)), np.nan)
 
@@ -135,23 +151,19 @@ class _World:
             self.env.process(self._group(index, group, first))
             first += len(group.links)
         self.env.run()
-        assert all(rank.processed for rank in ranks), "the order of operations deadlocks"
-        step = float(np.max(self.op_end[len(self.program.order) :]))
+        ended = all(rank.processed for rank in ranks)
+        assert ended or self._stands_still(), "the order of operations deadlocks"
+        step = float(np.max(self.op_end[len(self.program.order) :])) if ended else np.inf
         return timeline(self.program, step, (self.op_start, self.op_end), (self.sent_start, self.sent_end))
 
+    def _stands_still(self) -> bool:
+        """Whether a link that is needed never comes back."""
+        return False
+
     def _rank(self, rank: int) -> Steps:
-        """Operations in order, then in-domain synchronisation, agreement, optimizer."""
+        """Operations, then in-domain synchronisation, agreement, optimizer."""
         program, env = self.program, self.env
-        for op in range(program.order_start[rank], program.order_start[rank + 1]):
-            kind, chunk, micro_batch = (int(value) for value in program.order[op])
-            slot = rank * self.chunks + chunk
-            if kind != WEIGHT and not (kind == FORWARD and self.dest[BACKWARD, slot] < 0):
-                yield self.inputs[kind, slot, micro_batch]
-            self.op_start[op] = env.now
-            yield env.timeout(self.seconds[kind, rank, chunk])
-            self.op_end[op] = env.now
-            if kind != WEIGHT:
-                self._pass_on(op, kind, slot, micro_batch)
+        yield from self._operations(rank)
         at = len(program.order) + 2 * rank
         self.op_start[at] = env.now
         yield env.timeout(program.sync_s[rank])
@@ -160,6 +172,35 @@ class _World:
         self.op_end[at] = self.op_start[at + 1] = env.now
         yield env.timeout(program.finish_s[rank])
         self.op_end[at + 1] = env.now
+
+    def _operations(self, rank: int) -> Steps:
+        """All operations of a rank, in the order given."""
+        for op in range(self.program.order_start[rank], self.program.order_start[rank + 1]):
+            needed = self._needed(op, rank)
+            if needed is not None:
+                self._expects(op, rank)
+                yield self.inputs[needed]
+            yield from self._operation(op, rank)
+
+    def _needed(self, op: int, rank: int) -> tuple[int, int, int] | None:
+        """Which input an operation waits for; None: it needs none, or one of its own rank that is there."""
+        kind, chunk, micro_batch = (int(value) for value in self.program.order[op])
+        slot = rank * self.chunks + chunk
+        if kind == WEIGHT or (kind == FORWARD and self.dest[BACKWARD, slot] < 0):
+            return None
+        return kind, slot, micro_batch
+
+    def _expects(self, op: int, rank: int) -> None:
+        """A rank has nothing else to do until what this operation needs is there."""
+
+    def _operation(self, op: int, rank: int) -> Steps:
+        """One operation whose input is there."""
+        kind, chunk, micro_batch = (int(value) for value in self.program.order[op])
+        self.op_start[op] = self.env.now
+        yield self.env.timeout(self.seconds[kind, rank, chunk])
+        self.op_end[op] = self.env.now
+        if kind != WEIGHT:
+            self._pass_on(op, kind, rank * self.chunks + chunk, micro_batch)
 
     def _pass_on(self, op: int, kind: int, slot: int, micro_batch: int) -> None:
         dest = int(self.dest[kind, slot])
@@ -184,20 +225,29 @@ class _World:
             yield port.request(op)
         yield link.request(2 * op)
         self.sent_start[2 * op] = self.env.now
-        on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
+        on_link = self.env.process(link.carry(self._wire_bytes(op, link, num_bytes)))
         here = self.env.event()  # the last byte is at the end of the first link
         onward = self.env.process(self._second_hop(op, link, int(route[1]), num_bytes, here))
         if capped:
             yield self.env.timeout(num_bytes / (nic * link.nic_scale))
             port.release()
         yield on_link
+        yield from self._leaves(op, link, num_bytes)
         yield self.env.timeout(link.latency)
         self.sent_end[2 * op] = self.env.now
         here.succeed()
         yield onward
         arrived.succeed()
 
-    def _second_hop(self, op: int, before: _Link, index: int, num_bytes: float, here: Event) -> Steps:
+    def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
+        """For how many bytes a message takes its first link."""
+        return num_bytes
+
+    def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
+        """Whatever else goes by until the last byte of a message has left its first link."""
+        yield from ()
+
+    def _second_hop(self, op: int, before: Link, index: int, num_bytes: float, here: Event) -> Steps:
         """Stream on over the second link of a relay, if there is one, as soon as the first byte is in the middle."""
         if index < 0:
             yield here
@@ -206,7 +256,7 @@ class _World:
         yield self.env.timeout(before.latency)
         yield link.request(2 * op + 1)
         self.sent_start[2 * op + 1] = self.env.now
-        yield self.env.process(link.hold(num_bytes / link.bandwidth))
+        yield self.env.process(link.carry(num_bytes))
         yield here
         yield self.env.timeout(link.latency)
         self.sent_end[2 * op + 1] = self.env.now
@@ -229,7 +279,7 @@ class _World:
         link = self.links[index]
         yield link.request(slot)
         self.sent_start[slot] = self.env.now
-        on_link = self.env.process(link.hold(num_bytes / link.bandwidth))
+        on_link = self.env.process(link.carry(num_bytes))
         yield self.env.timeout(num_bytes / (nic * link.nic_scale))
         yield on_link
         self.sent_end[slot] = self.env.now + link.latency

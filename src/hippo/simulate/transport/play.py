@@ -1,0 +1,56 @@
+"""A program played under a transport, step by step of what it may meet.
+
+What a program itself can say goes to the quick engine; the rest to ``world``, a few milliseconds a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.simulate import fast
+from hippo.simulate.program import Program
+from hippo.simulate.timeline import Timeline
+from hippo.simulate.transport.carried import carried, carried_trace
+from hippo.simulate.transport.transport import Transport
+from hippo.simulate.transport.world import CarriedWorld, Circumstances
+
+USUAL = Circumstances()
+
+
+def play(program: Program, transport: Transport, circumstances: Circumstances = USUAL) -> Timeline:
+    """The timeline of one step; inf seconds where a link that it needs stays down.
+
+    ``circumstances.trace`` is what the links carry on the wire, as ``hippo emulate`` sets them.
+    """
+    said = carried(program, transport)
+    if is_quick(transport, circumstances):
+        return fast.play(said)
+    return _world(said, transport, circumstances).run()
+
+
+def step_time(program: Program, transport: Transport, circumstances: Circumstances = USUAL) -> float:
+    """Seconds of the step alone."""
+    if is_quick(transport, circumstances):
+        return fast.step_time(carried(program, transport))
+    return play(program, transport, circumstances).step_time_s
+
+
+def step_times(program: Program, transport: Transport, each: Iterable[Circumstances]) -> NDArray[np.float64]:
+    """Seconds of a step under each of n circumstances, (n,): traces drawn, or where in one the step begins."""
+    return np.array([step_time(program, transport, circumstances) for circumstances in each])
+
+
+def is_quick(transport: Transport, circumstances: Circumstances = USUAL) -> bool:
+    """Whether ``fast`` can play it: nothing depends on when a receiver asks, on silence, or on the clock."""
+    moves = circumstances.trace is not None or circumstances.cold or len(circumstances.live_limit) > 0
+    return not (moves or transport.rendezvous or np.isfinite(transport.ramp.timeout_s))
+
+
+def _world(said: Program, transport: Transport, circumstances: Circumstances) -> CarriedWorld:
+    trace = circumstances.trace
+    if trace is not None:
+        circumstances = Circumstances(carried_trace(trace, transport), circumstances.cold, circumstances.live_limit)
+    return CarriedWorld(said, transport, circumstances)

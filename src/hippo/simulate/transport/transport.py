@@ -1,0 +1,89 @@
+"""What carries messages between domains: TCP and the runtime on top of it, as numbers the simulator plays with.
+
+Named settings: ``ideal`` (links carry what is written, a message leaves when it is sent), ``hippo`` (hippo's executor:
+receives posted a step ahead, a stream for every direction) and ``torch`` (torch's pipeline runtime on gloo: a message
+waits until its receiver asks for it, and the asking waits behind bulk data). Why, and how it fits: docs/transport.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from hippo.errors import InputError, UnknownNameError
+
+GOODPUT = 1448 / 1518
+"""Payload of a full TCP segment over its bytes on the wire (Ethernet framing of 18 bytes, 52 of headers)."""
+
+STOCK_WINDOW_BYTES = 3.35e6
+"""What Linux' stock buffers (``tcp_wmem`` up to 4 MB) keep in flight: 27 % of 1 Gbit/s at 100 ms, measured."""
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """How a flow comes up to the rate of its link. Checked when made."""
+
+    initial_bytes: float = 10 * 1448.0  # a fresh flow sends so much per round trip, then twice that, ..
+    paced_rtts: float = 0.0  # round trips more, over which a pacing sender spreads its last window
+    kept: tuple[float, ...] = (1.0, 0.5, 0.25)  # of that loss on the first, second, .. message of a fresh flow
+    timeout_s: float = inf  # a window halves for each such time (plus a round trip) of silence; inf: it stays
+    fill: float = 0.7  # of a link that fresh flows share
+
+    def __post_init__(self) -> None:
+        if not self.initial_bytes > 0 or not self.timeout_s > 0 or not 0 < self.fill <= 1 or self.paced_rtts < 0:
+            raise InputError("a ramp needs numbers above 0", key="ramp", value=self, remedy="see docs/transport.md")
+
+
+CUBIC = Ramp(timeout_s=0.2)
+BBR = Ramp(paced_rtts=0.5)
+CUBIC_KEPT = replace(CUBIC, timeout_s=inf)
+"""With ``net.ipv4.tcp_slow_start_after_idle=0``."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """What lies between a message that is sent and its arrival. Checked when made (``InputError``)."""
+
+    name: str
+    goodput: float = 1.0  # share of a link's rate that is payload, above 0, at most 1
+    overhead_s: float = 0.0  # per message, on its arrival: system calls, copies, wake-ups
+    rendezvous: bool = False  # data leaves when the receiver has asked, which it does when nothing else is left to do
+    notices_behind_bulk: bool = False  # the asking waits until what was sent that way before has left
+    window_bytes: float = inf  # in flight per flow: socket buffers
+    ramp: Ramp = field(default_factory=Ramp)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.goodput <= 1:
+            raise InputError("must be above 0 and at most 1", key="goodput", value=self.goodput, remedy="give a share")
+        if not 0 <= self.overhead_s < inf:
+            raise InputError("must be 0 or more", key="overhead_s", value=self.overhead_s, remedy="give seconds")
+        if not self.window_bytes > 0:
+            raise InputError("must be above 0", key="window_bytes", value=self.window_bytes, remedy="give bytes")
+
+
+IDEAL = Transport("ideal")
+HIPPO = Transport("hippo", GOODPUT, overhead_s=0.001, ramp=BBR)
+TORCH = Transport("torch", GOODPUT, overhead_s=0.001, rendezvous=True, notices_behind_bulk=True, ramp=BBR)
+
+TRANSPORTS: Mapping[str, Transport] = {each.name: each for each in (IDEAL, HIPPO, TORCH)}
+
+
+def transport(name: str, *, source: str = "--transport") -> Transport:
+    """A transport by name; ``UnknownNameError`` lists them."""
+    if name not in TRANSPORTS:
+        raise UnknownNameError("transport", name, TRANSPORTS, source=source)
+    return TRANSPORTS[name]
+
+
+def lost_s(num_bytes: float, rate_bytes_per_s: float, rtt_s: float, *, ramp: Ramp, window_bytes: float) -> float:
+    """Seconds by which the last byte of a message leaves later than at the full rate: slow start from a window.
+
+    Each round trip sends a window, the next one twice as much, until a window fills the pipe.
+    """
+    window, sent, seconds = window_bytes, 0.0, 0.0
+    while window < rate_bytes_per_s * rtt_s and sent + window < num_bytes:
+        sent, seconds, window = sent + window, seconds + rtt_s, 2 * window
+    if seconds == 0.0:
+        return 0.0
+    return seconds - sent / rate_bytes_per_s + ramp.paced_rtts * rtt_s

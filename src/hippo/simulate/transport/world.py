@@ -1,0 +1,168 @@
+"""The clear engine under a transport: receivers that ask, flows that warm up, links that move, ranks free to choose.
+
+Letters: G ranks, E links, T instants. A *flow* is what one rank sends another of one kind; its messages leave in order.
+A *stream* is what one rank sends another at all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, inf
+
+from simpy.events import AnyOf, Event
+
+from hippo.problem.network import Trace
+from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
+from hippo.simulate.reference import Link, Steps, World
+from hippo.simulate.transport.links import MovingLink
+from hippo.simulate.transport.transport import Transport, lost_s
+
+Flow = tuple[int, int, int]  # rank that sends, rank that receives, kind
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a step meets."""
+
+    trace: Trace | None = None  # links that move while the step runs, from instant 0 on; None: as the program says
+    cold: bool = False  # every flow is fresh, as in the first step of a run
+    live_limit: Sequence[float | None] = ()  # (G,) waves in flight of a rank free to choose, None: it keeps its order
+
+
+class CarriedWorld(World):
+    """One step under a transport; program and trace are already ``carried``."""
+
+    def __init__(self, program: Program, transport: Transport, circumstances: Circumstances) -> None:
+        super().__init__(program, program.link_bandwidth_bytes_per_s, program.link_latency_s)
+        self.transport, self.circumstances = transport, circumstances
+        trace = circumstances.trace
+        if trace is not None:
+            columns = zip(self.links, trace.bandwidth_bytes_per_s.T, trace.latency_s.T, strict=True)
+            self.links = [MovingLink(self.env, link, (trace.time_s, rates, late)) for link, rates, late in columns]
+        self._asked: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)
+        self._gone: defaultdict[int, Event] = defaultdict(self.env.event)  # by operation: its message left the link
+        self._before: dict[int, int | None] = {}  # by operation: whose message entered the stream before its own
+        self._last: dict[tuple[int, int], int] = {}  # of each stream
+        self._count: defaultdict[Flow, int] = defaultdict(int)  # messages of a flow
+        self._silent_s: dict[Flow, float] = {}  # when a flow's last message had left
+        self._waiting: defaultdict[Link, list[Flow]] = defaultdict(list)  # fresh flows with a message for the link
+
+    # What a receiver does.
+
+    def _expects(self, op: int, rank: int) -> None:
+        """Asks for a message, now that there is nothing else to do."""
+        needed = self._needed(op, rank)
+        if self.transport.rendezvous and needed is not None:
+            self.env.process(self._ask(needed))
+
+    def _ask(self, needed: tuple[int, int, int]) -> Steps:
+        """The way of a notice to the sender: behind the bulk data of its stream, then one latency."""
+        kind, slot, _ = needed
+        sender, receiver = int(self.dest[1 - kind, slot]) // self.chunks, slot // self.chunks
+        before = self._last.get((receiver, sender))
+        if self.transport.notices_behind_bulk and before is not None:
+            yield self._gone[before]
+        way_back = (self.program.up_route, self.program.down_route)[kind][receiver, slot % self.chunks]
+        yield self.env.timeout(sum(self.links[link].latency for link in way_back if link >= 0))
+        self._asked[needed].succeed()
+
+    # What a message meets.
+
+    def _message(self, op: int, kind: int, slot: int, arrived: Event) -> Steps:
+        """Waits until it is asked for, then goes the usual way."""
+        dest, micro_batch = int(self.dest[kind, slot]), int(self.program.order[op, 2])
+        if self.transport.rendezvous:
+            yield self._asked[kind, dest, micro_batch]
+        route = (self.program.down_route, self.program.up_route)[kind][slot // self.chunks, slot % self.chunks]
+        num_bytes = (self.program.down_bytes, self.program.up_bytes)[kind][slot // self.chunks, slot % self.chunks]
+        if route[0] >= 0 and num_bytes > 0:
+            stream, flow = self._ends(op)
+            self._before[op] = self._last.get(stream)
+            self._last[stream] = op
+            if self._freshness(flow) > 0:
+                self._waiting[self.links[route[0]]].append(flow)
+        yield from super()._message(op, kind, slot, arrived)
+
+    def _ends(self, op: int) -> tuple[tuple[int, int], Flow]:
+        """Stream and flow of what an operation sends."""
+        kind, chunk, _ = (int(value) for value in self.program.order[op])
+        rank = int(self.op_rank[op])
+        stream = (rank, int(self.dest[kind, rank * self.chunks + chunk]) // self.chunks)
+        return stream, (*stream, kind)
+
+    def _freshness(self, flow: Flow) -> float:
+        """Share of a slow start that the next message of a flow pays; flows that are warm pay nothing."""
+        kept = self.transport.ramp.kept
+        return kept[self._count[flow]] if self.circumstances.cold and self._count[flow] < len(kept) else 0.0
+
+    def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
+        """Fresh flows do not fill a link that they share."""
+        shares = len(set(self._waiting[link])) > 1 and self._ends(op)[1] in self._waiting[link]
+        return num_bytes / self.transport.ramp.fill if shares else num_bytes
+
+    def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
+        """Slow start of a flow that is fresh or was silent; messages of a stream leave in order."""
+        flow = self._ends(op)[1]
+        yield self.env.timeout(self._slowed_s(op, flow, link, num_bytes))
+        before = self._before[op]
+        if before is not None:
+            yield self._gone[before]
+        if flow in self._waiting[link]:
+            self._waiting[link].remove(flow)
+        self._count[flow] += 1
+        self._silent_s[flow] = self.env.now
+        self._gone[op].succeed()
+
+    def _slowed_s(self, op: int, flow: Flow, link: Link, num_bytes: float) -> float:
+        """Seconds by which a message leaves later than at the link's rate."""
+        ramp, rate, rtt_s = self.transport.ramp, link.bandwidth, 2 * link.latency
+        share = self._freshness(flow)
+        if share > 0:
+            return share * lost_s(num_bytes, rate, rtt_s, ramp=ramp, window_bytes=ramp.initial_bytes)
+        silent_s = float(self.sent_start[2 * op]) - self._silent_s.get(flow, inf)
+        halvings = floor(max(0.0, silent_s) / (ramp.timeout_s + rtt_s))
+        if halvings == 0:
+            return 0.0
+        window = max(ramp.initial_bytes, rate * rtt_s / 2.0 ** min(halvings, 64))
+        return lost_s(num_bytes, rate, rtt_s, ramp=ramp, window_bytes=window)
+
+    def _stands_still(self) -> bool:
+        return any(isinstance(link, MovingLink) and link.is_gone for link in self.links)
+
+    # What a rank does.
+
+    def _operations(self, rank: int) -> Steps:
+        """Its operations, in the order given or, where it is free to choose, as they become ready."""
+        limits = self.circumstances.live_limit
+        limit = limits[rank] if limits else None
+        if limit is None:
+            yield from super()._operations(rank)
+            return
+        first, last = int(self.program.order_start[rank]), int(self.program.order_start[rank + 1])
+        queues = [[op for op in range(first, last) if self.program.order[op, 0] == kind] for kind in range(3)]
+        done = [0, 0, 0]
+        while heads := self._allowed(queues, done, limit):
+            ready = [op for op in heads if self._is_there(op, rank)]
+            if not ready:
+                yield AnyOf(self.env, [self.inputs[needed] for op in heads if (needed := self._needed(op, rank))])
+                continue
+            yield from self._operation(ready[0], rank)
+            done[int(self.program.order[ready[0], 0])] += 1
+            follows = ready[0] + 1  # the weight gradient that the order puts right behind a backward
+            if queues[WEIGHT][done[WEIGHT] :][:1] == [follows] and self.program.order[ready[0], 0] == BACKWARD:
+                yield from self._operation(follows, rank)
+                done[WEIGHT] += 1
+
+    def _allowed(self, queues: list[list[int]], done: list[int], limit: float) -> list[int]:
+        """The next operation of each kind that may run as far as the rank itself is concerned, in the order given."""
+        released = done[BACKWARD] if self.program.fused else done[WEIGHT]
+        allowed = (done[FORWARD] - released < limit, done[FORWARD] > done[BACKWARD], done[BACKWARD] > done[WEIGHT])
+        return sorted(
+            queue[done[kind]] for kind, queue in enumerate(queues) if done[kind] < len(queue) and allowed[kind]
+        )
+
+    def _is_there(self, op: int, rank: int) -> bool:
+        needed = self._needed(op, rank)
+        return needed is None or self.inputs[needed].triggered

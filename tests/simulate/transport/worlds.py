@@ -1,0 +1,33 @@
+"""The settings of facts/wan.md, section 6: four stages on domains 0, 0, 1, 2; 8 micro-batches; messages of 2 MiB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hippo.pipeline.schedule import order
+from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.program import Program
+
+LINKS = {
+    "A": ((1000, 20), (1000, 20)),
+    "B": ((300, 100), (300, 100)),
+    "C": ((100, 40), (100, 40)),
+    "D": ((100, 40), (50, 100)),
+}
+"""Mbit/s on the wire and round trip in ms of both hops that cross domains."""
+
+MESSAGE_BYTES = 2 * 2**20
+MEMORY_BYTES_PER_S = 2e9  # between processes of one machine; explains the last digit of the facts' model columns
+
+
+def measured_world(setting: str, schedule: str) -> Program:
+    """One of the settings; forward 60 ms, backward 120 ms."""
+    program = abstract_program(order(schedule, stages=4, micro_batches=8), forward_s=0.06, backward_s=0.12)
+    inside = MESSAGE_BYTES / MEMORY_BYTES_PER_S
+    down, up = np.zeros((4, 1)), np.zeros((4, 1))
+    down[0] = up[1] = inside
+    lines = [Line(rate * 1e6 / 8, rtt / 2e3) for rate, rtt in LINKS[setting] for _ in range(2)]
+    program = replace(program, down_delay_s=down, up_delay_s=up)
+    return on_links(program, lines, down=[[], [0], [2], []], up=[[], [], [1], [3]], num_bytes=MESSAGE_BYTES)
