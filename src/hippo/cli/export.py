@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from hippo.problem.problem import Problem
 
 MOST_NAMES = 20  # files named on the screen; a trace per rank can be hundreds
+
+
+_WORD = re.compile(r"[\w./:@*-]+")  # what partitions, regions, contexts and infra are made of
 
 
 @dataclass(frozen=True)
@@ -111,5 +115,8 @@ def _places(given: list[str], plan: Plan) -> Mapping[str, str]:
         if not sign or not where.strip() or domain not in plan.domains:
             remedy = f"write DOMAIN=WHERE with a domain of the plan: {', '.join(plan.domains)}"
             raise InputError("names no domain of the plan and its place", source="--place", value=text, remedy=remedy)
+        if not _WORD.fullmatch(where.strip()):
+            remedy = "write one word of letters, digits and . _ / : @ * -"
+            raise InputError("is no place's name", source="--place", value=text, remedy=remedy)
         found[domain] = where.strip()
     return MappingProxyType(found)
