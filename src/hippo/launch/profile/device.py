@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
 from types import MappingProxyType
 
 import torch
@@ -17,7 +16,7 @@ from hippo.problem.cluster import Gpu
 
 CPU = "cpu"
 DTYPES = MappingProxyType({"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16})
-_PRODUCT, _COPIED_BYTES, _TRIES = 1024, 1 << 26, 5
+_PRODUCT, _COPIED_BYTES, _TRIES = 1024, 1 << 26, 7
 
 # What torch calls a device, to the catalogue's name; the first that is found in it.
 _NAMES: Mapping[str, str] = MappingProxyType(
@@ -58,7 +57,7 @@ def name_of(device: torch.device) -> str:
 def gpu_of(device: torch.device, name: str, precision: str) -> Gpu:
     """The device as a GPU that a cluster file can hold: the catalogue's, else measured.
 
-    Measured: one large matrix product (``peak_flops`` of this precision), one large copy (memory), its memory. Devices
+    Measured, best of a few tries: a large matrix product (``peak_flops`` of this precision), a large copy. Devices
     of one node are taken to be joined by memory, half of it each way. Rent is 0: nobody has said one.
 
     Raises
@@ -124,15 +123,15 @@ def seconds_of(device: torch.device, body: Callable[[], object]) -> float:
 def _product_flops(device: torch.device, dtype: torch.dtype) -> float:
     size = _PRODUCT * (8 if device.type == "cuda" else 1)
     one, two = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    return 2.0 * size**3 / _usual_s(device, lambda: one @ two)
+    return 2.0 * size**3 / _least_s(device, lambda: one @ two)
 
 
 def _copy_bytes_per_s(device: torch.device) -> float:
     source = torch.ones(_COPIED_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2.0 * _COPIED_BYTES / _usual_s(device, lambda: target.copy_(source))
+    return 2.0 * _COPIED_BYTES / _least_s(device, lambda: target.copy_(source))
 
 
-def _usual_s(device: torch.device, body: Callable[[], object]) -> float:
+def _least_s(device: torch.device, body: Callable[[], object]) -> float:
     body()
-    return median(seconds_of(device, body) for _ in range(_TRIES))
+    return min(seconds_of(device, body) for _ in range(_TRIES))
