@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import torch.distributed
 import torch.distributed.pipelining.schedules
 from torch.distributed.pipelining import PipelineStage
 
-from hippo.launch.executor.agree import Agreeing, buckets
+from hippo.launch.executor.agree import Agreeing, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.settings import settings_of
-from hippo.launch.executor.step import Agreement, Done, Nothing
+from hippo.launch.executor.step import Done
 from hippo.launch.executor.wires import GroupTeam, Meeting
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
@@ -41,15 +42,24 @@ runtimes: Any = torch.distributed.pipelining.schedules
 Entry = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end on the monotonic clock
 
 
-class TimedStage(PipelineStage):
-    """A stage of the runtime that notes when it ran what."""
+@dataclass(frozen=True)
+class Notes:
+    """What a seat did, and who hears that it lives."""
 
-    def __init__(self, module: Chunk, index: int, chunk: int, log: list[Entry], **rest: Any) -> None:
+    beat: Callable[[str], None]
+    log: list[Entry] = field(default_factory=list)
+
+
+class TimedStage(PipelineStage):
+    """A stage of the runtime that notes when it ran what, and says that it lives."""
+
+    def __init__(self, module: Chunk, index: int, chunk: int, notes: Notes, **rest: Any) -> None:
         super().__init__(module, index, dw_builder=self._weights, **rest)
-        self._module, self._chunk, self._log, self._wave = module, chunk, log, 0
+        self._module, self._chunk, self._log, self._beat, self._wave = module, chunk, notes.log, notes.beat, 0
 
     def forward_one_chunk(self, fwd_chunk_id: int, *rest: Any, **options: Any) -> Any:
         """F."""
+        self._beat("")
         began = time.monotonic()
         output = super().forward_one_chunk(fwd_chunk_id, *rest, **options)
         self._log.append((FORWARD, self._chunk, fwd_chunk_id, began, time.monotonic()))
@@ -57,6 +67,7 @@ class TimedStage(PipelineStage):
 
     def backward_one_chunk(self, bwd_chunk_id: int, *rest: Any, **options: Any) -> Any:
         """I, or B: its weight gradients are noted as a W."""
+        self._beat("")
         began, self._wave, before = time.monotonic(), bwd_chunk_id, len(self._log)
         result = super().backward_one_chunk(bwd_chunk_id, *rest, **options)
         ended = self._log[before][3] if len(self._log) > before else time.monotonic()
@@ -88,10 +99,12 @@ class Losses:
 class TorchRunner:
     """A seat at work under torch's runtime; same face as the executor's."""
 
-    def __init__(self, job: Job, work: Work, seat: Seat, meeting: Meeting, folder: Path) -> None:
+    def __init__(
+        self, job: Job, work: Work, seat: Seat, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+    ) -> None:
         self.job, self.work, self.seat = job, work, seat
         self.compute, self.done = Losses(), list[Done]()
-        self._log: list[Entry] = []
+        self._notes = Notes(beat)
         self._times = times(job.problem, work) if job.options.stand_in else ()
         self.part, self._agreement = _part(job, work, seat, meeting)
         self._schedule = self._runtime(folder)
@@ -116,7 +129,7 @@ class TorchRunner:
         module: Any = Layers(self.part, chunk) if self.part is not None else self._waits(chunk)
         given, made = self._example(index - 1), self._example(index)
         options = {"input_args": given, "output_args": made, "num_stages": count}
-        return TimedStage(module, index, chunk, self._log, device=torch.device(self.job.options.device), **options)
+        return TimedStage(module, index, chunk, self._notes, device=torch.device(self.job.options.device), **options)
 
     def _waits(self, chunk: int) -> Waits:
         mine = self._times[self.seat.rank]
@@ -131,7 +144,8 @@ class TorchRunner:
             if index < 0:
                 return torch.zeros(1)
             chunk, stage = divmod(index, p)
-            return torch.zeros(numbers(self._times[work.rank(self.seat.pipeline, stage)], chunk))
+            mine = self._times[work.rank(self.seat.pipeline, stage)]
+            return torch.zeros(numbers(mine, chunk), requires_grad=True)
         start, stop = work.share(self.seat)
         settings, seq = self.part.settings, self.job.problem.workload.seq
         if index < 0:
@@ -146,7 +160,7 @@ class TorchRunner:
 
     def run(self, step: int, start_s: float) -> None:
         """One step; ``start_s`` on the monotonic clock."""
-        self._log.clear()
+        self._notes.log.clear()
         self._agreement.begin()
         losses: list[Tensor] = []
         stage, waves = self.seat.stage, self.work.plan.pipelines[self.seat.pipeline].num_micro_batches
@@ -163,8 +177,8 @@ class TorchRunner:
     def _finish(self, step: int, start_s: float) -> None:
         """Gradients are agreed, then the optimizer."""
         began = time.monotonic()
-        if self.part is not None:
-            for layer in sorted(self.part.weights, reverse=True):
+        for start, stop in reversed(self.work.chunks(self.seat)):
+            for layer in reversed(range(start, stop)):
                 self._agreement.ready(layer)
         self._agreement.finish()
         agreed = time.monotonic()
@@ -172,8 +186,9 @@ class TorchRunner:
             self.part.finish(step)
         else:
             time.sleep(self._times[self.seat.rank].finish_s)
-        self._log += [(3, 0, -1, began, agreed), (4, 0, -1, agreed, time.monotonic())]
-        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in self._log]
+        log = self._notes.log
+        log += [(3, 0, -1, began, agreed), (4, 0, -1, agreed, time.monotonic())]
+        self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
 
     def _tokens(self, step: int) -> Tensor | None:
         """(waves b, s + 1): all of the step's tokens that the seat works on; None: a stand-in."""
@@ -192,8 +207,8 @@ def numbers(mine: Times, chunk: int) -> int:
     return max(1, -(-mine.down_bytes[chunk] // 4))
 
 
-def prepare(job: Job, folder: Path, rank: int) -> TorchRunner:
-    """The seat, its neighbours met."""
+def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
+    """The seat, its neighbours met; ``beat`` hears signs of life."""
     options = job.options
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
     seat, timeout_s = work.seats[rank], 2 * options.timeout_s
@@ -209,23 +224,24 @@ def prepare(job: Job, folder: Path, rank: int) -> TorchRunner:
         world_size=count,
         timeout=timedelta(seconds=timeout_s),
     )
-    return TorchRunner(job, work, seat, meeting, folder)
+    return TorchRunner(job, work, seat, meeting, folder, beat)
 
 
-def _part(job: Job, work: Work, seat: Seat, meeting: Meeting) -> tuple[Part | None, Agreement]:
-    """The seat's layers and how their gradients are agreed; none where it only waits."""
-    if job.options.stand_in:
-        return None, Nothing()
+def _part(job: Job, work: Work, seat: Seat, meeting: Meeting) -> tuple[Part | None, Agreeing]:
+    """The seat's layers (None where it only waits) and how their gradients are agreed."""
     members = work.tensor_group(seat)
     wanted = {bucket.name: bucket.ranks for bucket in buckets(work, seat)}
     team_name = "team-" + "-".join(map(str, members))
     if len(members) > 1:
         wanted[team_name] = members
     groups = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    if job.options.stand_in:
+        each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[seat.rank].sync_s
+        return None, Agreeing(work, seat, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)
     team = GroupTeam(groups[team_name], len(members), seat.tp_index) if len(members) > 1 else None
     split = Split(len(members), seat.tp_index, work.parts)
     part = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
-    return part, Agreeing(work, seat, part, groups, team)
+    return part, Agreeing(work, seat, PartGradients(work, seat, part, team), groups)
 
 
 def schedule_text(job: Job, index: int) -> str:
