@@ -12,11 +12,11 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.bounds import held
+from hippo.planners.bounds import NO_LIMIT, held
 from hippo.planners.exact_field import Field
 from hippo.planners.exact_judge import Candidate
 from hippo.planners.exact_layouts import Layout
-from hippo.planners.exact_uniform import NO_LIMIT, Shape, refine, warm_ups
+from hippo.planners.exact_uniform import Shape, refine, warm_ups
 from hippo.planners.exact_ways import Way, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 
