@@ -30,7 +30,7 @@ from hippo.envs.cross_domain.play import DEFAULT_FORECAST, telemetry_of, usd_per
 from hippo.envs.cross_domain.reward import SLACK, draw_weights, taste_of
 from hippo.envs.cross_domain.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
 from hippo.envs.cross_domain.tables import Tables, Truth
-from hippo.envs.cross_domain.world import RESTART_S, World, course
+from hippo.envs.cross_domain.world import RESTART_S, World, check_engine, course
 from hippo.errors import InputError
 from hippo.planners.base import Progress
 from hippo.simulate.compiling import ENTRY
@@ -227,7 +227,11 @@ def make_bank(
     watch: Progress | None = None,
 ) -> Bank:
     """Prepares the worlds of these (family, seed), each problem with so many movements of its network; those without
-    any plan are left out. Order as given, so the number of processes changes nothing."""
+    any plan are left out. Order as given, so the number of processes changes nothing.
+
+    Raises ``UnknownNameError`` for another engine than those of worlds, ``InputError`` where its binary is missing.
+    """
+    check_engine(engine)
     tasks = [_Task(family, seed, split, movements, forecast, preferences, engine) for family, seed in wanted]
     found: list[Prepared] = []
     if processes == 1:

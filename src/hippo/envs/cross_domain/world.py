@@ -58,11 +58,7 @@ def by_reference(book: Book, index: int, world: World) -> Floats:
 
 
 def by_astra(book: Book, index: int, world: World) -> Floats:
-    """The same by the user's ASTRA-sim, a run of its binary for each state: thousands of times slower.
-
-    Raises ``InputError`` when the binary is not to be had.
-    """
-    find_binary()
+    """The same by the user's ASTRA-sim, a run of its binary for each state: thousands of times slower."""
     return _one_by_one(book, index, world, astra.play)
 
 
@@ -91,16 +87,23 @@ ENGINES: Mapping[str, Callable[[Book, int, World], Floats]] = MappingProxyType(
 """What may play the steps of a world."""
 
 
+def check_engine(name: str) -> None:
+    """``UnknownNameError`` for an engine that is not among ``ENGINES``; ``InputError`` where its binary is missing."""
+    if name not in ENGINES:
+        raise UnknownNameError("engine of worlds", name, ENGINES)
+    if name == "astra":
+        find_binary(asked_by="worlds.engine")
+
+
 def course(
     world: World, book: Book, *, restart_s: float = RESTART_S, known: Course | None = None, engine: str = "fast"
 ) -> Course:
     """What every configuration of the book does at every epoch of the world, as an engine plays it.
 
     ``known``: a course of the same world and a shorter book; what it says is taken over, only the rest is played.
-    Raises ``UnknownNameError`` for an engine that is not among ``ENGINES``.
+    Raises as ``check_engine`` does.
     """
-    if engine not in ENGINES:
-        raise UnknownNameError("engine of worlds", engine, ENGINES)
+    check_engine(engine)
     first = 0 if known is None else known.tokens_per_s.shape[1]
     if known is not None and first == len(book):
         return known

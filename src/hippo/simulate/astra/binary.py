@@ -44,8 +44,11 @@ class Run:
     seconds: float  # of wall clock
 
 
-def find_binary(named: str | Path | None = None) -> Path:
-    """The binary: as named, by the environment variable, or on the PATH; ``InputError`` when it is not to be had."""
+def find_binary(named: str | Path | None = None, *, asked_by: str = "--engine") -> Path:
+    """The binary: as named, by the environment variable, or on the PATH; ``InputError`` when it is not to be had.
+
+    ``asked_by``: the option or key that asks for the engine, for the message.
+    """
     for given, source in ((named, OPTION), (os.environ.get(VARIABLE) or None, VARIABLE)):
         if given is not None:
             path = Path(shutil.which(given) or given)
@@ -58,9 +61,9 @@ def find_binary(named: str | Path | None = None) -> Path:
             return Path(found).resolve()
     raise InputError(
         "the engine astra needs ASTRA-sim, which hippo does not bring: no AstraSim_Analytical_* on the PATH",
-        source="--engine",
+        source=asked_by,
         value="astra",
-        remedy=f"build ASTRA-sim's analytical backend (docs/astra.md) and name its binary with {OPTION} or {VARIABLE}",
+        remedy=f"build ASTRA-sim's analytical backend (docs/astra.md) and name its binary with {VARIABLE} or {OPTION}",
     )
 
 
