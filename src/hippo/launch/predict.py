@@ -1,8 +1,8 @@
 """What a run should take: the simulator on the plan as the executor runs it. The one place where a run asks.
 
 The executor sends a gradient as soon as it has it, before the weight gradients of that wave: a fused backward is played
-as B and at once W. Real layers take the seconds that were measured in the run itself (medians per process), stand-ins
-those of the plan.
+as B and at once W. Where it runs what is ready, so does the simulator. Real layers take the seconds that were measured
+in the run itself (medians per process), stand-ins those of the plan. Between domains the runtime's transport counts.
 """
 
 from __future__ import annotations
@@ -16,21 +16,30 @@ from numpy.typing import NDArray
 
 from hippo.launch.job import Job
 from hippo.launch.run import Result, Step
+from hippo.launch.work import Work
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
 from hippo.plan.own_order import WITH_ORDER
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.simulate.fast import step_time
+from hippo.problem.network import Trace
+from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import OPTIMIZER
+from hippo.simulate.transport.carried import from_instant
+from hippo.simulate.transport.play import step_time, step_times
+from hippo.simulate.transport.transport import HIPPO, TORCH, Transport
+from hippo.simulate.transport.world import Circumstances
+
+INSTANTS = 50
+"""Where in a trace a step may begin, for its prediction."""
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
 def as_run(job: Job) -> Plan:
     """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
-    plan = job.plan
-    if plan.interleave > 1 or job.options.backward == "whole":
+    plan, options = job.plan, job.options
+    if plan.interleave > 1 or options.backward == "whole" or options.runtime == "torch":
         return plan
     pipelines = tuple(
         replace(pipeline, warm_up=(), order=letters_of(split(order_of(plan, pipeline)))) for pipeline in plan.pipelines
@@ -40,13 +49,38 @@ def as_run(job: Job) -> Plan:
 
 def predicted_s(job: Job, *, emulated: bool, result: Result | None = None) -> float:
     """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing."""
-    program = lower(job.problem, as_run(job))
-    if result is not None and not job.options.stand_in:
-        program = _with_measured(job, program, result)
+    program = _program(job, result)
     if emulated:
-        return step_time(program)
+        return step_time(program, _transport(job), Circumstances(live_limit=_live_limits(job)))
     links = len(program.link_bandwidth_bytes_per_s)
-    return step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
+    return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
+
+
+def predicted_along(job: Job, trace: Trace, *, result: Result | None = None) -> NDArray[np.float64]:
+    """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
+    program, limits = _program(job, result), _live_limits(job)
+    starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
+    each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
+    return step_times(program, _transport(job), each)
+
+
+def _program(job: Job, result: Result | None) -> Program:
+    program = lower(job.problem, as_run(job))
+    return program if result is None or job.options.stand_in else _with_measured(job, program, result)
+
+
+def _transport(job: Job) -> Transport:
+    return TORCH if job.options.runtime == "torch" else HIPPO
+
+
+def _live_limits(job: Job) -> tuple[float | None, ...]:
+    """Waves in flight of each stage that runs what is ready (None: it keeps its order); nothing: all keep theirs."""
+    if job.options.runtime == "torch" or job.plan.interleave > 1 or job.options.order == "fixed":
+        return ()
+    work = Work(job.problem.model, job.plan, whole_stages=True)
+    across = {rank for one in work.transfers if work.crosses_wan(one) for rank in (one.source, one.destination)}
+    free = [job.options.order == "ready" or seat.rank in across for seat in work.seats]
+    return tuple(work.live_limit(seat) if may else None for seat, may in zip(work.seats, free, strict=True))
 
 
 def _with_measured(job: Job, program: Program, result: Result) -> Program:
