@@ -285,7 +285,8 @@ def _from_iperf3(choice: Choice, base: Cluster | None) -> Findings:
 
     paths = [*(choice.iperf3 or ()), *(choice.more or ())]
     reports = samples_from_reports(paths, _addresses(choice, base))
-    how = f"Goodput and round trips of {len(paths)} reports of iperf3. Rate: goodput times frame over stream bytes."
+    how = f"Goodput and round trips of {len(paths)} reports of iperf3. Rate: goodput times frame over stream bytes. "
+    how += "Round trips are under load, with the queues that the test itself filled."
     return _from_others(choice, base, Findings(reports.samples, (how,), reports.remarks))
 
 

@@ -43,7 +43,7 @@ def test_a_report(read):
 
 def test_the_way_back_and_both_ways(read):
     assert read(report(start__test_start__reverse=1)).samples[0].pair == ("west", "east")
-    both = report(start__test_start__bidir=1, end__sum_received_bidir_reverse={"bits_per_second": 1e7})
+    both = report(end__sum_received_bidir_reverse={"bits_per_second": 1e7})
     assert [sample.pair for sample in read(both).samples] == [("east", "west"), ("west", "east")]
 
 
@@ -56,6 +56,15 @@ def test_mean_round_trip_where_no_least_is_told_and_none_where_neither_is(read):
 def test_files_in_any_order(read):
     late = report(start__timestamp={"timesecs": 1795248600})
     assert [sample.time_s for sample in read(late, report()).samples] == [1795248000, 1795248600]
+
+
+def test_a_key_that_stands_twice(read):
+    """As ``sock_bufsize`` and others do with ``--bidir`` (3.12)."""
+    twice = json.dumps(report()).replace('"tcp_mss_default": 1448', '"sock_bufsize": 0, "sock_bufsize": 0')
+    assert read(twice).samples[0].pair == ("east", "west")
+    for text in ('{"start": ' + "9" * 5000 + "}", "[" * 100_000):
+        with pytest.raises(InputError, match="not valid JSON"):
+            read(text)
 
 
 def test_remarks(read):

@@ -8,6 +8,7 @@ Read: ``end.sum_received.bits_per_second``, the least (else mean) round trip of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,12 @@ from pathlib import Path
 from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.launch.probe.sample import USUAL_SEGMENT_BYTES, Sample, frame_share
-from hippo.problem.document import parse_json
 from hippo.problem.table import Table, open_table
 from hippo.units import BITS_PER_BYTE, s_from_us
 
 MAX_BITS_PER_S = 1e15
 _TRIPS = ("min_rtt", "mean_rtt")  # us; the first that is told and not 0
+_BOTH_WAYS = "sum_received_bidir_reverse"
 _AS_WRITTEN = "give a report as 'iperf3 -J' writes it"
 
 
@@ -45,7 +46,7 @@ def samples_from_reports(paths: Sequence[str], domains: Mapping[str, str]) -> Re
     found: list[Sample] = []
     remarks: list[str] = []
     for path in paths:
-        document = parse_json(read_text(Path(path), what="iperf3 report"), path)
+        document = _document(path)
         if isinstance(document, dict) and document.get("error"):
             remarks.append(f"{path}: left out, the test failed: {str(document['error'])[:200]}")
             continue
@@ -56,6 +57,18 @@ def samples_from_reports(paths: Sequence[str], domains: Mapping[str, str]) -> Re
     if not found:
         raise InputError("no report holds a measurement", source="--iperf3", remedy="; ".join(remarks)[:300] or None)
     return Reports(tuple(sorted(found, key=lambda sample: sample.time_s)), tuple(remarks))
+
+
+def _document(path: str) -> object:
+    """The JSON of a file. Of a key that stands twice the last counts: iperf3 writes such with ``--bidir``."""
+    text = read_text(Path(path), what="iperf3 report")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where, told = f"line {error.lineno}, column {error.colno}", error.msg
+    except (ValueError, RecursionError) as error:
+        where, told = "", str(error)[:100] or "nested too deep"
+    raise InputError(f"not valid JSON: {told}", source=path, key=where or None, remedy=_AS_WRITTEN)
 
 
 def _samples(report: Table, domains: Mapping[str, str]) -> list[Sample]:
@@ -73,8 +86,8 @@ def _samples(report: Table, domains: Mapping[str, str]) -> list[Sample]:
     backwards = bool(test.values.get("reverse"))
     first = ends[::-1] if backwards else ends
     found = [Sample(time_s, *first, _rate(end, "sum_received") * share, trip)]
-    if test.values.get("bidir"):
-        found.append(Sample(time_s, *first[::-1], _rate(end, "sum_received_bidir_reverse") * share, trip))
+    if end.has(_BOTH_WAYS):  # what --bidir adds; start says nothing of it
+        found.append(Sample(time_s, *first[::-1], _rate(end, _BOTH_WAYS) * share, trip))
     return found
 
 
@@ -116,7 +129,7 @@ def _rate(end: Table, key: str) -> float:
 
 
 def _round_trip_s(end: Table) -> float | None:
-    """The least round trip of the streams (under load, so of an empty queue where there was one); None: not told."""
+    """The least round trip of the streams; None: not told (of the way back it never is). Taken under load."""
     trips: list[float] = []
     for stream in _rows(end, "streams"):
         if isinstance(stream.values.get("sender"), dict):
