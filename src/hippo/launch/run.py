@@ -28,6 +28,7 @@ from hippo.launch.work import Seat, Work
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
+START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 SEAT = "hippo.launch.executor.seat"
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
@@ -194,12 +195,12 @@ class _Crew:
     def gather(self, key: str) -> list[dict[str, Any]]:
         """A message with ``key`` from every seat, by rank; raises ``RunError`` when one ends or nothing moves."""
         found: dict[int, dict[str, Any]] = {}
-        moved_s = time.monotonic()
+        moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "ready" else 0.0)
         while len(found) < len(self._processes):
             try:
-                rank, told = self._heard.get(timeout=max(0.0, moved_s + self._timeout_s - time.monotonic()))
+                rank, told = self._heard.get(timeout=max(0.0, moved_s + patience_s - time.monotonic()))
             except Empty:
-                raise RunError(self._stuck(key, found)) from None
+                raise RunError(self._stuck(key, found, patience_s)) from None
             if not (told or {}).get("beat"):  # whoever says that it waits does not move
                 moved_s = time.monotonic()
             if told is None or "failed" in told:
@@ -255,13 +256,13 @@ class _Crew:
         last = last_line(self._folder / f"log-{rank}")
         return f"{self._seat(rank)} {reason}{': ' + last if last else ''}"
 
-    def _stuck(self, key: str, found: Mapping[int, Any]) -> str:
+    def _stuck(self, key: str, found: Mapping[int, Any], patience_s: float) -> str:
         missing = [rank for rank in range(len(self._processes)) if rank not in found]
         told = [f"{self._seat(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
         silent = [self._seat(rank) for rank in missing if not self._waits.get(rank)]
         parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
         doing = {"ready": "to start", "saved": "to save"}.get(key, "to end the step")
-        return f"nothing moved for {self._timeout_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"
+        return f"nothing moved for {patience_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"
 
 
 def _listed(names: Sequence[str]) -> str:

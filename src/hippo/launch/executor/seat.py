@@ -23,8 +23,9 @@ import torch
 from hippo.launch.executor.agree import Agreeing, Gradients, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute, Layers, StandIn
+from hippo.launch.executor.inbox import Inbox
 from hippo.launch.executor.settings import settings_of
-from hippo.launch.executor.step import Habits, Inbox, Runner, Ties
+from hippo.launch.executor.step import Habits, Runner, Ties
 from hippo.launch.executor.wires import GroupTeam, Meeting
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
@@ -85,9 +86,16 @@ def main() -> None:
         import traceback
 
         traceback.print_exc()
-        line.say(failed=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        line.say(failed=_reason(error))
         os._exit(1)
     os._exit(0)  # threads that wait for messages which never come are left as they are
+
+
+def _reason(error: BaseException) -> str:
+    """What was at the root, in a line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _seated(job: Job, folder: Path, rank: int, line: Line) -> Runner | TorchRunner:

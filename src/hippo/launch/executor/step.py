@@ -8,21 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from threading import Condition
 from typing import Protocol
 
 import torch
 
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute
+from hippo.launch.executor.inbox import Inbox, Key
 from hippo.launch.executor.order import Order
+from hippo.launch.executor.receipts import Receipts, tag
 from hippo.launch.executor.wires import GroupTeam
 from hippo.launch.work import Operation, Seat, Transfer, Work
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
 
 Tensor = torch.Tensor
-Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
 NAMES = {FORWARD: "activations", BACKWARD: "gradients"}
 
 
@@ -51,32 +50,6 @@ class Done:
     wave: int
     start_s: float
     end_s: float
-
-
-class Inbox:
-    """What has come in, filled by the channels' threads."""
-
-    def __init__(self) -> None:
-        self.missing: dict[Key, int] = {}
-        self.tensors: dict[Key, Tensor] = {}
-        self.news = Condition()
-        self.error: BaseException | None = None
-
-    def heard(self, key: Key) -> None:
-        """One message of a key is there."""
-        with self.news:
-            self.missing[key] -= 1
-            self.news.notify()
-
-    def failed(self, error: BaseException) -> None:
-        """A channel broke."""
-        with self.news:
-            self.error = error
-            self.news.notify()
-
-    def has(self, key: Key) -> bool:
-        """Whether all of it is there, or nothing need come."""
-        return self.missing.get(key, 0) == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,26 +81,12 @@ class Runner:
         self.incoming, self.outgoing, self.inbox = ties.incoming, ties.outgoing, ties.inbox
         self.team, self.agreement = ties.team, ties.agreement
         self.done: list[Done] = []
-        self._arrivals = work.arrivals(seat)
+        self._receipts = Receipts(work, seat.rank, compute, ties.incoming, ties.inbox)
         self._local: dict[Key, Tensor] = {}
 
     def post(self) -> None:
-        """Posts every receive of a step. (A window where they are many would go here.)"""
-        inbox = self.inbox
-        inbox.missing.clear()
-        inbox.tensors.clear()
-        for transfer, wave in self._arrivals:
-            key = (transfer.kind, transfer.destination_chunk, wave)
-            inbox.missing[key] = inbox.missing.get(key, 0) + 1
-        for transfer, wave in self._arrivals:
-            key = (transfer.kind, transfer.destination_chunk, wave)
-            if key not in inbox.tensors:
-                inbox.tensors[key] = self.compute.room(transfer.kind)
-            piece = self.compute.piece(inbox.tensors[key], transfer)
-            self.incoming[transfer].receive(piece, self._tag(transfer, wave), partial(inbox.heard, key))
-
-    def _tag(self, transfer: Transfer, wave: int) -> int:
-        return wave * self.work.plan.interleave + transfer.destination_chunk
+        """Posts the receives of the next step."""
+        self._receipts.post()
 
     def run(self, step: int, start_s: float) -> None:
         """One step; ``start_s`` on the monotonic clock. Receives were posted before."""
@@ -207,7 +166,7 @@ class Runner:
             return local
         if self.team is not None and not self.seat.leads:
             return self._told(operation)
-        given = self.inbox.tensors.pop(operation, None)
+        given = self._receipts.take(operation)
         if given is not None and self.team is not None:
             self.team.tell(given)
         return given
@@ -233,4 +192,4 @@ class Runner:
             return
         for transfer, channel in self.outgoing.items():
             if (transfer.kind, transfer.source_chunk) == (kind, chunk):
-                channel.send(self.compute.piece(output, transfer).contiguous(), self._tag(transfer, wave))
+                channel.send(self.compute.piece(output, transfer).contiguous(), tag(self.work, transfer, wave))

@@ -1,0 +1,36 @@
+"""What has come in, filled by the channels' threads."""
+
+from __future__ import annotations
+
+from threading import Condition
+
+import torch
+
+Tensor = torch.Tensor
+Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
+
+
+class Inbox:
+    """Messages of one step."""
+
+    def __init__(self) -> None:
+        self.missing: dict[Key, int] = {}
+        self.tensors: dict[Key, Tensor] = {}
+        self.news = Condition()
+        self.error: BaseException | None = None
+
+    def heard(self, key: Key) -> None:
+        """One message of a key is there."""
+        with self.news:
+            self.missing[key] -= 1
+            self.news.notify()
+
+    def failed(self, error: BaseException) -> None:
+        """A channel broke."""
+        with self.news:
+            self.error = error
+            self.news.notify()
+
+    def has(self, key: Key) -> bool:
+        """Whether all of it is there, or nothing need come."""
+        return self.missing.get(key, 0) == 0
