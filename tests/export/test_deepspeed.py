@@ -10,7 +10,7 @@ import pytest
 from hippo.errors import InfeasibleError
 from hippo.export import deepspeed
 from hippo.export.seats import seat
-from hippo.plan.plan import ScheduleChoice
+from hippo.plan.plan import Pipeline, ScheduleChoice
 
 from .conftest import Asked, Written, exported
 from .examples import example, replicas
@@ -93,6 +93,24 @@ def test_a_host_with_gpus_out_of_turn_is_launched_by_hand():
     files = exported("deepspeed", problem, replace(plan, pipelines=lines)).files
     assert "hostfile" not in files
     assert "agent 0 8 3 2 1 0 4 5 6 7" in str(files["launch.sh"])
+
+
+def test_one_stage_needs_no_pipeline_which_knows_no_zero_3():
+    problem, plan = example()
+    stage = replace(plan.pipelines[0].stages[0], layers=(0, 34))
+    line = Pipeline((stage,), 8)
+    files = deepspeed.program(problem, replace(plan, pipelines=(line,), sharding="full")).files
+    assert "cut_pipeline.py" not in files
+    assert "CutPipelineModule" not in files["train.py"]
+    assert json.loads(files["ds_config.json"])["zero_optimization"] == {"stage": 3}
+    for name in ("train.py", "model.py"):
+        compile(files[name], name, "exec")
+
+
+def test_its_files_are_python():
+    for name, text in deepspeed.program(*example()).files.items():
+        if name.endswith(".py"):
+            compile(text, name, "exec")
 
 
 def test_other_orders_and_half_recomputation_are_refused():

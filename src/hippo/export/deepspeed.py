@@ -58,6 +58,7 @@ def program(problem: Problem, plan: Plan) -> Program:
     sizes = {"pipe": len(plan.pipelines[0].stages), "data": lanes, "model": stage.tp}
     axes = ("pipe", "data", "model") if seating.order == STAGES else ("data", "pipe", "model")
     bounds = [0, *(each.layers[1] for each in plan.pipelines[0].stages)]
+    deep = len(bounds) > 2
     cuts = rendered("cut_pipeline.py.jinja", bounds=bounds, axes=axes, dims=[sizes[axis] for axis in axes], sizes=sizes)
     return Program(
         name="DeepSpeed",
@@ -65,8 +66,8 @@ def program(problem: Problem, plan: Plan) -> Program:
         seating=seating,
         files={
             "ds_config.json": json_text(ds_config(problem, plan)),
-            "cut_pipeline.py": cuts,
-            "train.py": rendered("deepspeed_train.py.jinja", recompute=plan.recompute == "full", deep=len(bounds) > 2),
+            **({"cut_pipeline.py": cuts} if deep else {}),
+            "train.py": rendered("deepspeed_train.py.jinja", recompute=plan.recompute == "full", deep=deep),
             "model.py": rendered("deepspeed_model.py.jinja", **_sizes(problem)),
         },
         blanks=(

@@ -97,7 +97,7 @@ def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: RuntimeRules, schedul
 
 
 def _sharding(wanted: str, possible: tuple[str, ...]) -> str:
-    """The sharding that saves most among those possible, but no more than the one wanted; else the least of them."""
+    """The first that saves as much memory as the one wanted, or more; else the one that saves most."""
     saves = ("none", "optimizer", "gradients", "hybrid", "full")
-    less = [each for each in saves[: saves.index(wanted) + 1] if each in possible]
-    return less[-1] if less else possible[0]
+    enough = [each for each in saves[saves.index(wanted) :] if each in possible]
+    return enough[0] if enough else [each for each in saves if each in possible][-1]

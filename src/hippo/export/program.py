@@ -79,6 +79,9 @@ def _told(found: Nearest, own_s: float) -> str:
 PROGRAMS: Sequence[str] = ("megatron", "torchtitan", "deepspeed", "own")
 """What a launcher may start on every rank; ``auto`` is the plan's runtime, else the first of these that can run it."""
 
+LAUNCHERS: Sequence[str] = ("torchrun", "slurm", "skypilot", "ray", "jobset")
+"""Targets that start whatever program they are told to."""
+
 _OF_RUNTIME = {"megatron": "megatron", "torch": "torchtitan", "deepspeed": "deepspeed"}
 
 
@@ -103,14 +106,14 @@ def _chosen(problem: Problem, plan: Plan) -> str:
     """The program of the plan's own runtime, or the first that can run the plan."""
     if problem.runtime in _OF_RUNTIME:
         return _OF_RUNTIME[problem.runtime]
-    unsaid = {runtime: cannot_express(problem, plan, runtime) for runtime in ("megatron", "torch", "deepspeed")}
+    unsaid = {each: cannot_express(problem, plan, each) + more(problem, plan) for each, more in _unsaid().items()}
     found = [_OF_RUNTIME[runtime] for runtime, sentences in unsaid.items() if not sentences]
     if found:
         return found[0]
     told = " ".join(f"{SPOKEN[runtime]}: {'; '.join(sentences)}." for runtime, sentences in unsaid.items())
     way_out = (
-        "Nearest way out: --program NAME --nearest exports the nearest plan that NAME can run; "
-        "--program own launches a program of yours, which reads ranks.json."
+        "Nearest way out: --nearest exports the nearest plan that one of them can run, --program own launches a "
+        "program of yours, which reads its part in ranks.json."
     )
     raise InfeasibleError([f"No runtime known here can run this plan. {told}", way_out])
 
@@ -118,21 +121,35 @@ def _chosen(problem: Problem, plan: Plan) -> str:
 def instead(problem: Problem, plan: Plan, target: str, wished: str) -> tuple[Plan, tuple[str, ...]]:
     """The plan itself where the target (or the program it launches) can run it, else the nearest that it can, and a
     word on what it costs. ``InfeasibleError`` when there is none."""
+    runtimes = _asked(problem, target, wished)
+    unsaid = _unsaid()
+    sentences = {each: cannot_express(problem, plan, each) + unsaid[each](problem, plan) for each in runtimes}
+    if not sentences or not all(sentences.values()):
+        return plan, ()
+    found: dict[str, Nearest] = {}
+    for runtime in runtimes:
+        near = left_out(problem, plan, runtime, unsaid[runtime]) or planned_anew(problem, runtime, unsaid[runtime])
+        if near is not None:
+            found[runtime] = near
+    if not found:
+        refuse_unsaid(problem, plan, runtimes[0], unsaid[runtimes[0]])
+    runtime = min(found, key=lambda each: found[each].step_time_s)
+    said = f"{SPOKEN[runtime]} cannot run the plan as it is: {'; '.join(sentences[runtime])}."
+    own = evaluate(problem, plan).step_time_s
+    return found[runtime].plan, (f"{said} Exported instead: {_told(found[runtime], own)}.",)
+
+
+def _asked(problem: Problem, target: str, wished: str) -> tuple[str, ...]:
+    """Runtimes one of which must be able to run the plan; none: whatever runs it is the user's own affair."""
+    of_program = {program: runtime for runtime, program in _OF_RUNTIME.items()}
+    if target in of_program or wished in of_program:
+        return (of_program[target if target in of_program else wished],)
+    if wished != "auto" or target not in LAUNCHERS:
+        return ()
+    return (problem.runtime,) if problem.runtime in _OF_RUNTIME else tuple(_OF_RUNTIME)
+
+
+def _unsaid() -> Mapping[str, Unsaid]:
     from hippo.export import deepspeed, megatron, torchtitan
 
-    unsaid = {"megatron": megatron.unsaid, "torchtitan": torchtitan.unsaid, "deepspeed": deepspeed.unsaid}
-    name = target if target in unsaid else wished
-    if name == "auto":
-        name = _OF_RUNTIME.get(problem.runtime, "megatron")
-    if name not in unsaid:
-        return plan, ()
-    runtime = next(key for key, value in _OF_RUNTIME.items() if value == name)
-    sentences = cannot_express(problem, plan, runtime) + unsaid[name](problem, plan)
-    if not sentences:
-        return plan, ()
-    found = left_out(problem, plan, runtime, unsaid[name]) or planned_anew(problem, runtime, unsaid[name])
-    if found is None:
-        refuse_unsaid(problem, plan, runtime, unsaid[name])
-    assert found is not None, "refused above"
-    said = f"{SPOKEN[runtime]} cannot run the plan as it is: {'; '.join(sentences)}."
-    return found.plan, (f"{said} Exported instead: {_told(found, evaluate(problem, plan).step_time_s)}.",)
+    return {"megatron": megatron.unsaid, "torch": torchtitan.unsaid, "deepspeed": deepspeed.unsaid}
