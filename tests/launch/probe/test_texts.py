@@ -91,13 +91,16 @@ def test_prices_and_links_that_were_not_measured_stay():
     ]
     base = cluster_from_document(document, source="t", name="t")
     samples = [Sample(0.0, "a", "b", GBIT, 0.01), Sample(0.0, "b", "a", GBIT, None)]
+    samples.append(Sample(0.0, "c", "b", GBIT, 0.01))
     cluster, trace, files = read_back(base, samples)
-    there, back, other = cluster.links
+    there, back, other, new = cluster.links
     assert (there.bandwidth_bytes_per_s, there.per_node_bytes_per_s, there.price_usd_per_gb) == (GBIT, None, 0.5)
     assert (back.bandwidth_bytes_per_s, back.per_node_bytes_per_s, back.latency_s) == (None, GBIT, 0.007)
     assert other == base.links[2]
+    assert new.price_usd_per_gb == 0
+    assert "not in the cluster file given: its price is not known" in files["cluster.yaml"]
     assert "not measured: as in the cluster file given" in files["cluster.yaml"]
-    assert trace.bandwidth_bytes_per_s[0].tolist() == [GBIT, 2 * GBIT, 3 * GBIT]  # two nodes send together
+    assert trace.bandwidth_bytes_per_s[0].tolist() == [GBIT, 2 * GBIT, 3 * GBIT, GBIT]  # two nodes send together
 
 
 def test_a_rate_without_any_latency_is_refused():

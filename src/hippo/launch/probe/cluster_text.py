@@ -58,6 +58,8 @@ def measured_cluster(base: Cluster, seen: Seen, *, source: str) -> MeasuredClust
         elif link is not None:
             links.append(link)
         remarks[pair] = _remark(own, kept=link is not None)
+        if link is None and found is not None and base.links:
+            remarks[pair] += ", not in the cluster file given: its price is not known"
     return MeasuredCluster(replace(base, links=tuple(links), source=source), remarks)
 
 
