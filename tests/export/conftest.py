@@ -52,8 +52,14 @@ def needs() -> Callable[[str], None]:
     return check
 
 
+@pytest.fixture(scope="session")
+def extensions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where torch keeps what it compiles: no lock of a run that was killed can be in the way."""
+    return tmp_path_factory.mktemp("extensions")
+
+
 @pytest.fixture
-def ask(needs: Callable[[str], None]) -> Asked:
+def ask(needs: Callable[[str], None], extensions: Path) -> Asked:
     """``ask("deepspeed", folder, code)`` runs Python code in the folder where the package is there; else skips.
 
     A process of its own: these packages warn, patch and set up whatever they like.
@@ -65,7 +71,13 @@ def ask(needs: Callable[[str], None]) -> Asked:
         return subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder), "CUDA_VISIBLE_DEVICES": "", **own},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(folder),
+                "CUDA_VISIBLE_DEVICES": "",
+                "TORCH_EXTENSIONS_DIR": str(extensions),
+                **own,
+            },
             capture_output=True,
             text=True,
             timeout=300,

@@ -18,7 +18,7 @@ from hippo.export.base import Wishes
 from hippo.plan.plan import Pipeline, ScheduleChoice, Stage
 
 from .conftest import Written, exported
-from .examples import devices, example
+from .examples import cluster, devices, example
 
 PROBE = """
 import os
@@ -86,6 +86,56 @@ def test_a_plan_that_no_runtime_can_run_is_refused_with_every_reason():
 def test_a_program_of_ones_own_gets_the_map():
     files = exported("torchrun", *unlike(), Wishes(program="own")).files
     assert '"domain": "dc-b"' in str(files["ranks.json"])
+
+
+STAND_IN = """\
+#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES $*" | tr '\\n' ' '
+"""
+
+
+def test_names_of_domains_may_be_anything(tmp_path: Path):
+    """With a stand-in for torchrun."""
+    problem, plan = example()
+    names = {"dc-a": "south 2", "dc-b": "贵安"}
+    stages = tuple(
+        replace(
+            stage,
+            domain=names[stage.domain],
+            devices=tuple(d.replace(stage.domain, names[stage.domain]) for d in stage.devices),
+        )
+        for stage in plan.pipelines[0].stages
+    )
+    problem = replace(problem, cluster=cluster(domains=tuple(names.values())))
+    files = exported("jobset", problem, replace(plan, pipelines=(Pipeline(stages, 8),)), Wishes(program="own")).files
+    assert {"jobset-south-2.yaml", "jobset-d.yaml"} <= set(files)
+    for name in ("launch.sh", "program.sh"):
+        (tmp_path / name).write_text(str(files[name]))
+    (tmp_path / "torchrun").write_text(STAND_IN)
+    (tmp_path / "torchrun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MASTER_ADDR": "m", "TRAIN": "go.py --fast"}
+    for turn, domain in enumerate(names.values()):
+        answer = subprocess.run(
+            ["bash", "launch.sh", domain, "0"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert answer.stdout.strip() == (
+            f"0,1,2,3,4,5,6,7 --nnodes=2 --nproc-per-node=8 --node-rank={turn} --rdzv-backend=static --master-addr=m "
+            "--master-port=29500 go.py --fast"
+        )
+
+
+def test_one_torchrun_that_fails_ends_the_host(tmp_path: Path):
+    for name in ("launch.sh", "program.sh"):
+        (tmp_path / name).write_text(str(exported("torchrun", *example(), Wishes(program="own")).files[name]))
+    (tmp_path / "torchrun").write_text("#!/bin/sh\nexit 7\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MASTER_ADDR": "m", "TRAIN": "go.py"}
+    assert subprocess.run(["bash", "launch.sh", "dc-a", "0"], cwd=tmp_path, env=environment).returncode == 1
 
 
 def test_ranks_follow_the_plan_whoever_starts_first(written: Written, tmp_path: Path):

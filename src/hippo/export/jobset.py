@@ -75,7 +75,7 @@ def jobset(program: Program, domain: str, name: str, job: str) -> Document:
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": f"{job}-{name}"[:50].rstrip("-"), "labels": {"kueue.x-k8s.io/queue-name": name}},
+        "metadata": {"name": f"{job}-{name}", "labels": {"kueue.x-k8s.io/queue-name": name}},
         "spec": {
             "managedBy": "kueue.x-k8s.io/multikueue",
             "failurePolicy": {"maxRestarts": 0},

@@ -68,7 +68,10 @@ def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) ->
         option = "`" if near is not None else "`, or in passing by --nearest"
         reasons.append(f"Planned anew for it: {_told(anew, own)}, by `hippo plan --runtime {runtime}{option}.")
     if len(reasons) == 1:
-        reasons.append(f"Nearest way out: `hippo plan --runtime {runtime}`; no plan for it was found in passing.")
+        reasons.append(
+            "No plan that it can run was found in passing. Nearest way out: another target, or a launcher "
+            "(--to torchrun) with --program own."
+        )
     raise InfeasibleError(reasons)
 
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-MOST = 40
+MOST = 20  # a pod is called job-domain-hosts-0-0-xxxxx, of 63 letters at most
 
 
 def slug(text: str) -> str:
