@@ -97,7 +97,8 @@ def _shares(folder: Path, layer: int) -> list[dict[str, Any]]:
         try:
             found.append(torch.load(path, weights_only=True))
         except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            raise _broken(folder, layer, f"cannot be read: {str(error).splitlines()[0]}") from None
+            told = next(iter(str(error).splitlines()), "it ends early")
+            raise _broken(folder, layer, f"cannot be read: {told}") from None
     return found
 
 
