@@ -58,8 +58,8 @@ def test_a_rank_without_its_line(script: Script) -> None:
 def test_a_run_that_hangs_is_ended_with_what_it_started(script: Script, tmp_path: Path) -> None:
     binary = script(f"(sleep 60; touch {tmp_path}/alive) & echo $! > {tmp_path}/child; wait")
     begun = monotonic()
-    with pytest.raises(InputError, match="did not end within 0.5 s"):
-        run(binary, {}, 2, timeout_s=0.5)
+    with pytest.raises(InputError, match="did not end within 3 s"):
+        run(binary, {}, 2, timeout_s=3.0)  # time enough to start on a loaded machine
     assert monotonic() - begun < 30
     child = int((tmp_path / "child").read_text())
     assert _gone(child)

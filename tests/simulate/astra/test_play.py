@@ -15,6 +15,7 @@ from hippo.pipeline.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.astra import play as astra
+from hippo.simulate.astra.chakra import COMP
 from hippo.simulate.astra.compare import compare, document
 from hippo.simulate.astra.configuration import GROUPS, files
 from hippo.simulate.astra.play import drawn_up, played, state_of
@@ -133,3 +134,18 @@ def test_latencies_are_waited_out_by_as_many_ranks_as_messages_are_under_way() -
     """40 ms at one message every 26.8 ms: two under way, of whatever number is sent; inside a domain, one."""
     roles = [len(drawn_up(four_stages(m), state_of(four_stages(m), None, None)).roles) for m in (8, 32)]
     assert roles == [4 + 2 * (1 + 2) + 4 * 1] * 2
+
+
+def test_nothing_gets_between_the_pieces_of_a_message() -> None:
+    """A relay's message is cut behind its first byte; whatever waits for the link, its rest has a lower number."""
+    there, back = [[], [0, 1], [], []], [[], [], [1, 0], []]
+    program = on_links(four_stages(4), [Line(5 * GBIT, 0.04)] * 2, down=there, up=back, num_bytes=MIB16)
+    work = drawn_up(program, state_of(program, None, None))
+    begins = {crossing.begin for crossing in work.crossings.values()}
+    wires = {rank for rank, _ in begins}
+    assert len(wires) == 2
+    for rank in wires:
+        whole = [node.id for node in work.traces[rank] if node.type == COMP]
+        rest = [number for number in whole if (rank, number) not in begins]
+        assert len(rest) == 4
+        assert max(rest) < min(number for wire, number in begins if wire == rank)
