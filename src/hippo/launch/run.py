@@ -29,6 +29,7 @@ from hippo.launch.work import Seat, Work
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
+MOVING = {"met": "to meet for a move", "given": "to hand over layers", "taken": "to take layers over"}
 SEAT = "hippo.launch.executor.seat"
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
@@ -118,7 +119,7 @@ def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, s
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
         folder = Path(name)
         job.write(folder)
-        with _crew(work, folder, place or Here(), job.options.timeout_s) as crew:
+        with crew_of(work, folder, place or Here(), job.options.timeout_s) as crew:
             crew.gather("ready")
             steps: list[Step] = []
             first = job.options.first_step
@@ -127,12 +128,12 @@ def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, s
                 if watch is not None:
                     watch(steps[-1])
                 if saving is not None and (number % saving.every == 0 or len(steps) == job.options.steps):
-                    _save(crew, saving, job, steps)
+                    save(crew, saving, job, steps)
             crew.dismiss()
     return Result(work.seats, tuple(steps))
 
 
-def _save(crew: _Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
+def save(crew: Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
     """A checkpoint of the step just done: it gets its name when every process has written its layers."""
     number = steps[-1].number
     hidden = checkpoint.begin(saving.folder, number)
@@ -142,8 +143,9 @@ def _save(crew: _Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
 
 
 @contextmanager
-def _crew(work: Work, folder: Path, place: Place, timeout_s: float) -> Iterator[_Crew]:
-    crew = _Crew(work, folder, timeout_s)
+def crew_of(work: Work, folder: Path, place: Place, timeout_s: float) -> Iterator[Crew]:
+    """The processes of a plan, started; all have ended when the context is left."""
+    crew = Crew(work, folder, timeout_s)
     try:
         for seat in work.seats:
             crew.start(seat, place)
@@ -152,7 +154,7 @@ def _crew(work: Work, folder: Path, place: Place, timeout_s: float) -> Iterator[
         crew.end()
 
 
-class _Crew:
+class Crew:
     """The processes of a run."""
 
     def __init__(self, work: Work, folder: Path, timeout_s: float) -> None:
@@ -261,7 +263,7 @@ class _Crew:
         told = [f"{self._seat(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
         silent = [self._seat(rank) for rank in missing if not self._waits.get(rank)]
         parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
-        doing = {"ready": "to start", "saved": "to save"}.get(key, "to end the step")
+        doing = {"ready": "to start", "saved": "to save", **MOVING}.get(key, "to end the step")
         return f"nothing moved for {patience_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"
 
 

@@ -7,7 +7,7 @@ pieces of a layer between two processes are one message. Receives are posted whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import lcm
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hippo.launch.executor.wires import Meeting
-from hippo.launch.handover import Hand, hands
+from hippo.launch.handover import BEFORE, STATE, Hand, hands
 from hippo.launch.job import Job
 from hippo.launch.model.adamw import Moments
 from hippo.launch.model.stage import Part
@@ -51,14 +51,14 @@ class Both:
     def of(cls, before: Job, after: Job) -> Both:
         """Of two jobs for one model."""
         stand_in = after.options.stand_in
-        works = (Work(job.problem.model, job.plan, whole_stages=stand_in) for job in (before, after))
-        return cls(*works, after)
+        old, new = (Work(job.problem.model, job.plan, whole_stages=stand_in) for job in (before, after))
+        return cls(old, new, after)
 
     def messages(self) -> dict[Key, dict[int, list[Piece]]]:
         """Pieces of every message: by pair of processes, then by layer, in one order that both sides know."""
         found: dict[Key, dict[int, list[Piece]]] = {}
         for hand in hands(self.old, self.new, self.job.problem.cluster):
-            for source, piece in self._pieces(hand):
+            for source, piece in self._pieces(hand) if not self.new.whole_stages else self._stand_in(hand):
                 pair = found.setdefault((source, hand.destination), {})
                 pair.setdefault(piece.layer, []).append(piece)
         return found
@@ -75,6 +75,12 @@ class Both:
             for at in range(first, first + own):
                 source = at * had // cut if before.split is not None else seat.tp_index % had
                 yield hand.team[source], Piece(hand.layer, after.name, dim, at, cut)
+
+    def _stand_in(self, hand: Hand) -> Iterator[tuple[int, Piece]]:
+        """A layer as one piece, where it crosses the WAN; a matrix that is shared is not counted twice."""
+        source = hand.team[0]
+        if self.old.seats[source].domain != self.new.seats[hand.destination].domain and not hand.tied:
+            yield source, Piece(hand.layer, "", None, 0, 1)
 
     def _forms(self, hand: Hand, work: Work) -> tuple[Form, ...]:
         if hand.tied:
@@ -99,21 +105,25 @@ class _Side:
     """What both sides know: the messages of one process, and a channel for each of its partners."""
 
     def __init__(self, before: Job, after: Job, folder: Path, *, rank: int, gives: bool) -> None:
-        both = Both.of(before, after)
-        old, options = len(both.old.seats), after.options
+        self.both = Both.of(before, after)
+        old, options = len(self.both.old.seats), after.options
         me = rank if gives else old + rank
-        count = old + len(both.new.seats)
+        count = old + len(self.both.new.seats)
         meeting = Meeting(str(folder), me, world=count, timeout_s=2 * options.timeout_s, device=options.device)
         place = 0 if gives else 1
-        self.messages = {pair[1 - place]: each for pair, each in both.messages().items() if pair[place] == rank}
-        names = sorted((_name(rank, one) if gives else _name(one, rank), one) for one in self.messages)
+        found = self.both.messages()
+        self.messages = {pair[1 - place]: layers for pair, layers in found.items() if pair[place] == rank}
         self.groups: dict[int, Any] = {}
-        for name, one in names:
-            self.groups[one] = meeting.group(name, (rank, old + one) if gives else (one, old + rank))
+        for pair in sorted(pair for pair in found if pair[place] == rank):
+            name = f"hand-{pair[0]:06d}-{pair[1]:06d}"
+            self.groups[pair[1 - place]] = meeting.group(name, (pair[0], old + pair[1]))
 
-
-def _name(old: int, new: int) -> str:
-    return f"hand-{old:06d}-{new:06d}"
+    def room(self, part: Part | None, pieces: list[Piece]) -> list[Tensor]:
+        """The tensors of a message; of a stand-in: as many numbers as its layers have."""
+        if part is not None:
+            return [one for piece in pieces for one in views(part, piece, part.split.size)[2]]
+        layers = self.both.new.model.layers
+        return [torch.zeros(STATE * round(layers[piece.layer].parameters)) for piece in pieces]
 
 
 class Giver(_Side):
@@ -122,13 +132,12 @@ class Giver(_Side):
     def __init__(self, before: Job, after: Job, folder: Path, rank: int) -> None:
         super().__init__(before, after, folder, rank=rank, gives=True)
 
-    def give(self, part: Part) -> int:
+    def give(self, part: Part | None) -> int:
         """Sends every layer that somebody needs; the bytes that were sent."""
         sent, total = [], 0
         for partner, layers in self.messages.items():
             for tag, pieces in enumerate(layers.values()):
-                tensors = [one for piece in pieces for one in views(part, piece, part.split.size)[2]]
-                flat = torch.cat([one.reshape(-1) for one in tensors])
+                flat = torch.cat([one.reshape(-1) for one in self.room(part, pieces)])
                 sent.append((self.groups[partner].send([flat], 1, tag), flat))
                 total += flat.nbytes
         for sending, _ in sent:
@@ -139,32 +148,62 @@ class Giver(_Side):
 class Taker(_Side):
     """A process of the new plan. Its part is as at the start of the training until everything is taken."""
 
-    def __init__(self, before: Job, after: Job, folder: Path, rank: int, part: Part) -> None:
+    def __init__(self, before: Job, after: Job, folder: Path, rank: int, part: Part | None) -> None:
         super().__init__(before, after, folder, rank=rank, gives=False)
         self._part = part
         self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
         for partner, layers in self.messages.items():
             for tag, pieces in enumerate(layers.values()):
-                tensors = [one for piece in pieces for one in views(part, piece, part.split.size)[2]]
+                tensors = self.room(part, pieces)
                 flat = torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype)
                 self._posted.append((self.groups[partner].recv([flat], 0, tag), flat, pieces))
 
     @torch.no_grad()
     def take(self) -> int:
         """Waits for everything and puts it in place; the bytes that came."""
-        total, part = 0, self._part
+        total = 0
         for receiving, flat, pieces in self._posted:
             receiving.wait()
             total += flat.nbytes
+            tensors = self.room(self._part, pieces)
             at = 0
-            for piece in pieces:
-                for tensor in views(part, piece, part.split.size)[2]:
-                    tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
-                    at += tensor.numel()
-        for layer, states in part.states.items():
-            for name, state in states.items():
-                value = part.weights[layer][name].value
-                if value.dtype != state.master.dtype:
-                    value.detach().copy_(state.master)
+            for tensor in tensors:
+                tensor.copy_(flat[at : at + tensor.numel()].view_as(tensor))
+                at += tensor.numel()
         self._posted.clear()
+        if self._part is not None:
+            _round(self._part)
         return total
+
+
+def _round(part: Part) -> None:
+    """Weights of less precision follow their master copies."""
+    for layer, states in part.states.items():
+        for name, state in states.items():
+            value = part.weights[layer][name].value
+            if value.dtype != state.master.dtype:
+                value.detach().copy_(state.master)
+
+
+class Mover:
+    """One process in a move, as the launcher conducts it."""
+
+    def __init__(self, job: Job, folder: Path, rank: int, part: Part | None) -> None:
+        self._job, self._folder, self._rank, self._part = job, folder, rank, part
+        self._giver: Giver | None = None
+        self._taker: Taker | None = None
+
+    def do(self, order: Mapping[str, Any]) -> dict[str, int]:
+        """``{"meet": folder of the new plan}``, ``{"give": true}`` or ``{"take": true}``: what to answer."""
+        if "give" in order:
+            assert self._giver is not None, "give comes after meet"
+            return {"given": self._giver.give(self._part)}
+        if "take" in order:
+            assert self._taker is not None, "take comes after meet"
+            return {"taken": self._taker.take()}
+        folder = Path(order["meet"])
+        if folder == self._folder:
+            self._taker = Taker(Job.read(folder / BEFORE), self._job, folder, self._rank, self._part)
+        else:
+            self._giver = Giver(self._job, Job.read(folder), folder, self._rank)
+        return {"met": self._rank}

@@ -1,9 +1,9 @@
 """The program of one process: ``python -m hippo.launch.executor.seat FOLDER RANK``.
 
 It reads the job of the folder, meets its neighbours, and does what the launcher says, one JSON object a line: on stdin
-``{"go": step, "at": monotonic seconds}``, ``{"save": folder}`` or ``{"stop": true}``; on stdout ``{"ready": ..}``,
-``{"beat": ..}``, ``{"done": step, ..}``, ``{"saved": ..}``, ``{"failed": ..}``. When stdin ends the launcher is gone,
-and so is the process.
+``{"go": step, "at": monotonic seconds}``, ``{"save": folder}``, ``{"move": true, ..}`` or ``{"stop": true}``; on stdout
+``{"ready": ..}``, ``{"beat": ..}``, ``{"done": step, ..}``, ``{"saved": ..}``, ``{"failed": ..}`` and what a move asks
+for. When stdin ends the launcher is gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from hippo.launch.executor.agree import Agreeing, Gradients, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute, Layers, StandIn
+from hippo.launch.executor.handing import Mover
 from hippo.launch.executor.inbox import Inbox
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Habits, Runner, Ties
@@ -73,13 +74,17 @@ def main() -> None:
     torch.set_num_threads(1)
     line, folder, rank = Line(), Path(sys.argv[1]), int(sys.argv[2])
     try:
-        runner = _seated(Job.read(folder), folder, rank, line)
+        job = Job.read(folder)
+        runner = _seated(job, folder, rank, line)
+        mover = Mover(job, folder, rank, _own(runner))
         runner.post()
         line.say(ready=rank)
         while "stop" not in (order := line.orders.get()):
             if "save" in order:
                 _save(runner, Path(order["save"]))
                 line.say(saved=rank)
+            elif "move" in order:
+                line.say(**mover.do(order))
             else:
                 _step(runner, order, line)
     except BaseException as error:
@@ -114,11 +119,18 @@ def _step(runner: Runner | TorchRunner, order: dict[str, Any], line: Line) -> No
     line.say(done=order["go"], loss=runner.compute.loss(), operations=operations)
 
 
+def _own(runner: Runner | TorchRunner) -> Part | None:
+    """The layers of the seat; None: it only waits."""
+    if isinstance(runner, Runner):
+        return runner.compute.part if isinstance(runner.compute, Layers) else None
+    return runner.part
+
+
 def _save(runner: Runner | TorchRunner, folder: Path) -> None:
     """Every layer once: replicas are equal, so those of the first lane of the first pipeline speak for all."""
-    layers = runner.compute if isinstance(runner, Runner) else None
-    if isinstance(layers, Layers) and (runner.seat.pipeline, runner.seat.lane) == (0, 0):
-        save(layers.part, folder)
+    part = _own(runner)
+    if part is not None and (runner.seat.pipeline, runner.seat.lane) == (0, 0):
+        save(part, folder)
 
 
 def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> Runner:
