@@ -208,3 +208,38 @@ def test_without_astra_there_is_a_plain_word(refused, toy_plan, tmp_path, monkey
     monkeypatch.delenv("HIPPO_ASTRA", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "which hippo does not bring" in refused("simulate", toy_plan, "--engine", "astra")
+
+
+def test_what_carries_the_messages_counts(hippo, toy_plan):
+    seconds = {
+        name: hippo("simulate", toy_plan, "--transport", name, "--json").document["step_time_s"]
+        for name in ("ideal", "hippo", "torch")
+    }
+    assert seconds["ideal"] == hippo("simulate", toy_plan, "--json").document["step_time_s"]
+    assert seconds["ideal"] < seconds["hippo"] < seconds["torch"]
+
+
+@pytest.mark.parametrize("name", ["hippo", "torch"])
+def test_a_step_meets_what_moves_while_it_runs(hippo, toy_plan, trace, name):
+    """Within the first step a link falls to a tenth; a step that begins later has it so all the time."""
+    rest = "0,east,west,8,20"
+    still = trace(rest)
+    base = hippo("simulate", toy_plan, "--transport", name, "--trace", still, "--json").document["mean_s"]
+    assert base == pytest.approx(hippo("simulate", toy_plan, "--transport", name, "--json").document["step_time_s"])
+    moving = trace(rest, f"{base / 2},east,west,0.8,20")
+    moved = hippo("simulate", toy_plan, "--transport", name, "--trace", moving, "--json").document
+    assert base < moved["mean_s"] < moved["p95_s"]  # the mean of a step that is half slow and one that is slow
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--transport", "pigeon"), "hippo, ideal, torch"),
+        (("--transport", "hippo", "--engine", "reference"), "--engine fast"),
+        (("--transport", "torch", "--samples", 3), "without noise"),
+    ],
+)
+def test_transports_that_make_no_sense(hippo, toy_plan, words, named):
+    result = hippo("simulate", toy_plan, *words)
+    assert result.code == 2
+    assert named in result.err

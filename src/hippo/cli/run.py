@@ -66,9 +66,10 @@ class Choice:
 
 @takes(Choice)
 def run(choice: Choice) -> None:
-    """A plan trained for real: a process per device, real messages, measured and predicted step times side by side.
+    """A plan trained for real, its step times beside the predicted ones.
 
-    With --emulate each domain is a network namespace. With --stand-in stages wait as long as the plan says they take.
+    A process per device, real messages. With --emulate each domain is a network namespace. With --stand-in stages wait
+    as long as the plan says they take.
     """
     from hippo.launch.emulator.emulation import emulation
 
@@ -181,7 +182,6 @@ def _place(inside: Any) -> Place:
 
 def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:
     """Runs the job and, where asked, its reference; everything that is told of it."""
-    from hippo.launch.predict import predicted_s
     from hippo.launch.run import run as launch
 
     with Watch("training") as watch:
@@ -196,7 +196,7 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        "predicted_step_s": predicted_s(job, emulated=emulated, result=result),
+        **_predicted(choice, job, result, emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference,
         "first_step": job.options.first_step,
@@ -207,6 +207,21 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
         "stand_in": job.options.stand_in,
         "timeline": _timeline(result),
     }
+
+
+def _predicted(choice: Choice, job: Job, result: Result, *, emulated: bool) -> dict[str, Any]:
+    """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
+    from hippo.launch.predict import predicted_along, predicted_s
+
+    if choice.trace is None or not emulated:
+        first = predicted_s(job, emulated=emulated, result=result, cold=True)
+        usual = predicted_s(job, emulated=emulated, result=result)
+        return {"predicted_step_s": usual, "predicted_first_step_s": first}
+    from hippo.problem.load import load_trace
+
+    seconds = predicted_along(job, load_trace(choice.trace, job.problem.cluster), result=result)
+    low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
+    return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 
 
 def _told(step: Step) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hippo.score.robust import Spread
     from hippo.simulate.program import Program
 
+IDEAL = "ideal"
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
 
@@ -39,6 +40,9 @@ class Choice:
     ] = None
     samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
+    transport: Annotated[
+        str, typer.Option(metavar="ideal|hippo|torch", help="TCP and the runtime between domains; ideal: neither.")
+    ] = IDEAL
     astra_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="ASTRA-sim's analytical binary, for --engine astra.")
     ] = None
@@ -51,12 +55,15 @@ def simulate(choice: Choice) -> None:
     """A plan played again: under noise, or along a network trace.
 
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
+    --transport: messages as TCP carries them under hippo's executor or under torch's runtime; a step then meets what
+    moves while it runs.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
     _check(choice)
     problem, plan = read_plan(choice.plan)
     with Watch("simulating"):
-        document: dict[str, Any] = {"engine": choice.engine, **_base(problem, plan, choice)}
+        document: dict[str, Any] = {"engine": choice.engine, "transport": choice.transport}
+        document |= _base(problem, plan, choice)
         if choice.trace is not None:
             document |= _along(problem, plan, choice)
         elif choice.samples is not None or choice.fluctuation is not None:
@@ -78,6 +85,7 @@ def _check(choice: Choice) -> None:
     from hippo.registry import engine
 
     engine(choice.engine)
+    _check_transport(choice)
     if choice.astra_binary is not None and choice.engine != "astra":
         raise InputError(
             "names the binary of an engine that is not asked for", source="--astra-binary", remedy="add --engine astra"
@@ -97,6 +105,19 @@ def _check(choice: Choice) -> None:
     if choice.samples is not None and not 1 <= choice.samples <= MOST_SAMPLES:
         remedy = "give a number of plays, for instance 1000"
         raise InputError(f"must be from 1 to {MOST_SAMPLES}", source="--samples", value=choice.samples, remedy=remedy)
+
+
+def _check_transport(choice: Choice) -> None:
+    """``InputError`` for an unknown transport, and where what is asked for does not know it."""
+    from hippo.simulate.transport.transport import transport
+
+    waits = transport(choice.transport).rendezvous
+    if choice.transport != IDEAL and choice.engine != "fast":
+        remedy = f"use --engine fast, or --transport {IDEAL}"
+        raise InputError("knows no transport", source="--engine", value=choice.engine, remedy=remedy)
+    if waits and (choice.fluctuation is not None or choice.samples is not None):
+        remedy = "leave out --fluctuation and --samples, or use --transport hippo"
+        raise InputError("is played without noise", source="--transport", value=choice.transport, remedy=remedy)
 
 
 def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
@@ -121,6 +142,11 @@ def _step_time(problem: Problem, plan: Plan, program: Program, choice: Choice) -
     """Seconds of the step by the engine, and what else it has to tell."""
     from hippo.registry import engine
 
+    if choice.transport != IDEAL:
+        from hippo.simulate.transport.play import step_time
+        from hippo.simulate.transport.transport import transport
+
+        return step_time(program, transport(choice.transport)), {}
     play = engine(choice.engine)
     if choice.engine == "analytic":
         return play(problem, plan), {}
@@ -141,11 +167,14 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     from hippo.score.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
+    from hippo.simulate.transport.carried import carried
+    from hippo.simulate.transport.transport import transport
 
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
     noise = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     rng = np.random.default_rng(choice.seed)
-    seconds = step_times(lower(problem, plan), noise=noise, samples=samples, rng=rng)
+    program = carried(lower(problem, plan), transport(choice.transport))
+    seconds = step_times(program, noise=noise, samples=samples, rng=rng)
     return {"samples": samples, "fluctuation": noise, **_told(Spread(seconds))}
 
 
@@ -158,17 +187,25 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     from hippo.score.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
+    from hippo.simulate.transport.carried import carried, carried_trace
+    from hippo.simulate.transport.play import along
+    from hippo.simulate.transport.transport import transport
 
     assert choice.trace is not None
-    states, share = states_of(load_trace(choice.trace, problem.cluster))
-    noise = choice.fluctuation or 0.0
-    seconds = step_times(
-        lower(problem, plan),
-        bandwidth_bytes_per_s=states.bandwidth_bytes_per_s,
-        latency_s=states.latency_s,
-        noise=noise,
-        rng=np.random.default_rng(choice.seed),
-    )
+    trace, program = load_trace(choice.trace, problem.cluster), lower(problem, plan)
+    share = states_of(trace)[1]
+    noise, carrier = choice.fluctuation or 0.0, transport(choice.transport)
+    if choice.transport != IDEAL and not noise:
+        seconds = along(program, carrier, trace)
+    else:
+        moved = carried_trace(trace, carrier)
+        seconds = step_times(
+            carried(program, carrier),
+            bandwidth_bytes_per_s=moved.bandwidth_bytes_per_s,
+            latency_s=moved.latency_s,
+            noise=noise,
+            rng=np.random.default_rng(choice.seed),
+        )
     return {"instants": len(seconds), "fluctuation": noise, **_told(Spread(seconds, share))}
 
 

@@ -47,11 +47,14 @@ def as_run(job: Job) -> Plan:
     return replace(plan, pipelines=pipelines, schedule=ScheduleChoice(WITH_ORDER))
 
 
-def predicted_s(job: Job, *, emulated: bool, result: Result | None = None) -> float:
-    """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing."""
+def predicted_s(job: Job, *, emulated: bool, result: Result | None = None, cold: bool = False) -> float:
+    """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing.
+
+    ``cold``: of the first step of a run, in which TCP comes up to the rate of its links.
+    """
     program = _program(job, result)
     if emulated:
-        return step_time(program, _transport(job), Circumstances(live_limit=_live_limits(job)))
+        return step_time(program, _transport(job), Circumstances(cold=cold, live_limit=_live_limits(job)))
     links = len(program.link_bandwidth_bytes_per_s)
     return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
 

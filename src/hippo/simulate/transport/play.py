@@ -10,10 +10,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.simulate import fast
+from hippo.problem.network import Trace
+from hippo.simulate import batch, fast
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
-from hippo.simulate.transport.carried import carried, carried_trace
+from hippo.simulate.transport.carried import carried, carried_trace, from_instant
 from hippo.simulate.transport.transport import Transport
 from hippo.simulate.transport.world import CarriedWorld, Circumstances
 
@@ -41,6 +42,22 @@ def step_time(program: Program, transport: Transport, circumstances: Circumstanc
 def step_times(program: Program, transport: Transport, each: Iterable[Circumstances]) -> NDArray[np.float64]:
     """Seconds of a step under each of n circumstances, (n,): traces drawn, or where in one the step begins."""
     return np.array([step_time(program, transport, circumstances) for circumstances in each])
+
+
+def along(program: Program, transport: Transport, trace: Trace) -> NDArray[np.float64]:
+    """Seconds of a step that begins at each of the T instants of a trace and meets what moves while it runs, (T,)."""
+    starts = (Circumstances(from_instant(trace, start)) for start in trace.time_s.tolist())
+    if not is_quick(transport):
+        return step_times(program, transport, starts)
+    moved = carried_trace(trace, transport)
+    found = batch.step_times(
+        carried(program, transport), bandwidth_bytes_per_s=moved.bandwidth_bytes_per_s, latency_s=moved.latency_s
+    )
+    outlasts = trace.time_s[:-1] + found[:-1] > trace.time_s[1:]
+    for instant, (late, circumstances) in enumerate(zip(outlasts, starts, strict=False)):
+        if late:
+            found[instant] = step_time(program, transport, circumstances)
+    return found
 
 
 def is_quick(transport: Transport, circumstances: Circumstances = USUAL) -> bool:
