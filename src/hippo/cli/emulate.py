@@ -53,10 +53,10 @@ class Choice:
 
 @takes(Choice)
 def emulate(choice: Choice) -> None:
-    """COMMAND inside an emulated WAN: a network namespace per domain, links with rate and delay, which may move.
+    """A command inside an emulated WAN, whose links may move.
 
-    Without --each, COMMAND runs once, outside all domains, and finds them in the file $HIPPO_EMULATION. With --json its
-    stdout goes to stderr.
+    Each domain is a network namespace; links have rate and delay. Without --each, COMMAND runs once, outside all
+    domains, and finds them in the file $HIPPO_EMULATION. With --json its stdout goes to stderr.
     """
     if choice.set is not None:
         _set(choice.set, choice.control)

@@ -84,7 +84,7 @@ class Choice:
 
 @takes(Choice)
 def probe(choice: Choice) -> None:
-    """Links as they are: measured by its own prober, or read from iperf3 or Prometheus.
+    """Links as they are: measured, or read from iperf3 or Prometheus.
 
     Writes a cluster file and a network trace. Inside 'hippo emulate' it measures the emulated links without --to.
     """

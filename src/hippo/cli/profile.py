@@ -51,10 +51,11 @@ class Choice:
 
 @takes(Choice)
 def profile(choice: Choice) -> None:
-    """Seconds and bytes of a model's layers, measured with torch: forward, input gradient, weight gradient.
+    """Seconds and bytes of a model's layers, measured with torch.
 
-    On the GPU where there is one, else on the CPU; collectives of tensor parallelism are not in the seconds. For a
-    device that the catalogue does not hold, a cluster file that does is written beside --out.
+    Forward, input gradient and weight gradient, on the GPU where there is one, else on the CPU; collectives of tensor
+    parallelism are not in the seconds. For a device that the catalogue does not hold, a cluster file that does is
+    written beside --out.
     """
     from hippo.problem.profile_json import profile_to_document
 
