@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Hands exports to the targets' own parsers: installs the extras `targets` and `targets-sky` in environments of their own
-# under FOLDER (default .venv-targets) and runs tests/export there.  tools/targets.sh [FOLDER]
+# under FOLDER (default out/targets) and runs tests/export there.  tools/targets.sh [FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=${1:-.venv-targets}
+folder=${1:-out/targets}
 export DS_BUILD_OPS=0
 
 # SkyPilot's click is older than the others': an environment each.
