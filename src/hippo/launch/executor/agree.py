@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from hippo.launch.executor.ring import Ring
 from hippo.launch.executor.wires import GroupTeam
 from hippo.launch.model.stage import Part
 from hippo.launch.model.weights import Weight
@@ -90,6 +91,18 @@ class Agreeing:
         self._undone: set[int] = set()
         self._waiting: list[Bucket] = []
         self._sent: list[tuple[list[Tensor], Tensor, Any]] = []
+
+    def post(self) -> None:
+        """Posts the receives of the next step, where the groups are rings of their own."""
+        sizes: dict[str, list[int]] = {}
+        for bucket in buckets(self.work, self.seat):
+            pieces = self.gradients.pieces(bucket)
+            if pieces:
+                sizes.setdefault(bucket.name, []).append(sum(piece.numel() for piece in pieces))
+                dtype = pieces[0].dtype
+        for name, elements in sizes.items():
+            if isinstance(self.groups[name], Ring):
+                self.groups[name].expect(elements, dtype)
 
     def begin(self) -> None:
         """A step starts: nothing is done."""

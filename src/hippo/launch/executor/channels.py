@@ -6,13 +6,14 @@ says so to whoever listens.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
 import torch
+
+from hippo.launch.executor.codec import Codec
 
 Tensor = torch.Tensor
 Heard = Callable[[], None]
@@ -22,19 +23,30 @@ Failed = Callable[[BaseException], None]
 class Channel:
     """A group of two: rank 0 sends, rank 1 receives."""
 
-    def __init__(self, group: Any, *, sends: bool, failed: Failed, delay_s: float = 0.0) -> None:
-        self._group, self._sends, self._failed, self._delay_s = group, sends, failed, delay_s
+    def __init__(self, group: Any, *, failed: Failed, codec: Codec | None = None) -> None:
+        self._group, self._failed, self._codec = group, failed, codec
         self._posted: SimpleQueue[tuple[Any, Tensor, Heard | None] | None] = SimpleQueue()
         self._thread = Thread(target=self._wait, daemon=True)
         self._thread.start()
 
     def receive(self, into: Tensor, tag: int, heard: Heard) -> None:
         """Posts a receive; ``heard`` is called, in another thread, when the message is there."""
-        self._posted.put((self._group.recv([into], 0, tag), into, heard))
+        codec = self._codec
+        if codec is None:
+            self._posted.put((self._group.recv([into], 0, tag), into, heard))
+            return
+        message = codec.room(into)
+
+        def decoded() -> None:
+            codec.decode(message, into)
+            heard()
+
+        self._posted.put((self._group.recv([message], 0, tag), message, decoded))
 
     def send(self, tensor: Tensor, tag: int) -> None:
         """Starts to send; the tensor must not change until it has gone (it is kept until then)."""
-        self._posted.put((self._group.send([tensor], 1, tag), tensor, None))
+        message = tensor if self._codec is None else self._codec.encode(tensor)
+        self._posted.put((self._group.send([message], 1, tag), message, None))
 
     def _wait(self) -> None:
         while (entry := self._posted.get()) is not None:
@@ -44,7 +56,5 @@ class Channel:
             except BaseException as error:  # the group is broken: the run ends with this reason
                 self._failed(error)
                 return
-            if self._delay_s:
-                time.sleep(self._delay_s)
             if heard is not None:
                 heard()

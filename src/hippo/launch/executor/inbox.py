@@ -34,3 +34,8 @@ class Inbox:
     def has(self, key: Key) -> bool:
         """Whether all of it is there, or nothing need come."""
         return self.missing.get(key, 0) == 0
+
+    def check(self) -> None:
+        """Raises what broke a channel."""
+        if self.error is not None:
+            raise self.error

@@ -22,9 +22,11 @@ import torch
 
 from hippo.launch.executor.agree import Agreeing, Gradients, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.channels import Channel
+from hippo.launch.executor.codec import codec_of
 from hippo.launch.executor.compute import Compute, Layers, StandIn
 from hippo.launch.executor.handing import Mover
 from hippo.launch.executor.inbox import Inbox
+from hippo.launch.executor.ring import Ring
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Habits, Runner, Ties
 from hippo.launch.executor.wires import GroupTeam, Meeting
@@ -32,8 +34,10 @@ from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
 from hippo.launch.model.store import load, save
 from hippo.launch.model.weights import Split
+from hippo.launch.ring_order import ring_order
 from hippo.launch.stand_in import times
 from hippo.launch.work import Seat, Transfer, Work
+from hippo.problem.problem import Problem
 
 if TYPE_CHECKING:
     from hippo.launch.torch_runtime.runner import TorchRunner
@@ -140,7 +144,7 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
     seat = work.seats[rank]
     meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=2 * options.timeout_s, device=options.device)
     inbox = Inbox()
-    incoming, outgoing, team, groups = _meet(work, seat, meeting, inbox)
+    incoming, outgoing, team, groups = _meet(job.problem, work, seat, meeting, inbox)
     if options.stand_in:
         mine = times(job.problem, work)[rank]
         compute: Compute = StandIn(mine, tuple(work.chunks(seat)))
@@ -173,7 +177,7 @@ def _free(work: Work, seat: Seat, order: str) -> bool:
 
 
 def _meet(
-    work: Work, seat: Seat, meeting: Meeting, inbox: Inbox
+    problem: Problem, work: Work, seat: Seat, meeting: Meeting, inbox: Inbox
 ) -> tuple[dict[Transfer, Channel], dict[Transfer, Channel], GroupTeam | None, dict[str, Any]]:
     """Every group of the seat, made in one order that holds for all seats."""
     wanted: dict[str, tuple[int, ...]] = {}
@@ -183,20 +187,33 @@ def _meet(
     members = work.tensor_group(seat)
     if len(members) > 1:
         wanted["team-" + "-".join(map(str, members))] = members
-    shared = buckets(work, seat)
-    for bucket in shared:
-        wanted[bucket.name] = bucket.ranks
+    rings = {bucket.name: ring_order(problem, work, bucket.ranks) for bucket in buckets(work, seat)}
+    for name, ranks in rings.items():
+        for pair in _neighbours(ranks, seat.rank):
+            wanted[f"{name}-from-{pair[0]}"] = pair
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
+    codecs = {_channel(one): codec_of(work, one) for one in mine}
     channels = {
-        name: Channel(made[name], sends=wanted[name][0] == seat.rank, failed=inbox.failed)
-        for name in dict.fromkeys(_channel(one) for one in mine)
+        name: Channel(made[name], failed=inbox.failed, codec=codecs.get(name))
+        for name in made
+        if not name.startswith("team-")
     }
     incoming = {one: channels[_channel(one)] for one in mine if one.destination == seat.rank}
     outgoing = {one: channels[_channel(one)] for one in mine if one.source == seat.rank}
     team = None
     if len(members) > 1:
         team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), seat.tp_index)
-    return incoming, outgoing, team, {bucket.name: made[bucket.name] for bucket in shared}
+    groups: dict[str, Any] = {}
+    for name, ranks in rings.items():
+        behind, onward = (channels[f"{name}-from-{pair[0]}"] for pair in _neighbours(ranks, seat.rank))
+        groups[name] = Ring(len(ranks), ranks.index(seat.rank), (onward, behind), inbox.check)
+    return incoming, outgoing, team, groups
+
+
+def _neighbours(ranks: tuple[int, ...], rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Pairs (sender, receiver) of a ring that end and begin at a rank."""
+    place = ranks.index(rank)
+    return (ranks[place - 1], rank), (rank, ranks[(place + 1) % len(ranks)])
 
 
 def _channel(one: Transfer) -> str:

@@ -28,6 +28,10 @@ NAMES = {FORWARD: "activations", BACKWARD: "gradients"}
 class Agreement(Protocol):
     """How the seat's gradients are agreed with those of its replicas."""
 
+    def post(self) -> None:
+        """Posts the receives of the next step."""
+        ...
+
     def begin(self) -> None:
         """A step starts."""
         ...
@@ -87,6 +91,7 @@ class Runner:
     def post(self) -> None:
         """Posts the receives of the next step."""
         self._receipts.post()
+        self.agreement.post()
 
     def run(self, step: int, start_s: float) -> None:
         """One step; ``start_s`` on the monotonic clock. Receives were posted before."""
@@ -121,18 +126,14 @@ class Runner:
             return kind, chunk, wave
         with self.inbox.news:
             while (operation := order.next(self.inbox.has)) is None:
-                self._check()
+                self.inbox.check()
                 if not self.inbox.news.wait(1.0):
                     kind, chunk, wave = order.awaited()
                     self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
-        self._check()
+        self.inbox.check()
         if self.team is not None:
             self.team.tell(torch.tensor(operation))
         return operation
-
-    def _check(self) -> None:
-        if self.inbox.error is not None:
-            raise self.inbox.error
 
     def _sender(self, kind: int, chunk: int) -> str:
         ranks = [t.source for t in self.incoming if (t.kind, t.destination_chunk) == (kind, chunk)]
