@@ -59,6 +59,10 @@ class Choice:
     every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints; the last step is saved too.")] = 10
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")] = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder that takes run.html and run.json.")] = None
+    then: Annotated[
+        str | None,
+        typer.Option(metavar="PLAN.json@STEP", help="Goes on under another plan after that step: layers move."),
+    ] = None
     timeout: Annotated[float, typer.Option(metavar="S", help="Ends the run when nothing moves for so long.")] = 60.0
     seed: Seed = 0
     json: Json = False
@@ -66,7 +70,7 @@ class Choice:
 
 @takes(Choice)
 def run(choice: Choice) -> None:
-    """A plan trained for real, its step times beside the predicted ones.
+    """A plan trained for real, beside what was predicted.
 
     A process per device, real messages. With --emulate each domain is a network namespace. With --stand-in stages wait
     as long as the plan says they take.
@@ -77,6 +81,10 @@ def run(choice: Choice) -> None:
         check_folder(choice.out)
     inside = emulation()
     job = _job(choice)
+    if choice.then is not None:
+        from hippo.cli.then import read_then
+
+        read_then(choice.then, job)  # what is wrong is said before anything starts
     if choice.emulate and inside is None:
         raise typer.Exit(_inside(choice, job))
     from hippo.launch.run import RunError
@@ -182,21 +190,30 @@ def _place(inside: Any) -> Place:
 
 def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:
     """Runs the job and, where asked, its reference; everything that is told of it."""
+    from hippo.cli.then import read_then, told_of
+    from hippo.launch.move import Moved, run_then
     from hippo.launch.run import run as launch
 
+    then = None if choice.then is None else read_then(choice.then, job)
+    moved: Moved | None = None
     with Watch("training") as watch:
         begun = job.options.first_step - 1
 
         def told(step: Step) -> None:
             watch(_told(step), (step.number - begun) / job.options.steps)
 
-        result = launch(job, place=place, watch=told, saving=_saving(choice, job))
+        saving = _saving(choice, job)
+        if then is None:
+            result = launch(job, place=place, watch=told, saving=saving)
+        else:
+            moved = run_then(job, then, place=place, watch=told, saving=saving)
+            result = moved.whole
     reference = _reference(choice, job)
     measured = [step.seconds for step in result.steps]
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        **_predicted(choice, job, result, emulated=emulated),
+        **_predicted(choice, job, result if moved is None else moved.before, emulated=emulated),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference,
         "first_step": job.options.first_step,
@@ -206,6 +223,7 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
         "emulated": emulated,
         "stand_in": job.options.stand_in,
         "timeline": _timeline(result),
+        "move": None if moved is None or then is None else told_of(moved, job, then, emulated=emulated),
     }
 
 

@@ -52,6 +52,11 @@ class Moved:
     after: Result
     move: Move
 
+    @property
+    def whole(self) -> Result:
+        """All steps; the processes of the new plan."""
+        return Result(self.after.seats, (*self.before.steps, *self.after.steps))
+
 
 def check_then(job: Job, then: Then, *, source: str) -> None:
     """``InputError`` for a move that cannot be made."""

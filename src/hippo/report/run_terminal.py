@@ -18,6 +18,8 @@ MOST_STEPS = 12
 def run_view(document: Mapping[str, Any]) -> RenderableType:
     """Table of the steps, a sentence, and the loss curve where there is one."""
     parts: list[RenderableType] = [_table(document), Text(), Text(sentence(document))]
+    if document.get("move"):
+        parts.append(Text(move_sentence(document["move"])))
     if document["loss"]:
         parts += [Text(), *_curve(document)]
     return Group(*parts)
@@ -33,6 +35,26 @@ def sentence(document: Mapping[str, Any]) -> str:
     )
 
 
+def move_sentence(move: Mapping[str, Any]) -> str:
+    """What a move took, in a sentence or two."""
+    crossed = sum(move["wan_bytes"].values())
+    predicted = "" if move["predicted_s"] is None else f", predicted {number(move['predicted_s'], 3)} s"
+    return (
+        f"After step {move['after_step']} layers moved: {number(crossed / 1e6, 3)} MB between domains in "
+        f"{number(move['measured_s'], 3)} s{predicted}; training stood still for {number(move['stopped_s'], 3)} s. "
+        f"Then {move['processes']} processes: {number(move['median_step_s'], 4)} s a step, predicted "
+        f"{number(move['predicted_step_s'], 4)} s."
+    )
+
+
+def _expected_s(document: Mapping[str, Any], step: int) -> float:
+    """What a step was predicted to take, under the plan that it ran under."""
+    move = document.get("move")
+    moved = move is not None and step > move["after_step"]
+    found: float = move["predicted_step_s"] if move is not None and moved else document["predicted_step_s"]
+    return found
+
+
 def _table(document: Mapping[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     reference = document["reference_loss"]
@@ -43,7 +65,7 @@ def _table(document: Mapping[str, Any]) -> Table:
         table.add_column(title, justify="right")
     steps = document["measured_step_s"]
     for index in _shown(len(steps)):
-        seconds, predicted = steps[index], document["predicted_step_s"]
+        seconds, predicted = steps[index], _expected_s(document, document["first_step"] + index)
         row = [
             str(document["first_step"] + index),
             f"{seconds:.3f}",
