@@ -11,6 +11,8 @@ PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")
 BACKWARDS = ("split", "whole")
 RUNTIMES = ("hippo", "torch")
+PACKED = ("none", "bf16", "fp8", "int8")
+"""Kinds of compression that messages between domains are sent in; others are planned and waited for only."""
 SMALL_PARAMETER_TOKENS = 3e11
 """Parameters times tokens up to which the same training in one process is run too: minutes on one core."""
 MOST_PROCESSES = 256
@@ -44,11 +46,12 @@ def _check_plan(job: Job, source: str) -> None:
         (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
         (plan.sync.method == "local_sgd", "sync.method", "local_sgd", "plan without --allow-local-sgd"),
     ]
+    packed = {one.kind for one in plan.compression} - set(PACKED)
     if not stand_in:
         limits += [
             (plan.context_parallel > 1, "context_parallel", plan.context_parallel, "run it with --stand-in"),
             (plan.expert_parallel > 1, "expert_parallel", plan.expert_parallel, "run it with --stand-in"),
-            (bool(plan.compression), "compression", len(plan.compression), "plan without compression"),
+            (bool(packed), "compression.kind", ", ".join(sorted(packed)), f"take {', '.join(PACKED)}, or --stand-in"),
         ]
     for broken, key, value, remedy in limits:
         if broken:

@@ -12,7 +12,9 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Plan
 from hippo.problem.cluster import Cluster
 
-COMPRESSED_BITS: Mapping[str, float] = MappingProxyType({"none": 0.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0})
+COMPRESSED_BITS: Mapping[str, float] = MappingProxyType(
+    {"none": 0.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0}
+)
 """Bits per value of each kind of compression (0: as it is). The few bytes of scales are left out."""
 
 
