@@ -113,6 +113,14 @@ def test_its_files_are_python():
             compile(text, name, "exec")
 
 
+def test_the_models_name_is_no_code():
+    problem, plan = example()
+    problem = replace(problem, model=replace(problem.model, name='x"""\nraise SystemExit\n"""'))
+    text = deepspeed.program(problem, plan).files["model.py"]
+    compile(text, "model.py", "exec")
+    assert "\nraise" not in text
+
+
 def test_other_orders_and_half_recomputation_are_refused():
     problem, plan = example()
     with pytest.raises(InfeasibleError, match=r"schedule 'cross-domain'; .*recompute 'selective'"):

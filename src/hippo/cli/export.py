@@ -62,7 +62,7 @@ class Choice:
 
 @takes(Choice)
 def export(choice: Choice) -> None:
-    """Files that launch a plan with Megatron-LM, DeepSpeed, torchtitan, torchrun, Slurm, SkyPilot, Ray or Kubernetes.
+    """Files that launch a plan with the tools people already have.
 
     A plan that the target cannot run is refused (exit code 3), with the nearest one that it can.
     """

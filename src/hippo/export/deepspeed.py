@@ -6,6 +6,8 @@ the hostfile are hosts in the order of ranks; axes of the topology say which deg
 
 from __future__ import annotations
 
+import re
+
 from hippo.export.base import Export, Wishes
 from hippo.export.launch_script import launch_script, program_script
 from hippo.export.program import Blank, Program, refuse_unsaid
@@ -117,7 +119,7 @@ def _sizes(problem: Problem) -> dict[str, object]:
     assert attention is not None
     assert feed_forward is not None
     return {
-        "name": model.name,
+        "name": re.sub(r"[^\w .:/-]", "", model.name),  # it stands in a docstring
         "hidden": model.hidden,
         "heads": attention.heads,
         "width": feed_forward.width,

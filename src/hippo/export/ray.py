@@ -28,7 +28,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``ray_launch.py`` and the program's files."""
     program = program_named(problem, plan, wishes.program)
     hosts = [
-        (json.dumps(wishes.place(host.domain)), json.dumps(host.domain), host.position, len(host.seats))
+        (_word(wishes.place(host.domain)), _word(host.domain), host.position, len(host.seats))
         for host in program.seating.hosts
     ]
     notes = (TRAIN, C10D, *split_note(program))
@@ -38,3 +38,8 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
         "README.md": readme("Ray", problem, plan, program, command=COMMAND, blanks=(LABELS,), notes=notes),
     }
     return Export(files, COMMAND, (*notes, *program.notes))
+
+
+def _word(text: str) -> str:
+    """The text as a literal of Python."""
+    return json.dumps(text, ensure_ascii=False)
