@@ -7,7 +7,7 @@ import pytest
 from tests.launch.worlds import PLANS, problem
 
 from hippo.launch.job import Job, Options
-from hippo.launch.predict import INSTANTS, predicted_along, predicted_s
+from hippo.launch.predict import INSTANTS, Network, predicted_along, predicted_s
 from hippo.problem.network import Trace
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
@@ -25,26 +25,26 @@ def job(name: str = "stages", **options: object) -> Job:
 def test_a_fixed_order_is_what_the_quick_engine_plays():
     asked = job()
     program = carried(lower(asked.problem, asked.plan), HIPPO)
-    assert predicted_s(asked, emulated=True) == fast.step_time(program)
+    assert predicted_s(asked) == fast.step_time(program)
 
 
 def test_without_a_network_messages_cost_next_to_nothing():
     asked = job()
-    assert predicted_s(asked, emulated=False) < 0.5 * predicted_s(asked, emulated=True)
+    assert predicted_s(asked, Network(emulated=False)) < 0.5 * predicted_s(asked)
 
 
 @pytest.mark.parametrize("name", ["stages", "split backwards"])
 def test_torch_waits_for_receivers_and_a_first_step_for_tcp(name: str):
-    hippo = predicted_s(job(name), emulated=True)
-    assert predicted_s(job(name, runtime="torch"), emulated=True) > hippo + 0.02
-    assert predicted_s(job(name), emulated=True, cold=True) >= hippo
+    hippo = predicted_s(job(name))
+    assert predicted_s(job(name, runtime="torch")) > hippo + 0.02
+    assert predicted_s(job(name), cold=True) >= hippo
 
 
 @pytest.mark.parametrize("backward", ["whole", "split"])
 @pytest.mark.parametrize("name", ["stages", "split backwards", "everything"])
 def test_stages_that_choose_are_played_choosing(name: str, backward: str):
     """Here the order of the schedule is as good as any, so choosing yields no worse a step."""
-    fixed, free = (predicted_s(job(name, order=order, backward=backward), emulated=True) for order in ("fixed", "auto"))
+    fixed, free = (predicted_s(job(name, order=order, backward=backward)) for order in ("fixed", "auto"))
     assert free <= fixed * (1 + 1e-9)
 
 
@@ -53,8 +53,8 @@ def test_along_a_trace_a_step_may_begin_anywhere():
     links = asked.problem.cluster.links
     rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s)
     still = Trace(np.array([0.0, 1.0]), rate, np.full(rate.shape, 0.02))
-    assert predicted_along(asked, still) == pytest.approx(np.full(INSTANTS, predicted_s(asked, emulated=True)))
+    assert predicted_along(asked, still) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
     slower = Trace(still.time_s, rate, np.array([[0.02] * len(links), [0.2] * len(links)]))
     found = predicted_along(asked, slower)
-    assert found[0] == pytest.approx(predicted_s(asked, emulated=True))
+    assert found[0] == pytest.approx(predicted_s(asked))
     assert found[-1] > found[0]

@@ -17,7 +17,7 @@ from hippo.launch.executor.settings import settings_of
 from hippo.launch.fits import check_job
 from hippo.launch.job import Job, Options
 from hippo.launch.model.reference import losses
-from hippo.launch.predict import predicted_s
+from hippo.launch.predict import Network, predicted_s
 from hippo.launch.run import RunError, Saving, Step, run
 from hippo.plan.plan import Compression, Plan, Relay
 from hippo.problem.model import Experts, gpt_model
@@ -59,7 +59,7 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
         assert [row[0] for row in rows].count(0) == 4
         assert all(start <= end for *_, start, end in rows)
         assert [row[0] for row in rows][-2:] == [3, 4]
-    assert predicted_s(asked, emulated=False, result=result) <= result.steps[-1].seconds
+    assert predicted_s(asked, Network(emulated=False), result=result) <= result.steps[-1].seconds
 
 
 @pytest.mark.parametrize(

@@ -229,15 +229,16 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
 
 def _predicted(choice: Choice, job: Job, result: Result, *, emulated: bool) -> dict[str, Any]:
     """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
-    from hippo.launch.predict import predicted_along, predicted_s
+    from hippo.launch.predict import Network, predicted_along, predicted_s
 
+    network = Network(emulated, choice.congestion)
     if choice.trace is None or not emulated:
-        first = predicted_s(job, emulated=emulated, result=result, cold=True)
-        usual = predicted_s(job, emulated=emulated, result=result)
+        first = predicted_s(job, network, result=result, cold=True)
+        usual = predicted_s(job, network, result=result)
         return {"predicted_step_s": usual, "predicted_first_step_s": first}
     from hippo.problem.load import load_trace
 
-    seconds = predicted_along(job, load_trace(choice.trace, job.problem.cluster), result=result)
+    seconds = predicted_along(job, load_trace(choice.trace, job.problem.cluster), network, result=result)
     low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 

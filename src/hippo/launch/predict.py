@@ -8,7 +8,7 @@ in the run itself (medians per process), stand-ins those of the plan. Between do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -27,8 +27,10 @@ from hippo.simulate.program import Program
 from hippo.simulate.timeline import OPTIMIZER
 from hippo.simulate.transport.carried import from_instant
 from hippo.simulate.transport.play import step_time, step_times
-from hippo.simulate.transport.transport import HIPPO, TORCH, Transport
+from hippo.simulate.transport.transport import CONGESTIONS, HIPPO, TORCH, Transport
 from hippo.simulate.transport.world import Circumstances
+
+Floats = NDArray[np.float64]
 
 INSTANTS = 50
 """Where in a trace a step may begin, for its prediction."""
@@ -47,24 +49,35 @@ def as_run(job: Job) -> Plan:
     return replace(plan, pipelines=pipelines, schedule=ScheduleChoice(WITH_ORDER))
 
 
-def predicted_s(job: Job, *, emulated: bool, result: Result | None = None, cold: bool = False) -> float:
-    """Seconds of a step; ``result``: of real layers, whose seconds then count. Not ``emulated``: links cost nothing.
+@dataclass(frozen=True)
+class Network:
+    """What a run has between its domains."""
+
+    emulated: bool = True  # False: one machine's loopback, which costs next to nothing
+    congestion: str = "cubic"  # TCP's control, cubic or bbr; every other one is played as cubic
+
+
+WAN = Network()
+
+
+def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = None, cold: bool = False) -> float:
+    """Seconds of a step; ``result``: of real layers, whose seconds then count.
 
     ``cold``: of the first step of a run, in which TCP comes up to the rate of its links.
     """
     program = _program(job, result)
-    if emulated:
-        return step_time(program, _transport(job), Circumstances(cold=cold, live_limit=_live_limits(job)))
+    if network.emulated:
+        return step_time(program, _transport(job, network), Circumstances(cold=cold, live_limit=_live_limits(job)))
     links = len(program.link_bandwidth_bytes_per_s)
     return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
 
 
-def predicted_along(job: Job, trace: Trace, *, result: Result | None = None) -> NDArray[np.float64]:
+def predicted_along(job: Job, trace: Trace, network: Network = WAN, *, result: Result | None = None) -> Floats:
     """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
     program, limits = _program(job, result), _live_limits(job)
     starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
     each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
-    return step_times(program, _transport(job), each)
+    return step_times(program, _transport(job, network), each)
 
 
 def _program(job: Job, result: Result | None) -> Program:
@@ -72,8 +85,9 @@ def _program(job: Job, result: Result | None) -> Program:
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)
 
 
-def _transport(job: Job) -> Transport:
-    return TORCH if job.options.runtime == "torch" else HIPPO
+def _transport(job: Job, network: Network) -> Transport:
+    runtime = TORCH if job.options.runtime == "torch" else HIPPO
+    return replace(runtime, congestion=CONGESTIONS.get(network.congestion, runtime.congestion))
 
 
 def _live_limits(job: Job) -> tuple[float | None, ...]:
@@ -114,7 +128,7 @@ def _with_measured(job: Job, program: Program, result: Result) -> Program:
     )
 
 
-def _medians(steps: Sequence[Step], rank: int, chunks: int) -> NDArray[np.float64]:
+def _medians(steps: Sequence[Step], rank: int, chunks: int) -> Floats:
     """(chunks, 4): forward, backward, weight gradient, optimizer of one process; the first step is left out."""
     rows = [row for step in steps[1:] or steps for row in step.operations[rank]]
     found = np.zeros((chunks, 4))

@@ -27,7 +27,7 @@ from hippo.simulate.transport.transport import (
     HIPPO,
     IDEAL,
     TORCH,
-    Ramp,
+    Congestion,
     Transport,
     lost_s,
     transport,
@@ -91,15 +91,14 @@ def test_a_window_slows_a_flow_but_not_its_link() -> None:
 
 def test_slow_start_by_hand() -> None:
     """Windows of 1, 2, 4 bytes per round trip of 4 s, pipe of 4 bytes: 1 + 2 sent by 8 s, the rest at 1 byte/s."""
-    ramp = Ramp(initial_bytes=1.0)
-    assert lost_s(10.0, 1.0, 4.0, ramp=ramp, window_bytes=1.0) == 8 + 7 - 10
-    assert lost_s(1.0, 1.0, 4.0, ramp=ramp, window_bytes=1.0) == 0.0
-    assert lost_s(10.0, 1.0, 4.0, ramp=ramp, window_bytes=4.0) == 0.0
+    assert lost_s(10.0, 1.0, 4.0, window_bytes=1.0) == 8 + 7 - 10
+    assert lost_s(1.0, 1.0, 4.0, window_bytes=1.0) == 0.0
+    assert lost_s(10.0, 1.0, 4.0, window_bytes=4.0) == 0.0
 
 
 def test_a_cold_flow_pays_once() -> None:
     """Pipe of 2 bytes (round trip 2 s): a window of 1 byte first costs 1 s, the second message of a flow half of it."""
-    slow = Transport("slow", ramp=Ramp(initial_bytes=1.0, kept=(1.0, 0.5)))
+    slow = Transport("slow", congestion=Congestion(initial_bytes=1.0, kept=(1.0, 0.5)))
     played = play(two_stages(waves=3), slow, Circumstances(cold=True))
     assert played.message_end_s[:3].tolist() == [8.0, 11.5, 15.0]
     assert step_time(two_stages(waves=3), slow) == step_time(two_stages(waves=3), IDEAL)
@@ -108,16 +107,16 @@ def test_a_cold_flow_pays_once() -> None:
 def test_silence_costs_the_window() -> None:
     """The second message of stage 0 follows at once, its window is whole; after a long silence it is not."""
     program = two_stages(orders=("FBFB", "FBFB"))
-    forgets = Transport("forgets", ramp=Ramp(initial_bytes=1.0, timeout_s=1.0))
+    forgets = Transport("forgets", congestion=Congestion(initial_bytes=1.0, timeout_s=1.0))
     assert step_time(program, forgets) == 40.0 + 2 * 1.0
-    assert step_time(program, replace(forgets, ramp=Ramp(initial_bytes=1.0, timeout_s=100.0))) == 40.0
+    assert step_time(program, replace(forgets, congestion=Congestion(initial_bytes=1.0, timeout_s=100.0))) == 40.0
 
 
 def test_fresh_flows_do_not_fill_a_link_they_share() -> None:
     """Two pipelines on one link, both messages of 4 bytes asked for at 2: at .5 of the link while both are fresh."""
     program = _side_by_side()
-    ramp = Ramp(initial_bytes=100.0, fill=0.5)
-    played = play(program, Transport("shy", ramp=ramp), Circumstances(cold=True))
+    ramp = Congestion(initial_bytes=100.0, fill=0.5)
+    played = play(program, Transport("shy", congestion=ramp), Circumstances(cold=True))
     assert sorted(played.message_end_s[:2].tolist()) == [11.0, 15.0]
     assert sorted(play(program, IDEAL).message_end_s[:2].tolist()) == [7.0, 11.0]
 
@@ -163,7 +162,7 @@ def test_a_trace_that_stands_still_is_the_base_state(seed: int) -> None:
 
 
 LATE = st.sampled_from(
-    [HIPPO, TORCH, ASKING, QUEUING, Transport("narrow", window_bytes=1.0), Transport("forgets", ramp=CUBIC)]
+    [HIPPO, TORCH, ASKING, QUEUING, Transport("narrow", window_bytes=1.0), Transport("forgets", congestion=CUBIC)]
 )
 
 
@@ -242,5 +241,5 @@ def test_unknown_names_are_listed() -> None:
     with pytest.raises(UnknownNameError, match="hippo, ideal, torch"):
         transport("carrier pigeon")
     with pytest.raises(InputError):
-        Ramp(initial_bytes=0.0)
+        Congestion(initial_bytes=0.0)
     assert BBR.timeout_s == np.inf

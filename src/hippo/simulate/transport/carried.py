@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hippo.problem.network import Trace
 from hippo.simulate.program import FORWARD, Program
-from hippo.simulate.transport.transport import Transport
+from hippo.simulate.transport.transport import DRAINED_EVERY_S, Transport
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +36,17 @@ def carried(program: Program, transport: Transport) -> Program:
         down_delay_s=program.down_delay_s + transport.overhead_s,
         up_delay_s=program.up_delay_s + transport.overhead_s,
         groups=groups,
-        link_bandwidth_bytes_per_s=program.link_bandwidth_bytes_per_s * transport.goodput,
+        link_bandwidth_bytes_per_s=_payload(program.link_bandwidth_bytes_per_s, program.link_latency_s, transport),
         link_latency_s=program.link_latency_s + transport.overhead_s,
     )
+
+
+def _payload(rate_bytes_per_s: Floats, latency_s: Floats, transport: Transport) -> Floats:
+    """What is left of a rate for payload, on the mean of a long time of sending."""
+    left: Floats = rate_bytes_per_s * transport.goodput
+    if transport.congestion.drain_s > 0.0:
+        left = left * DRAINED_EVERY_S / (DRAINED_EVERY_S + transport.congestion.drain_s + 2.0 * latency_s)
+    return left
 
 
 def _caps(program: Program, transport: Transport, kind: int) -> Floats:
@@ -63,7 +71,7 @@ def carried_trace(trace: Trace, transport: Transport) -> Trace:
     """The same of links that move; ``trace`` is what they carry on the wire."""
     return replace(
         trace,
-        bandwidth_bytes_per_s=trace.bandwidth_bytes_per_s * transport.goodput,
+        bandwidth_bytes_per_s=_payload(trace.bandwidth_bytes_per_s, trace.latency_s, transport),
         latency_s=trace.latency_s + transport.overhead_s,
     )
 

@@ -63,7 +63,7 @@ def along(program: Program, transport: Transport, trace: Trace) -> NDArray[np.fl
 def is_quick(transport: Transport, circumstances: Circumstances = USUAL) -> bool:
     """Whether ``fast`` can play it: nothing depends on when a receiver asks, on silence, or on the clock."""
     moves = circumstances.trace is not None or circumstances.cold or len(circumstances.live_limit) > 0
-    return not (moves or transport.rendezvous or np.isfinite(transport.ramp.timeout_s))
+    return not (moves or transport.rendezvous or np.isfinite(transport.congestion.timeout_s))
 
 
 def _world(said: Program, transport: Transport, circumstances: Circumstances) -> CarriedWorld:

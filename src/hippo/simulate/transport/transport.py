@@ -16,27 +16,34 @@ from hippo.errors import InputError, UnknownNameError
 GOODPUT = 1448 / 1518
 """Payload of a full TCP segment over its bytes on the wire (Ethernet framing of 18 bytes, 52 of headers)."""
 
+OVERHEAD_S = 0.002
+"""Of a message on gloo: copies into and out of sockets, wake-ups; on two busy cores; a machine's own."""
+
 STOCK_WINDOW_BYTES = 3.35e6
 """What Linux' stock buffers (``tcp_wmem`` up to 4 MB) keep in flight: 27 % of 1 Gbit/s at 100 ms, measured."""
 
 
 @dataclass(frozen=True)
-class Ramp:
-    """How a flow comes up to the rate of its link. Checked when made."""
+class Congestion:
+    """How TCP comes up to the rate of a link and stays there. Checked when made (``InputError``)."""
 
     initial_bytes: float = 10 * 1448.0  # a fresh flow sends so much per round trip, then twice that, ..
     paced_rtts: float = 0.0  # round trips more, over which a pacing sender spreads its last window
     kept: tuple[float, ...] = (1.0, 0.5, 0.25)  # of that loss on the first, second, .. message of a fresh flow
     timeout_s: float = inf  # a window halves for each such time (plus a round trip) of silence; inf: it stays
     fill: float = 0.7  # of a link that fresh flows share
+    drain_s: float = 0.0  # with next to nothing in flight (and a round trip more), after each 10 s of sending
 
     def __post_init__(self) -> None:
-        if not self.initial_bytes > 0 or not self.timeout_s > 0 or not 0 < self.fill <= 1 or self.paced_rtts < 0:
-            raise InputError("a ramp needs numbers above 0", key="ramp", value=self, remedy="see docs/transport.md")
+        if not self.initial_bytes > 0 or not self.timeout_s > 0 or not 0 < self.fill <= 1:
+            raise InputError("needs numbers above 0", key="congestion", value=self, remedy="see docs/transport.md")
+        if min(self.paced_rtts, self.drain_s) < 0:
+            raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/transport.md")
 
 
-CUBIC = Ramp(timeout_s=0.2)
-BBR = Ramp(paced_rtts=0.5)
+CUBIC = Congestion(timeout_s=0.2)
+BBR = Congestion(paced_rtts=0.5, drain_s=0.2)
+"""Its ``PROBE_RTT``: every 10 s the pipe is drained, unless the flow was silent by then."""
 CUBIC_KEPT = replace(CUBIC, timeout_s=inf)
 """With ``net.ipv4.tcp_slow_start_after_idle=0``."""
 
@@ -51,7 +58,7 @@ class Transport:
     rendezvous: bool = False  # data leaves when the receiver has asked, which it does when nothing else is left to do
     notices_behind_bulk: bool = False  # the asking waits until what was sent that way before has left
     window_bytes: float = inf  # in flight per flow: socket buffers
-    ramp: Ramp = field(default_factory=Ramp)
+    congestion: Congestion = field(default_factory=Congestion)
 
     def __post_init__(self) -> None:
         if not 0 < self.goodput <= 1:
@@ -63,10 +70,17 @@ class Transport:
 
 
 IDEAL = Transport("ideal")
-HIPPO = Transport("hippo", GOODPUT, overhead_s=0.001, ramp=BBR)
-TORCH = Transport("torch", GOODPUT, overhead_s=0.001, rendezvous=True, notices_behind_bulk=True, ramp=BBR)
+HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S)
+TORCH = Transport("torch", GOODPUT, overhead_s=OVERHEAD_S, rendezvous=True, notices_behind_bulk=True)
 
 TRANSPORTS: Mapping[str, Transport] = {each.name: each for each in (IDEAL, HIPPO, TORCH)}
+
+
+CONGESTIONS: Mapping[str, Congestion] = {"bbr": BBR, "cubic": CUBIC_KEPT}
+"""As ``hippo emulate`` sets them up, which switches slow start after silence off."""
+
+DRAINED_EVERY_S = 10.0
+"""Of ``Congestion.drain_s``."""
 
 
 def transport(name: str, *, source: str = "--transport") -> Transport:
@@ -76,14 +90,14 @@ def transport(name: str, *, source: str = "--transport") -> Transport:
     return TRANSPORTS[name]
 
 
-def lost_s(num_bytes: float, rate_bytes_per_s: float, rtt_s: float, *, ramp: Ramp, window_bytes: float) -> float:
-    """Seconds by which the last byte of a message leaves later than at the full rate: slow start from a window.
+def lost_s(num_bytes: float, per_s: float, rtt_s: float, *, window_bytes: float, paced_rtts: float = 0.0) -> float:
+    """Seconds by which the last byte of a message leaves later than at ``per_s`` bytes/s: slow start from a window.
 
     Each round trip sends a window, the next one twice as much, until a window fills the pipe.
     """
     window, sent, seconds = window_bytes, 0.0, 0.0
-    while window < rate_bytes_per_s * rtt_s and sent + window < num_bytes:
+    while window < per_s * rtt_s and sent + window < num_bytes:
         sent, seconds, window = sent + window, seconds + rtt_s, 2 * window
     if seconds == 0.0:
         return 0.0
-    return seconds - sent / rate_bytes_per_s + ramp.paced_rtts * rtt_s
+    return seconds - sent / per_s + paced_rtts * rtt_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import floor, inf
 
 from simpy.events import AnyOf, Event
@@ -94,13 +95,13 @@ class CarriedWorld(World):
 
     def _freshness(self, flow: Flow) -> float:
         """Share of a slow start that the next message of a flow pays; flows that are warm pay nothing."""
-        kept = self.transport.ramp.kept
+        kept = self.transport.congestion.kept
         return kept[self._count[flow]] if self.circumstances.cold and self._count[flow] < len(kept) else 0.0
 
     def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
         """Fresh flows do not fill a link that they share."""
         shares = len(set(self._waiting[link])) > 1 and self._ends(op)[1] in self._waiting[link]
-        return num_bytes / self.transport.ramp.fill if shares else num_bytes
+        return num_bytes / self.transport.congestion.fill if shares else num_bytes
 
     def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
         """Slow start of a flow that is fresh or was silent; messages of a stream leave in order."""
@@ -117,16 +118,16 @@ class CarriedWorld(World):
 
     def _slowed_s(self, op: int, flow: Flow, link: Link, num_bytes: float) -> float:
         """Seconds by which a message leaves later than at the link's rate."""
-        ramp, rate, rtt_s = self.transport.ramp, link.bandwidth, 2 * link.latency
+        control, rate, rtt_s = self.transport.congestion, link.bandwidth, 2 * link.latency
+        slow = partial(lost_s, num_bytes, rate, rtt_s, paced_rtts=control.paced_rtts)
         share = self._freshness(flow)
         if share > 0:
-            return share * lost_s(num_bytes, rate, rtt_s, ramp=ramp, window_bytes=ramp.initial_bytes)
+            return share * slow(window_bytes=control.initial_bytes)
         silent_s = float(self.sent_start[2 * op]) - self._silent_s.get(flow, inf)
-        halvings = floor(max(0.0, silent_s) / (ramp.timeout_s + rtt_s))
+        halvings = floor(max(0.0, silent_s) / (control.timeout_s + rtt_s))
         if halvings == 0:
             return 0.0
-        window = max(ramp.initial_bytes, rate * rtt_s / 2.0 ** min(halvings, 64))
-        return lost_s(num_bytes, rate, rtt_s, ramp=ramp, window_bytes=window)
+        return slow(window_bytes=max(control.initial_bytes, rate * rtt_s / 2.0 ** min(halvings, 64)))
 
     def _stands_still(self) -> bool:
         return any(isinstance(link, MovingLink) and link.is_gone for link in self.links)
