@@ -75,6 +75,7 @@ def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: in
     """The child's life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the command; process 1 ends this one
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.setsid()  # a session has its own share of the machine (autogroup), however many processes train
     run_first()
     try:
         wide_area = (Netem if setting.backend == "netem" else Forwarder)(setting, Control(control, setting), started_ns)
