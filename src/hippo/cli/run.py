@@ -63,6 +63,9 @@ class Choice:
         str | None,
         typer.Option(metavar="PLAN.json@STEP", help="Goes on under another plan after that step: layers move."),
     ] = None
+    outer_late: Annotated[
+        int, typer.Option(metavar="N", help="Local SGD: steps trained on while the replicas' sum goes round.")
+    ] = 0
     timeout: Annotated[float, typer.Option(metavar="S", help="Ends the run when nothing moves for so long.")] = 60.0
     seed: Seed = 0
     json: Json = False
@@ -116,6 +119,7 @@ def _job(choice: Choice) -> Job:
     for name, low, high in (
         ("steps", 1, MOST_STEPS),
         ("every", 1, MOST_STEPS),
+        ("outer_late", 0, MOST_STEPS),
         ("timeout", 1.0, 86_400.0),
         ("learning_rate", 0.0, 1e3),
     ):
@@ -136,6 +140,7 @@ def _job(choice: Choice) -> Job:
         order=choice.order,
         backward=choice.backward,
         runtime=choice.runtime,
+        outer_late=choice.outer_late,
     )
     job = Job(problem, plan, options)
     check_job(job, source=str(choice.plan))

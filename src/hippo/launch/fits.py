@@ -44,8 +44,10 @@ def _check_plan(job: Job, source: str) -> None:
     plan, stand_in = job.plan, job.options.stand_in
     limits: list[tuple[bool, str, object, str]] = [
         (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
-        (plan.sync.method == "local_sgd", "sync.method", "local_sgd", "plan without --allow-local-sgd"),
     ]
+    if plan.sync.method == "local_sgd" and job.options.outer_late >= plan.sync.every:
+        remedy = f"give fewer than the {plan.sync.every} steps between two sums"
+        raise InputError("is too many", source="--outer-late", value=job.options.outer_late, remedy=remedy)
     packed = {one.kind for one in plan.compression} - set(PACKED)
     if not stand_in:
         limits += [

@@ -29,6 +29,7 @@ class Options:
     order: str = "auto"  # auto: what is ready across a WAN, the schedule's order inside a domain; fixed; ready
     backward: str = "split"  # split: a gradient leaves before the weight gradients of its wave are made; whole: after
     runtime: str = "hippo"  # hippo: its own executor; torch: torch.distributed.pipelining
+    outer_late: int = 0  # steps that replicas train on while their outer sum goes round (local SGD)
     first_step: int = 1  # of this run, where it goes on from a checkpoint
     resume_from: str | None = None  # folder of that checkpoint
 

@@ -64,6 +64,9 @@ def check_then(job: Job, then: Then, *, source: str) -> None:
     if not first <= then.after_step < last:
         remedy = f"give a step from {first} to {last - 1}, or more --steps"
         raise InputError("is not within the run", source=source, value=then.after_step, remedy=remedy)
+    if "local_sgd" in (job.plan.sync.method, then.plan.sync.method):
+        remedy = "give plans whose replicas agree on gradients every step"
+        raise InputError("replicas that train alone cannot be moved yet", source=source, remedy=remedy)
     old, new = works(job, after(job, then))
     hands(old, new, job.problem.cluster)
 

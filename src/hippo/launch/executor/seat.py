@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -26,6 +27,16 @@ from hippo.launch.executor.codec import codec_of
 from hippo.launch.executor.compute import Compute, Layers, StandIn
 from hippo.launch.executor.handing import Mover
 from hippo.launch.executor.inbox import Inbox
+from hippo.launch.executor.local_sgd import (
+    LocalLayers,
+    LocalStandIn,
+    OuterLayers,
+    OuterTies,
+    inner_work,
+    is_local,
+    outer_stand_in,
+    share,
+)
 from hippo.launch.executor.ring import Ring
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Habits, Runner, Ties
@@ -145,24 +156,38 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
     meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=2 * options.timeout_s, device=options.device)
     inbox = Inbox()
     incoming, outgoing, team, groups = _meet(job.problem, work, seat, meeting, inbox)
-    if options.stand_in:
-        mine = times(job.problem, work)[rank]
-        compute: Compute = StandIn(mine, tuple(work.chunks(seat)))
-        each = job.problem.workload.gradient_bytes_per_parameter
-        gradients: Gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=mine.sync_s)
-    else:
-        part = _part(job, work, seat, team)
-        compute = Layers(work, seat, part, job.problem.workload)
-        gradients = PartGradients(work, seat, part, team)
-    ties = Ties(incoming, outgoing, inbox, team, Agreeing(work, seat, gradients, groups))
+    compute, gradients = _computing(job, work, seat, team, groups)
+    ties = Ties(incoming, outgoing, inbox, team, Agreeing(inner_work(work, seat), seat, gradients, groups))
     habits = Habits(_free(work, seat, options.order), options.backward == "whole")
     return Runner(work, seat, compute, ties, habits, beat)
 
 
+def _computing(
+    job: Job, work: Work, seat: Seat, team: GroupTeam | None, groups: dict[str, Any]
+) -> tuple[Compute, Gradients]:
+    """What the seat computes, and what of it is agreed at every step."""
+    inner, late = inner_work(work, seat), job.options.outer_late
+    if job.options.stand_in:
+        mine, chunks = times(job.problem, work)[seat.rank], tuple(work.chunks(seat))
+        each = job.problem.workload.gradient_bytes_per_parameter
+        gradients = StandInGradients(inner, bytes_per_parameter=each, sync_s=mine.sync_s)
+        if is_local(work):
+            return LocalStandIn(mine, chunks, outer_stand_in(job, work, seat, groups)), gradients
+        return StandIn(mine, chunks), gradients
+    part = _part(job, work, seat, team)
+    if is_local(work):
+        outer = OuterLayers(work, seat, part, OuterTies(groups, team, late))
+        compute: Compute = LocalLayers(work, seat, part, job.problem.workload, outer)
+    else:
+        compute = Layers(work, seat, part, job.problem.workload)
+    return compute, PartGradients(inner, seat, part, team)
+
+
 def _part(job: Job, work: Work, seat: Seat, team: GroupTeam | None) -> Part:
     tp, _ = work.widths(work.stage(seat))
-    split = Split(tp, seat.tp_index, work.parts)
-    part = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
+    split, settings = Split(tp, seat.tp_index, work.parts), settings_of(job)
+    settings = replace(settings, tokens_per_step=round(settings.tokens_per_step * share(work, seat)))
+    part = Part.new(job.problem.model, work.chunks(seat), settings, split, team or ALONE)
     if job.options.resume_from is not None:
         load(part, Path(job.options.resume_from))
     return part
@@ -187,7 +212,8 @@ def _meet(
     members = work.tensor_group(seat)
     if len(members) > 1:
         wanted["team-" + "-".join(map(str, members))] = members
-    rings = {bucket.name: ring_order(problem, work, bucket.ranks) for bucket in buckets(work, seat)}
+    agreed = [*buckets(work, seat), *buckets(inner_work(work, seat), seat)]
+    rings = {bucket.name: ring_order(problem, work, bucket.ranks) for bucket in agreed}
     for name, ranks in rings.items():
         for pair in _neighbours(ranks, seat.rank):
             wanted[f"{name}-from-{pair[0]}"] = pair
