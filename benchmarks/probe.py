@@ -18,7 +18,7 @@ from statistics import median
 SETTINGS = ((20, 20), (100, 40), (300, 100), (1000, 40), (1000, 100))
 """Mbit/s, round trip in ms."""
 CONTROLS = ("cubic", "bbr")
-ROUNDS, SECONDS_OF_A_ROUND = 3, 22
+ROUNDS, SECONDS_OF_A_ROUND = 3, 26
 HIPPO = [sys.executable, "-c", "from hippo.cli.main import main; main()"]
 CLUSTER = """
 gpu: A100-SXM-80GB
