@@ -109,7 +109,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
     for broken, key in (
         (replace(asked, problem=problem(mixed)), "problem.model"),
         (replace(asked, plan=replace(plan, relays=(Relay("a", "b", "c"),))), "relays"),
-        (replace(asked, plan=replace(plan, compression=(Compression("a", "b", "fp8"),))), "compression"),
+        (replace(asked, plan=replace(plan, compression=(Compression("a", "b", "fp4"),))), "compression"),
         (replace(asked, plan=replace(plan, context_parallel=2)), "context_parallel"),
     ):
         with pytest.raises(InputError, match=key):
