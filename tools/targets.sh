@@ -4,15 +4,24 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-out/targets}
+most_s=${TARGETS_S:-600} # for an extra to be installed
 export DS_BUILD_OPS=0
+
+install() { # environment, what
+    local bin=$1/bin
+    [ -x "$bin/python" ] || "${PYTHON:-python3}" -m venv "$1"
+    if [ -x .venv/bin/uv ]; then
+        UV_FIND_LINKS="${UV_FIND_LINKS:-$("$bin/pip" config get global.find-links 2>/dev/null || true)}" \
+            timeout "$most_s" .venv/bin/uv pip install -q --python "$bin/python" "${@:2}" && return
+    fi
+    timeout "$most_s" "$bin/pip" install -q "${@:2}"
+}
 
 # SkyPilot's click is older than the others': an environment each.
 for extra in targets targets-sky; do
-    bin=$folder/$extra/bin
-    [ -x "$bin/python" ] || "${PYTHON:-python3}" -m venv "$folder/$extra"
-    if ! "$bin/pip" install -q -e ".[$extra]" "pytest>=8.4" "hypothesis>=6.120"; then
+    if ! install "$folder/$extra" -e ".[$extra]" "pytest>=8.4" "hypothesis>=6.120"; then
         echo "targets.sh: the extra '$extra' cannot be installed here; its tests are skipped" >&2
         continue
     fi
-    "$bin/python" -m pytest -q tests/export
+    "$folder/$extra/bin/python" -m pytest -q tests/export
 done
