@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Condition
 
 import torch
@@ -15,6 +16,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.missing: dict[Key, int] = {}
+        self.came_at_s: dict[Key, float] = {}  # on the monotonic clock
         self.tensors: dict[Key, Tensor] = {}
         self.news = Condition()
         self.error: BaseException | None = None
@@ -23,6 +25,7 @@ class Inbox:
         """One message of a key is there."""
         with self.news:
             self.missing[key] -= 1
+            self.came_at_s[key] = time.monotonic()
             self.news.notify()
 
     def failed(self, error: BaseException) -> None:

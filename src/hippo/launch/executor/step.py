@@ -14,6 +14,7 @@ import torch
 
 from hippo.launch.executor.channels import Channel
 from hippo.launch.executor.compute import Compute
+from hippo.launch.executor.foresight import Foresight
 from hippo.launch.executor.inbox import Inbox, Key
 from hippo.launch.executor.order import Order
 from hippo.launch.executor.receipts import Receipts, tag
@@ -87,6 +88,7 @@ class Runner:
         self.done: list[Done] = []
         self._receipts = Receipts(work, seat.rank, compute, ties.incoming, ties.inbox)
         self._local: dict[Key, Tensor] = {}
+        self._foresight = Foresight()
 
     def post(self) -> None:
         """Posts the receives of the next step."""
@@ -106,7 +108,7 @@ class Runner:
             fused=self.work.fused(self.seat),
         )
         while order:
-            operation = self._next(order)
+            operation = self._next(order, start_s)
             self._do(operation, order, start_s)
             order.did(operation)
             self.beat("")
@@ -115,9 +117,11 @@ class Runner:
         self.agreement.finish()
         agreed = time.monotonic() - start_s
         self.compute.finish(step)
+        came = {key: at_s - start_s for key, at_s in self.inbox.came_at_s.items()}
+        self._foresight.learn(came, ((one.kind, one.end_s - one.start_s) for one in self.done))
         self.done += [Done(3, 0, -1, began, agreed), Done(4, 0, -1, agreed, time.monotonic() - start_s)]
 
-    def _next(self, order: Order) -> Operation:
+    def _next(self, order: Order, start_s: float) -> Operation:
         """The operation to begin; waits for messages, and followers for their leader."""
         if self.team is not None and not self.seat.leads:
             told = torch.empty(3, dtype=torch.int64)
@@ -125,14 +129,28 @@ class Runner:
             kind, chunk, wave = told.tolist()
             return kind, chunk, wave
         with self.inbox.news:
-            while (operation := order.next(self.inbox.has)) is None:
-                self.inbox.check()
-                if not self.inbox.news.wait(1.0):
-                    kind, chunk, wave = order.awaited()
-                    self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
-        self.inbox.check()
+            while (operation := self._chosen(order, start_s)) is None:
+                pass
         if self.team is not None:
             self.team.tell(torch.tensor(operation))
+        return operation
+
+    def _chosen(self, order: Order, start_s: float) -> Operation | None:
+        """The operation to begin now; None: look again, a message came or a moment has passed."""
+        news = self.inbox.news
+        self.inbox.check()
+        operation, awaited = order.next(self.inbox.has), order.awaited()
+        if operation is None:
+            if not news.wait(1.0):
+                kind, chunk, wave = awaited
+                self.beat(f"waits for {NAMES.get(kind, 'work')} of wave {wave}{self._sender(kind, chunk)}")
+            return None
+        if operation == awaited:
+            return operation
+        pause_s = self._foresight.pause_s(awaited, operation, time.monotonic() - start_s)
+        if pause_s > 0.0:
+            news.wait(pause_s)
+            return None
         return operation
 
     def _sender(self, kind: int, chunk: int) -> str:
