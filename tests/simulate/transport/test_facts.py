@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.simulate.transport.worlds import measured_world
 
-from hippo.simulate.transport.play import step_time
+from hippo.problem.network import Trace
+from hippo.simulate.transport.play import step_time, step_times
 from hippo.simulate.transport.transport import BBR, CUBIC, GOODPUT, HIPPO, TORCH, Transport, lost_s
+from hippo.simulate.transport.world import Circumstances
 
 NAIVE = Transport("naive", GOODPUT)
 RENDEZVOUS = replace(NAIVE, name="rendezvous", rendezvous=True)
@@ -51,6 +54,19 @@ def test_receives_posted_ahead_are_within_five_percent_of_what_was_measured(sett
     assert step_time(measured_world(setting, "1f1b"), replace(HIPPO, congestion=BBR)) == pytest.approx(
         AHEAD[setting], rel=0.06
     )
+
+
+@pytest.mark.parametrize(
+    ("transport", "p5", "mean", "p95"), [(NAIVE, 4.28, 4.46, 4.67), (BEHIND_BULK, 7.42, 7.74, 8.07)]
+)
+def test_links_that_move(transport: Transport, p5: float, mean: float, p95: float) -> None:
+    """C with each link within 30 % of its rate, anew every half second; the facts' own Monte Carlo."""
+    program, rng = measured_world("C", "1f1b"), np.random.default_rng(0)
+    time_s = np.arange(0.0, 12.0, 0.5)
+    rates = program.link_bandwidth_bytes_per_s * rng.uniform(0.7, 1.3, (40, len(time_s), 4))
+    late = np.tile(program.link_latency_s, (len(time_s), 1))
+    found = step_times(program, transport, (Circumstances(Trace(time_s, each, late)) for each in rates))
+    assert [*np.percentile(found, [5, 95]), found.mean()] == pytest.approx([p5, p95, mean], rel=0.03)
 
 
 COLD = """
