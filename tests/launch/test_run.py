@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import InputError
-from hippo.launch import checkpoint
+from hippo.launch import checkpoint, fits
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.fits import check_job
 from hippo.launch.job import Job, Options
@@ -118,6 +118,13 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
     for options in (Options(order="no"), Options(precision="no"), Options(backward="no")):
         with pytest.raises(InputError, match="unknown"):
             check_job(replace(asked, options=options), source="plan.json")
+
+
+def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fits, "available_bytes", lambda: 1e8)
+    with pytest.raises(InputError, match="needs .* GB on this machine"):
+        check_job(replace(job(), options=Options()), source="plan.json")
+    check_job(job(), source="plan.json")  # stand-ins need next to nothing
 
 
 def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from hippo.errors import InputError, UnknownNameError
 from hippo.launch.job import Job
 from hippo.launch.torch_runtime.fits import check_torch
+from hippo.launch.work import Work
 from hippo.problem.model import Model
 
 PRECISIONS = ("fp32", "fp64", "bf16")
@@ -37,6 +40,40 @@ def check_job(job: Job, *, source: str) -> None:
         remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
         told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
         raise InputError(told, source=source, key="pipelines", remedy=remedy)
+    if not options.stand_in and options.device == "cpu":
+        _check_memory(job, source)
+
+
+STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
+"""Of a parameter: value, sum of gradients, both moments, and a master copy where the value is a half."""
+PROCESS_BYTES = 250e6  # Python with torch loaded
+
+
+def _check_memory(job: Job, source: str) -> None:
+    """All processes share this machine: their weights and states alone must fit."""
+    work, layers = Work(job.problem.model, job.plan), job.problem.model.layers
+    held = sum(
+        layers[layer].parameters / work.widths(work.stage(seat))[0]
+        for seat in work.seats
+        for start, stop in work.chunks(seat)
+        for layer in range(start, stop)
+    )
+    needed = held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.seats)
+    there = available_bytes()
+    if there is not None and needed > there:
+        told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
+        remedy = "run it with --stand-in, or a smaller model"
+        raise InputError(told, source=source, key="problem.model", value=job.problem.model.name, remedy=remedy)
+
+
+def available_bytes() -> float | None:
+    """Memory that this machine has free; None where it does not say."""
+    try:
+        with open("/proc/meminfo") as stream:
+            found = re.search(r"^MemAvailable:\s+(\d+) kB", stream.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else 1024.0 * int(found[1])
 
 
 def _check_plan(job: Job, source: str) -> None:

@@ -1,0 +1,75 @@
+"""A run in the terminal and as a page: every figure of the document stands there, nothing of a user's is code."""
+
+from __future__ import annotations
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from hippo.report.run_html import run_html
+from hippo.report.run_terminal import run_view
+
+ROWS = [(0, 0, 0.0, 0.1), (1, 0, 0.2, 0.3), (2, 0, 0.3, 0.4), (3, -1, 0.4, 0.45), (4, -1, 0.45, 0.5)]
+OPERATIONS = [[kind, 0, wave, start, end] for kind, wave, start, end in ROWS]
+DOCUMENT = {
+    "measured_step_s": [2.0, 0.5, 0.6],
+    "median_step_s": 0.55,
+    "predicted_step_s": 0.5,
+    "first_step": 11,
+    "loss": [3.0, 2.0, 1.5],
+    "reference_loss": [3.0, 2.0, 1.5 + 1e-7],
+    "model": "<b>model</b>",
+    "cluster": "two",
+    "processes": 2,
+    "emulated": True,
+    "stand_in": False,
+    "timeline": [{"rank": rank, "domain": "<i>east</i>", "stage": rank, "operations": OPERATIONS} for rank in (0, 1)],
+}
+
+
+def said(document: dict[str, object]) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(run_view(document))
+    return stream.getvalue()
+
+
+def test_measured_and_predicted_stand_side_by_side():
+    lines = said(DOCUMENT).splitlines()
+    assert lines[1].split() == ["11", "2.000", "0.500", "+300.0%", "3.000000", "3.000000", "+0.0e+00"]
+    assert "0.55 s a step (median without the first), predicted 0.5 s, +10.0%" in " ".join(said(DOCUMENT).split())
+    assert "step 11 to 13" in said(DOCUMENT)
+
+
+def test_a_stand_in_has_no_loss():
+    bare = DOCUMENT | {"loss": None, "reference_loss": None, "stand_in": True, "emulated": False}
+    assert "loss" not in said(bare)
+    assert "loopback" in said(bare)
+    assert "<h2>Loss</h2>" not in run_html(bare)
+
+
+def test_the_curve_falls():
+    rows = [line for line in said(DOCUMENT).splitlines() if " |" in line]
+    assert [line.index("*") for line in rows if "*" in line] == sorted(line.index("*") for line in rows if "*" in line)
+
+
+def test_the_page_is_whole_and_escapes_what_users_wrote():
+    page = run_html(DOCUMENT)
+    assert "<b>model" not in page
+    assert "<i>east" not in page
+    assert "&lt;b&gt;model&lt;/b&gt; on two" in page
+    assert "differs by at most 1.0e-07" in page
+    assert page.count("<rect class=") == 2 * len(OPERATIONS) + 5
+    assert "://" not in page.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_pictures_are_well_formed(steps: int):
+    values = [1.0] * steps
+    page = run_html(DOCUMENT | {"measured_step_s": values, "loss": values, "reference_loss": values})
+    pictures = page.split("<svg")[1:]
+    for picture in pictures:
+        ElementTree.fromstring("<svg" + picture.split("</svg>")[0] + "</svg>")
+    assert "nan" not in page
+    assert said(DOCUMENT | {"measured_step_s": values, "loss": values, "reference_loss": None})
