@@ -38,7 +38,7 @@ def said(document: dict[str, object]) -> str:
 def test_measured_and_predicted_stand_side_by_side():
     lines = said(DOCUMENT).splitlines()
     assert lines[1].split() == ["11", "2.000", "0.500", "+300.0%", "3.000000", "3.000000", "+0.0e+00"]
-    assert "0.55 s a step (median without the first), predicted 0.5 s, +10.0%" in " ".join(said(DOCUMENT).split())
+    assert "0.5500 s a step (median without the first), predicted 0.5000 s, +10.0%" in " ".join(said(DOCUMENT).split())
     assert "step 11 to 13" in said(DOCUMENT)
 
 
