@@ -161,6 +161,13 @@ def test_a_trace_that_stands_still_is_the_base_state(seed: int) -> None:
     assert step_time(program, HIPPO, Circumstances(trace)) == pytest.approx(step_time(program, HIPPO))
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.booleans())
+def test_asking_late_never_deadlocks(seed: int, cold: bool) -> None:
+    """Relays, caps, groups, chunks: every step ends."""
+    assert np.isfinite(step_time(random_program(seed), TORCH, Circumstances(cold=cold)))
+
+
 LATE = st.sampled_from(
     [HIPPO, TORCH, ASKING, QUEUING, Transport("narrow", window_bytes=1.0), Transport("forgets", congestion=CUBIC)]
 )
