@@ -50,6 +50,7 @@ class Choice:
         str, typer.Option(metavar="hippo|torch", help="hippo's executor, or torch.distributed.pipelining.")
     ] = "hippo"
     precision: Annotated[str, typer.Option(metavar="fp32|fp64|bf16", help="Of the real layers.")] = "fp32"
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="cuda: a GPU per process, messages by NCCL.")] = "cpu"
     learning_rate: Annotated[float, typer.Option(metavar="RATE", help="Of AdamW.")] = 1e-3
     reference: Annotated[
         bool | None,
@@ -134,6 +135,7 @@ def _job(choice: Choice) -> Job:
         steps=choice.steps,
         stand_in=choice.stand_in,
         precision=choice.precision,
+        device=choice.device,
         seed=choice.seed,
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
@@ -232,18 +234,21 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
     }
 
 
-def _predicted(choice: Choice, job: Job, result: Result, *, emulated: bool) -> dict[str, Any]:
+def _predicted(job: Job, result: Result) -> dict[str, Any]:
     """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
+    from hippo.launch.emulator.emulation import emulation
     from hippo.launch.predict import Network, predicted_along, predicted_s
 
-    network = Network(emulated, choice.congestion)
-    if choice.trace is None or not emulated:
+    inside = emulation()
+    network = Network(inside is not None, inside.congestion if inside is not None else "")
+    if inside is None or inside.trace is None:
         first = predicted_s(job, network, result=result, cold=True)
         usual = predicted_s(job, network, result=result)
         return {"predicted_step_s": usual, "predicted_first_step_s": first}
     from hippo.problem.load import load_trace
 
-    seconds = predicted_along(job, load_trace(choice.trace, job.problem.cluster), network, result=result)
+    trace = load_trace(Path(inside.trace), job.problem.cluster)
+    seconds = predicted_along(job, replace(trace, time_s=trace.time_s / inside.speed), network, result=result)
     low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 

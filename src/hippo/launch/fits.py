@@ -13,6 +13,7 @@ from hippo.problem.model import Model
 PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")
 BACKWARDS = ("split", "whole")
+DEVICES = ("cpu", "cuda")
 RUNTIMES = ("hippo", "torch")
 PACKED = ("none", "bf16", "fp8", "int8")
 """Kinds of compression that messages between domains are sent in; others are planned and waited for only."""
@@ -30,6 +31,11 @@ def check_job(job: Job, *, source: str) -> None:
         raise UnknownNameError("order", options.order[:60], ORDERS, source="--order")
     if options.backward not in BACKWARDS:
         raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
+    if options.device not in DEVICES:
+        raise UnknownNameError("device", options.device[:60], DEVICES, source="--device")
+    if options.device != "cpu" and options.stand_in:
+        remedy = "leave out one of them"
+        raise InputError("stand-ins need no GPU", source="--device", value=options.device, remedy=remedy)
     if options.runtime not in RUNTIMES:
         raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
     if options.runtime == "torch":

@@ -99,10 +99,10 @@ class Agreeing:
             pieces = self.gradients.pieces(bucket)
             if pieces:
                 sizes.setdefault(bucket.name, []).append(sum(piece.numel() for piece in pieces))
-                dtype = pieces[0].dtype
+                like = pieces[0]
         for name, elements in sizes.items():
             if isinstance(self.groups[name], Ring):
-                self.groups[name].expect(elements, dtype)
+                self.groups[name].expect(elements, like)
 
     def begin(self) -> None:
         """A step starts: nothing is done."""

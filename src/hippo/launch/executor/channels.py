@@ -6,6 +6,7 @@ says so to whoever listens.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
@@ -16,6 +17,7 @@ import torch
 from hippo.launch.executor.codec import Codec
 
 Tensor = torch.Tensor
+POLL_S = 1e-4
 Heard = Callable[[], None]
 Failed = Callable[[BaseException], None]
 
@@ -50,11 +52,21 @@ class Channel:
 
     def _wait(self) -> None:
         while (entry := self._posted.get()) is not None:
-            work, _, heard = entry
+            work, tensor, heard = entry
             try:
-                work.wait()
+                _finish(work, tensor)
             except BaseException as error:  # the group is broken: the run ends with this reason
                 self._failed(error)
                 return
             if heard is not None:
                 heard()
+
+
+def _finish(work: Any, tensor: Tensor) -> None:
+    """Comes back when the message has come or gone; on a GPU ``wait`` only orders the stream."""
+    if tensor.device.type == "cpu":
+        work.wait()
+        return
+    while not work.is_completed():
+        time.sleep(POLL_S)
+    work.wait()

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from hippo.launch.executor.wires import settle
 from hippo.launch.model.stage import Part
 from hippo.launch.model.tokens import sequences
 from hippo.launch.stand_in import Times
@@ -87,6 +88,7 @@ class Layers:
         ends = layers[stop - 1].kind is LayerKind.HEAD
         needed = ends or layers[start].kind is LayerKind.EMBEDDING
         output = self.part.forward(at, given, self._tokens(at[1]) if needed else None)
+        settle(self.part.settings.device)
         if not ends:
             return output
         if self._seat.leads:
@@ -103,15 +105,19 @@ class Layers:
 
     def backward(self, at: Pass, gradient: Tensor | None) -> Tensor | None:
         """Gradient of the activations that came in."""
-        return self.part.backward(at, gradient)
+        back = self.part.backward(at, gradient)
+        settle(self.part.settings.device)
+        return back
 
     def weight(self, at: Pass, ready: Callable[[int], None] | None) -> None:
         """Weight gradients, the last layer first."""
         self.part.weight(at, ready)
+        settle(self.part.settings.device)
 
     def finish(self, step: int) -> None:
         """AdamW."""
         self.part.finish(step)
+        settle(self.part.settings.device)
 
     def loss(self) -> float:
         """Sum over the seat's sequences, as a share of the mean over the global batch."""

@@ -28,10 +28,10 @@ class Ring:
         self._expected: deque[RingSum] = deque()
         self._number = 0
 
-    def expect(self, sizes: Iterable[int], dtype: torch.dtype) -> None:
-        """Posts the receives of the sums of the next step, each of so many elements."""
+    def expect(self, sizes: Iterable[int], like: Tensor) -> None:
+        """Posts the receives of the sums of the next step, each of so many elements of the sort of ``like``."""
         assert not self._expected, "sums of the step before are missing"
-        self._expected.extend(RingSum(self, elements, dtype, number) for number, elements in enumerate(sizes))
+        self._expected.extend(RingSum(self, elements, like, number) for number, elements in enumerate(sizes))
 
     def allreduce(self, tensors: Sequence[Tensor]) -> RingSum:
         """Begins the next sum of a step; the one tensor becomes the sum when ``wait`` returns."""
@@ -44,14 +44,17 @@ class Ring:
 class RingSum:
     """One sum."""
 
-    def __init__(self, ring: Ring, elements: int, dtype: torch.dtype, number: int) -> None:
+    def __init__(self, ring: Ring, elements: int, like: Tensor, number: int) -> None:
         self._ring, self._hops = ring, 2 * (ring.size - 1)
         self._first = number * self._hops  # tag of the first hop
         self._sizes = [len(each) for each in torch.arange(elements).tensor_split(ring.size)]
         self._pieces: list[Tensor] | None = None
         self._heard = self._done = 0
         self._lock, self._over = Lock(), Event()
-        self._buffers = [torch.empty(self._sizes[self._index(hop)], dtype=dtype) for hop in range(self._hops)]
+        self._buffers = [
+            torch.empty(self._sizes[self._index(hop)], dtype=like.dtype, device=like.device)
+            for hop in range(self._hops)
+        ]
         for hop, buffer in enumerate(self._buffers):
             ring.behind.receive(buffer, self._first + hop, partial(self._hear, hop))
 

@@ -40,7 +40,7 @@ from hippo.launch.executor.local_sgd import (
 from hippo.launch.executor.ring import Ring
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Habits, Runner, Ties
-from hippo.launch.executor.wires import GroupTeam, Meeting
+from hippo.launch.executor.wires import GroupTeam, Meeting, claim
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
 from hippo.launch.model.store import load, save
@@ -153,6 +153,7 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
     options = job.options
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
     seat = work.seats[rank]
+    claim(options.device, rank)
     meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=2 * options.timeout_s, device=options.device)
     inbox = Inbox()
     incoming, outgoing, team, groups = _meet(job.problem, work, seat, meeting, inbox)
@@ -228,7 +229,7 @@ def _meet(
     outgoing = {one: channels[_channel(one)] for one in mine if one.source == seat.rank}
     team = None
     if len(members) > 1:
-        team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), seat.tp_index)
+        team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), seat.tp_index, meeting.device)
     groups: dict[str, Any] = {}
     for name, ranks in rings.items():
         behind, onward = (channels[f"{name}-from-{pair[0]}"] for pair in _neighbours(ranks, seat.rank))

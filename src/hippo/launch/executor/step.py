@@ -124,15 +124,13 @@ class Runner:
     def _next(self, order: Order, start_s: float) -> Operation:
         """The operation to begin; waits for messages, and followers for their leader."""
         if self.team is not None and not self.seat.leads:
-            told = torch.empty(3, dtype=torch.int64)
-            self.team.tell(told)
-            kind, chunk, wave = told.tolist()
+            kind, chunk, wave = self.team.tell_numbers((0, 0, 0))
             return kind, chunk, wave
         with self.inbox.news:
             while (operation := self._chosen(order, start_s)) is None:
                 pass
         if self.team is not None:
-            self.team.tell(torch.tensor(operation))
+            self.team.tell_numbers(operation)
         return operation
 
     def _chosen(self, order: Order, start_s: float) -> Operation | None:

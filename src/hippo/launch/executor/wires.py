@@ -50,15 +50,37 @@ class Meeting:
         return options
 
 
+def settle(device: str) -> None:
+    """Waits until what was asked of the device is done, so that times are true and results may be sent."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def claim(device: str, rank: int) -> None:
+    """Gives this process a device of its own; raises ``RuntimeError`` where there are too few."""
+    if device == "cpu":
+        return
+    count = torch.cuda.device_count()
+    if rank >= count:
+        raise RuntimeError(f"--device cuda needs a GPU per process, and this machine has {count}")
+    torch.cuda.set_device(rank)
+
+
 class GroupTeam:
     """A tensor-parallel group: sums inside layers, and the leader's word on what is next."""
 
-    def __init__(self, group: Any, size: int, index: int) -> None:
-        self._group, self.size, self.index = group, size, index
+    def __init__(self, group: Any, size: int, index: int, device: str = "cpu") -> None:
+        self._group, self.size, self.index, self._device = group, size, index, device
 
     def sum(self, tensor: Tensor) -> None:
         """Replaces the tensor by the sum over the ranks."""
         self._group.allreduce([tensor]).wait()
+
+    def tell_numbers(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The leader's numbers; of the others' only the count matters."""
+        told = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        self.tell(told)
+        return tuple(told.tolist())
 
     def tell(self, tensor: Tensor) -> None:
         """Replaces the tensor by the leader's."""

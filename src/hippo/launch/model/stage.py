@@ -71,9 +71,14 @@ class Part:
         part = cls(model, tuple(chunks), settings, split, team)
         for start, stop in chunks:
             for layer in range(start, stop):
-                part.place(layer, initial(model, layer, seed=settings.seed, split=split, dtype=settings.dtype))
+                part.place(layer, part.fresh(layer))
         part.tie()
         return part
+
+    def fresh(self, layer: int) -> dict[str, Weight]:
+        """A layer's weights as they are at the start."""
+        given = self.settings
+        return initial(self.model, layer, seed=given.seed, split=self.split, dtype=given.dtype, device=given.device)
 
     def place(self, layer: int, weights: dict[str, Weight], states: dict[str, Moments] | None = None) -> None:
         """Takes a layer in."""
@@ -88,8 +93,7 @@ class Part:
         if 0 in self.weights:
             self.weights[last]["matrix"] = self.weights[0]["matrix"]
             return
-        settings = self.settings
-        first = initial(self.model, 0, seed=settings.seed, split=self.split, dtype=settings.dtype)
+        first = self.fresh(0)
         self.weights[last]["matrix"] = first["matrix"]
         self.states[last]["matrix"] = moments(first["matrix"])
 

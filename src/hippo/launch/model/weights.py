@@ -124,8 +124,10 @@ def joined(form: Form, shares: list[Tensor]) -> Tensor:
     return shares[0] if form.split is None else torch.cat(shares, dim=form.split)
 
 
-def initial(model: Model, index: int, *, seed: int, split: Split, dtype: torch.dtype) -> dict[str, Weight]:
-    """The weights of a layer at the start of the training, by name."""
+def initial(
+    model: Model, index: int, *, seed: int, split: Split, dtype: torch.dtype, device: str = "cpu"
+) -> dict[str, Weight]:
+    """The weights of a layer at the start of the training, by name; drawn on the CPU whatever the device."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + index)
     found = {}
     for form in forms(model, index, split.parts):
@@ -134,7 +136,7 @@ def initial(model: Model, index: int, *, seed: int, split: Split, dtype: torch.d
             drawn.normal_(0.0, form.spread, generator=generator)
         else:
             drawn.fill_(form.start)
-        found[form.name] = weight(form, cut(form, drawn, split).to(dtype))
+        found[form.name] = weight(form, cut(form, drawn, split).to(device, dtype))
     return found
 
 
