@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.launch.worlds import PLANS, problem
 
+from hippo.launch.emulator.emulation import VARIABLE
 from hippo.launch.job import Job, Options
 from hippo.launch.predict import INSTANTS, Network, predicted_along, predicted_s
 from hippo.problem.network import Trace
@@ -53,8 +57,25 @@ def test_along_a_trace_a_step_may_begin_anywhere():
     links = asked.problem.cluster.links
     rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s)
     still = Trace(np.array([0.0, 1.0]), rate, np.full(rate.shape, 0.02))
-    assert predicted_along(asked, still) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
+    assert predicted_along(asked, Network(trace=still)) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
     slower = Trace(still.time_s, rate, np.array([[0.02] * len(links), [0.2] * len(links)]))
-    found = predicted_along(asked, slower)
+    found = predicted_along(asked, Network(trace=slower))
     assert found[0] == pytest.approx(predicted_s(asked))
     assert found[-1] > found[0]
+    assert predicted_s(asked, Network(trace=slower)) == found.mean()
+
+
+def test_the_network_around_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Nothing: the loopback. Else what ``hippo emulate`` left word of; ten times as fast, a trace takes a tenth."""
+    cluster = job().problem.cluster
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert not Network.around(cluster).emulated
+    trace = tmp_path / "net.csv"
+    trace.write_text("time_s,src,dst,bandwidth_gbps,latency_ms\n0,a,b,0.8,20\n50,a,b,0.4,20\n")
+    told = {"cluster": "x", "control": "y", "domains": {}, "started_s": 0.0, "trace": str(trace), "speed": 10.0}
+    (tmp_path / "emulation.json").write_text(json.dumps({**told, "congestion": "bbr", "backend": "userspace"}))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "emulation.json"))
+    network = Network.around(cluster)
+    assert (network.emulated, network.congestion) == (True, "bbr")
+    assert network.trace is not None
+    assert network.trace.time_s.tolist() == [0.0, 5.0]

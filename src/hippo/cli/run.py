@@ -220,7 +220,7 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
     return {
         "measured_step_s": measured,
         "median_step_s": median(measured[1:] or measured),
-        **_predicted(choice, job, result if moved is None else moved.before, emulated=emulated),
+        **_predicted(job, result if moved is None else moved.before),
         "loss": None if job.options.stand_in else [step.loss for step in result.steps],
         "reference_loss": reference,
         "first_step": job.options.first_step,
@@ -236,19 +236,14 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
 
 def _predicted(job: Job, result: Result) -> dict[str, Any]:
     """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
-    from hippo.launch.emulator.emulation import emulation
     from hippo.launch.predict import Network, predicted_along, predicted_s
 
-    inside = emulation()
-    network = Network(inside is not None, inside.congestion if inside is not None else "")
-    if inside is None or inside.trace is None:
+    network = Network.around(job.problem.cluster)
+    if network.trace is None:
         first = predicted_s(job, network, result=result, cold=True)
         usual = predicted_s(job, network, result=result)
         return {"predicted_step_s": usual, "predicted_first_step_s": first}
-    from hippo.problem.load import load_trace
-
-    trace = load_trace(Path(inside.trace), job.problem.cluster)
-    seconds = predicted_along(job, replace(trace, time_s=trace.time_s / inside.speed), network, result=result)
+    seconds = predicted_along(job, network, result=result)
     low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 

@@ -48,7 +48,7 @@ def read_then(text: str, job: Job) -> Then:
 def told_of(moved: Moved, job: Job, then: Then, *, emulated: bool) -> dict[str, Any]:
     """The move and the steps after it, as data."""
     from hippo.launch.move import after
-    from hippo.launch.predict import predicted_s
+    from hippo.launch.predict import Network, predicted_s
 
     seconds = [step.seconds for step in moved.after.steps]
     move = moved.move
@@ -61,5 +61,5 @@ def told_of(moved: Moved, job: Job, then: Then, *, emulated: bool) -> dict[str, 
         "stopped_s": move.stopped_s,
         "processes": len(moved.after.seats),
         "median_step_s": median(seconds[1:] or seconds),
-        "predicted_step_s": predicted_s(after(job, then), emulated=emulated, result=moved.after),
+        "predicted_step_s": predicted_s(after(job, then), Network.around(job.problem.cluster), result=moved.after),
     }

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.launch.emulator.emulation import emulation
 from hippo.launch.job import Job
 from hippo.launch.run import Result, Step
 from hippo.launch.work import Work
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
 from hippo.plan.own_order import WITH_ORDER
 from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_trace
 from hippo.problem.network import Trace
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
@@ -55,6 +59,18 @@ class Network:
 
     emulated: bool = True  # False: one machine's loopback, which costs next to nothing
     congestion: str = "cubic"  # TCP's control, cubic or bbr; every other one is played as cubic
+    trace: Trace | None = None  # links that move, in seconds of the clock
+
+    @classmethod
+    def around(cls, cluster: Cluster) -> Network:
+        """The emulated WAN around this process, whose links are the cluster's; none: the loopback."""
+        inside = emulation()
+        if inside is None:
+            return cls(emulated=False)
+        if inside.trace is None:
+            return cls(congestion=inside.congestion)
+        trace = load_trace(Path(inside.trace), cluster)
+        return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
 
 
 WAN = Network()
@@ -63,8 +79,11 @@ WAN = Network()
 def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = None, cold: bool = False) -> float:
     """Seconds of a step; ``result``: of real layers, whose seconds then count.
 
-    ``cold``: of the first step of a run, in which TCP comes up to the rate of its links.
+    ``cold``: of the first step of a run, in which TCP comes up to the rate of its links. Where links move: the mean of
+    ``predicted_along``.
     """
+    if network.trace is not None:
+        return float(predicted_along(job, network, result=result).mean())
     program = _program(job, result)
     if network.emulated:
         return step_time(program, _transport(job, network), Circumstances(cold=cold, live_limit=_live_limits(job)))
@@ -72,8 +91,10 @@ def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = Non
     return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
 
 
-def predicted_along(job: Job, trace: Trace, network: Network = WAN, *, result: Result | None = None) -> Floats:
+def predicted_along(job: Job, network: Network, *, result: Result | None = None) -> Floats:
     """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
+    trace = network.trace
+    assert trace is not None, "links move along a trace"
     program, limits = _program(job, result), _live_limits(job)
     starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
     each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
