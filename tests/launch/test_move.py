@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hippo.errors import InputError
+from hippo.launch import checkpoint, move
 from hippo.launch.executor.handing import Both, Giver, Taker
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.handover import hands, predicted_s, wan_bytes
@@ -19,8 +20,10 @@ from hippo.launch.model.reference import losses
 from hippo.launch.model.stage import Part
 from hippo.launch.model.weights import Split, forms
 from hippo.launch.move import Then, check_then, run_then
+from hippo.launch.run import Crew, RunError, Saving
 from hippo.launch.work import Work
 from hippo.plan.plan import Plan
+from hippo.simulate.transport.transport import HIPPO
 
 from .worlds import GPT2, PLANS, pipelines, problem
 
@@ -105,7 +108,9 @@ def test_layers_that_stay_in_their_domain_do_not_cross_the_wan():
     old, new = Work(GPT2, LEFT), Work(GPT2, Plan(pipelines((4, [("a", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])), 2))
     moved = wan_bytes(old, new, hands(old, new, cluster), number_bytes=4)
     assert moved == {("a", "b"): 3 * 4 * GPT2.layers[2].parameters}
-    assert predicted_s(cluster, moved, goodput=0.5) == pytest.approx(moved["a", "b"] / (0.5 * 1e8))
+    assert predicted_s(cluster, moved) == pytest.approx(moved["a", "b"] / (HIPPO.goodput * 1e8))
+    slow = replace(cluster, links=tuple(replace(link, latency_s=0.02) for link in cluster.links))
+    assert 0.02 < predicted_s(slow, moved) - predicted_s(cluster, moved) < 0.3
 
 
 def test_a_replica_nearby_gives():
@@ -139,3 +144,19 @@ def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
     assert [step.number for step in steps] == [1, 2, 3, 4, 5]
     near = {"fp64": 1e-9, "fp32": 1e-5, "bf16": 3e-2}[precision]
     assert [step.loss for step in steps] == pytest.approx(expected, abs=near)
+
+
+@pytest.mark.slow
+def test_a_death_in_the_middle_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    job = Job(problem(GPT2), LEFT, Options(steps=4, timeout_s=30.0))
+    met = move._hand_over
+
+    def killed(old: Crew, young: Crew, folder: Path) -> tuple[float, int]:
+        young._processes[0].kill()
+        return met(old, young, folder)
+
+    monkeypatch.setattr(move, "_hand_over", killed)
+    with pytest.raises(RunError, match="signal 9"):
+        run_then(job, Then(RIGHT, 2), saving=Saving(tmp_path, every=1))
+    assert checkpoint.last(tmp_path, GPT2).step == 2
+    assert not list(tmp_path.glob(".step-*"))

@@ -14,6 +14,7 @@ from math import inf
 from hippo.errors import InputError
 from hippo.launch.work import Seat, Work
 from hippo.problem.cluster import Cluster
+from hippo.simulate.transport.transport import HIPPO, Transport, lost_s
 
 STATE = 3  # numbers per parameter: master, first and second moment
 BEFORE = "before"
@@ -97,10 +98,12 @@ def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: in
     return dict(found)
 
 
-def predicted_s(cluster: Cluster, moved: Mapping[tuple[str, str], float], *, goodput: float) -> float:
-    """Seconds of a stop-and-copy: links work side by side, each at its goodput, after half a round trip."""
-    slowest = 0.0
+def predicted_s(cluster: Cluster, moved: Mapping[tuple[str, str], float], transport: Transport = HIPPO) -> float:
+    """Seconds of a stop-and-copy: links work side by side, each at its goodput, over streams that are fresh."""
+    slowest, congestion = 0.0, transport.congestion
     for pair, size in moved.items():
         link = cluster.links[cluster.link_index[pair]]
-        slowest = max(slowest, link.latency_s + size / (goodput * link.rate_bytes_per_s(1)))
+        rate, rtt_s = transport.goodput * link.rate_bytes_per_s(1), 2 * link.latency_s
+        lost = lost_s(size, rate, rtt_s, window_bytes=congestion.initial_bytes, paced_rtts=congestion.paced_rtts)
+        slowest = max(slowest, link.latency_s + size / rate + lost)
     return slowest

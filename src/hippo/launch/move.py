@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.handover import BEFORE, hands, predicted_s, wan_bytes
 from hippo.launch.job import Job
-from hippo.launch.run import Crew, Here, Place, Result, Saving, Step, Watcher, crew_of, save
+from hippo.launch.run import Crew, Here, Place, Result, RunError, Saving, Step, Watcher, crew_of, save
 from hippo.launch.work import Work
 from hippo.plan.plan import Plan
-
-GOODPUT = 0.954  # of a link's rate: TCP over Ethernet
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ def run_then(
         job.write(folder / BEFORE)
         with crew_of(old_work, Path(one), where, job.options.timeout_s) as old:
             old.gather("ready")
-            with crew_of(new_work, folder, where, job.options.timeout_s) as young, ThreadPoolExecutor(1) as pool:
-                ready = pool.submit(young.gather, "ready")
+            with crew_of(new_work, folder, where, job.options.timeout_s) as young:
+                ready = _Gathering((young, "ready"))
                 for number in range(job.options.first_step, then.after_step + 1):
                     log.step(old, number)
                 stopped_s = time.monotonic()
-                ready.result()
+                ready.wait()
                 measured_s, sent = _hand_over(old, young, folder)
                 stopped_s = time.monotonic() - stopped_s
                 old.dismiss()
@@ -132,21 +132,45 @@ def expected(job: Job, new: Job) -> tuple[Mapping[tuple[str, str], float], float
     old_work, new_work = works(job, new)
     cluster, wide = job.problem.cluster, 8 if job.options.precision == "fp64" else 4
     moved = wan_bytes(old_work, new_work, hands(old_work, new_work, cluster), number_bytes=wide)
-    return moved, predicted_s(cluster, moved, goodput=GOODPUT)
+    return moved, predicted_s(cluster, moved)
 
 
 def _hand_over(old: Crew, young: Crew, folder: Path) -> tuple[float, int]:
     """Seconds from the word to the last layer in place, and bytes sent."""
     for crew in (old, young):
         crew.say(move=True, meet=str(folder))
-    for crew in (old, young):
-        crew.gather("met")
+    _Gathering((old, "met"), (young, "met")).wait()
     began_s = time.monotonic()
     young.say(move=True, take=True)
     old.say(move=True, give=True)
-    given = old.gather("given")
-    young.gather("taken")
+    given, _ = _Gathering((old, "given"), (young, "taken")).wait()
     return time.monotonic() - began_s, sum(one["given"] for one in given)
+
+
+class _Gathering:
+    """What several crews answer, each heard in a thread of its own: the first that fails is told at once."""
+
+    def __init__(self, *asked: tuple[Crew, str]) -> None:
+        self._heard: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+        self._count = len(asked)
+        for place, (crew, key) in enumerate(asked):
+            Thread(target=self._listen, args=(place, crew, key), daemon=True).start()
+
+    def _listen(self, place: int, crew: Crew, key: str) -> None:
+        try:
+            self._heard.put((place, crew.gather(key)))
+        except RunError as error:
+            self._heard.put((place, error))
+
+    def wait(self) -> list[list[dict[str, Any]]]:
+        """All answers, in the order in which they were asked for, or the first ``RunError``."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        while len(found) < self._count:
+            place, told = self._heard.get()
+            if isinstance(told, RunError):
+                raise told
+            found[place] = told
+        return [found[place] for place in sorted(found)]
 
 
 class _Log:

@@ -44,7 +44,7 @@ class Meeting:
         """One loop thread for all groups of this process."""
         if self._gloo is None:
             interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-            self._gloo = dist.ProcessGroupGloo.create_device(interface=interface)
+            self._gloo = dist.ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
         options = dist.ProcessGroupGloo._Options()
         options._devices, options._timeout, options._threads = [self._gloo], self._timeout, 2
         return options

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from hippo.launch.model.products import Ledger
 from hippo.launch.model.stage import Part
@@ -42,6 +41,28 @@ class _Noted(Ledger):
         super().note(layer, weight, given, gradient)
 
 
+class _Again(torch.autograd.Function):
+    """Nothing is kept but the input; the way back runs forward once more. (torch's own loads for seconds.)"""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, start: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+        """Without a graph."""
+        ctx.run = run
+        ctx.save_for_backward(given)
+        return run(given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Gradient of the input."""
+        (given,) = ctx.saved_tensors
+        entering = given.detach()
+        entering.requires_grad_(entering.is_floating_point())
+        with torch.enable_grad():
+            output = ctx.run(entering)
+        torch.autograd.backward(output, gradients[0])
+        return entering.grad, None, None
+
+
 class Layers(Chunk):
     """Real layers: one chunk of a part."""
 
@@ -49,19 +70,20 @@ class Layers(Chunk):
         super().__init__()
         self.part, self.chunk = part, chunk
         self.at_work: Ledger | None = None
+        self.start = torch.zeros(1, requires_grad=True)  # so that there is something to go back to
 
     def forward(self, given: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Activations (b, s, h) of activations, or of tokens (b, s + 1) where the model begins; its end gives (1,)."""
         start, stop = self.part.chunks[self.chunk]
         layers = self.part.model.layers
         begins = layers[start].kind is LayerKind.EMBEDDING
-        entering, tokens = (None, given) if begins else (given, tokens)
-        run = self.part.through
         at, ledger = (self.chunk, 0), _Noted(self)
-        if self.part.settings.recompute:
-            output: Tensor = checkpoint(run, at, entering, tokens, ledger, use_reentrant=False)
-        else:
-            output = run(at, entering, tokens, ledger)
+
+        def run(given: Tensor) -> Tensor:
+            return self.part.through(at, None if begins else given, given if begins else tokens, ledger)
+
+        again = self.part.settings.recompute
+        output: Tensor = _Again.apply(given, self.start, run) if again else run(given)  # type: ignore[no-untyped-call]
         return output.reshape(1) if layers[stop - 1].kind is LayerKind.HEAD else output
 
     def weights(self) -> Callable[[], None]:
