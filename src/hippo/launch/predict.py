@@ -143,10 +143,20 @@ def _with_measured(job: Job, program: Program, result: Result) -> Program:
         weight_s=seconds[:, :, 2],
         finish_s=seconds[:, 0, 3].copy(),
         sync_s=np.zeros_like(program.sync_s),
-        down_bytes=program.down_bytes * activations,
-        up_bytes=program.up_bytes * activations,
+        down_bytes=program.down_bytes * _wider(job, FORWARD, seconds.shape[:2], activations),
+        up_bytes=program.up_bytes * _wider(job, BACKWARD, seconds.shape[:2], activations),
         groups=tuple(groups),
     )
+
+
+def _wider(job: Job, kind: int, shape: tuple[int, ...], factor: float) -> NDArray[np.float64]:
+    """By how much messages are larger than the plan's precision says, (ranks, chunks); packed ones are as they are."""
+    found, work = np.full(shape, factor), Work(job.problem.model, job.plan, whole_stages=True)
+    packed = {(one.source, one.destination) for one in job.plan.compression if one.kind != "none"}
+    for one in work.transfers:
+        if one.kind == kind and (work.seats[one.source].domain, work.seats[one.destination].domain) in packed:
+            found[one.source, one.source_chunk] = 1.0
+    return found
 
 
 def _medians(steps: Sequence[Step], rank: int, chunks: int) -> Floats:
