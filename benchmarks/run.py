@@ -22,7 +22,7 @@ import numpy as np
 from hippo.pipeline.best import best
 from hippo.pipeline.schedule import letters_of
 from hippo.plan.codec import save_plan
-from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
+from hippo.plan.plan import Compression, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.model import gpt_model
@@ -40,6 +40,7 @@ STEPS = 8
 PATIENCE_S = 300  # a busy machine starts processes slowly
 TRACE_S, MOVES_EVERY_S = 600.0, 0.5
 PLACES = ("a", "a", "b", "c")
+PACKED = tuple(Compression(*pair, "fp8") for pair in ("ab", "ba", "bc", "cb"))
 HIPPO = [sys.executable, "-c", "from hippo.cli.main import main; main()"]
 
 
@@ -63,13 +64,14 @@ SETTINGS = (
 
 WHOLE = ("--order", "fixed", "--backward", "whole")
 ROWS = (
-    ("torch 1F1B", False, ("--runtime", "torch")),
-    ("hippo 1F1B, as torch orders it", False, WHOLE),
-    ("hippo 1F1B, gradients first", False, ()),
-    ("hippo best, as ordered", True, ("--order", "fixed")),
-    ("hippo best, as a hint", True, ()),
+    ("torch 1F1B", "1f1b", ("--runtime", "torch")),
+    ("hippo 1F1B, as torch orders it", "1f1b", WHOLE),
+    ("hippo 1F1B, gradients first", "1f1b", ()),
+    ("hippo best, as ordered", "best", ("--order", "fixed")),
+    ("hippo best, as a hint", "best", ()),
+    ("hippo best, fp8 between domains", "packed", ("--order", "fixed")),
 )
-"""Name, whether it is the best order with up to 8 live micro-batches (1F1B: 4), words for ``hippo run``."""
+"""Name, plan (best: up to 8 live micro-batches, 1F1B: 4), words for ``hippo run``."""
 
 
 def problem(lines: Lines) -> Problem:
@@ -179,12 +181,13 @@ def main() -> None:
         print(f"{lines.name}: {rates}{', moving' if lines.moves else ''}")
         titles = f"{'median s':>8s} {'min':>8s} {'max':>8s} {'overlapped':>10s} {'off %':>7s} {'predicted':>9s}"
         print(f"  {'':31s} {titles} {'error %':>7s} {'of torch':>8s}")
-        plans = {False: one_f_one_b(), True: best_plan(lines, 8)}
+        ordered = best_plan(lines, 8)
+        plans = {"1f1b": one_f_one_b(), "best": ordered, "packed": replace(ordered, compression=PACKED)}
         torch_s = 0.0
-        for name, is_best, options in ROWS:
-            found = measured(lines, plans[is_best], options)
+        for name, kind, options in ROWS:
+            found = measured(lines, plans[kind], options)
             torch_s = torch_s or found.median_s
-            print(row(name, found, timeline_s(lines, plans[is_best]), torch_s), flush=True)
+            print(row(name, found, timeline_s(lines, plans[kind]), torch_s), flush=True)
 
 
 if __name__ == "__main__":
