@@ -40,7 +40,7 @@ STEPS = 8
 PATIENCE_S = 300  # a busy machine starts processes slowly
 TRACE_S, MOVES_EVERY_S = 600.0, 0.5
 PLACES = ("a", "a", "b", "c")
-PACKED = tuple(Compression(*pair, "fp8") for pair in ("ab", "ba", "bc", "cb"))
+PACKED = tuple(Compression(pair[0], pair[1], "fp8") for pair in ("ab", "ba", "bc", "cb"))
 HIPPO = [sys.executable, "-c", "from hippo.cli.main import main; main()"]
 
 
