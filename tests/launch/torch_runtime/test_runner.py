@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hippo.errors import InfeasibleError
+from hippo.launch import checkpoint
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.job import Job, Options
 from hippo.launch.model.reference import losses
-from hippo.launch.run import run
+from hippo.launch.run import Saving, run
 from hippo.launch.torch_runtime.fits import built_in, check_torch
 from hippo.plan.plan import Compression, Plan, ScheduleChoice
 
@@ -37,6 +39,17 @@ def test_the_loss_is_that_of_one_process(name: str):
     check_torch(job)
     expected = list(losses(job.problem, settings_of(job), steps=3, micro_batch=2))
     assert [step.loss for step in run(job).steps] == pytest.approx(expected, abs=1e-9)
+
+
+def test_it_goes_on_from_a_checkpoint(tmp_path: Path):
+    options = Options(steps=2, precision="fp64", timeout_s=20.0)
+    job = Job(problem(GPT2), PLANS["stages"][1], options)
+    first = run(job, saving=Saving(tmp_path, every=2))
+    found = checkpoint.last(tmp_path, GPT2)
+    again = replace(options, steps=1, first_step=3, resume_from=str(found.folder), runtime="torch")
+    steps = [*first.steps, *run(replace(job, options=again)).steps]
+    expected = list(losses(job.problem, settings_of(job), steps=3, micro_batch=2))
+    assert [step.loss for step in steps] == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_it_has_itself_is_not_handed_over_as_a_file():

@@ -109,7 +109,7 @@ class _Side:
         old, options = len(self.both.old.seats), after.options
         me = rank if gives else old + rank
         count = old + len(self.both.new.seats)
-        meeting = Meeting(str(folder), me, world=count, timeout_s=2 * options.timeout_s, device=options.device)
+        meeting = Meeting(str(folder), me, world=count, device=options.device)
         place = 0 if gives else 1
         found = self.both.messages()
         self.messages = {pair[1 - place]: layers for pair, layers in found.items() if pair[place] == rank}

@@ -154,7 +154,7 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> R
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
     seat = work.seats[rank]
     claim(options.device, rank)
-    meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=2 * options.timeout_s, device=options.device)
+    meeting = Meeting(str(folder), rank, world=len(work.seats), device=options.device)
     inbox = Inbox()
     incoming, outgoing, team, groups = _meet(job.problem, work, seat, meeting, inbox)
     compute, gradients = _computing(job, work, seat, team, groups)

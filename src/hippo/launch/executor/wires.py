@@ -17,14 +17,16 @@ import torch.distributed
 
 Tensor = torch.Tensor
 dist: Any = torch.distributed  # its types leave out what is used here
+PATIENCE = timedelta(days=365)
+"""Of the libraries: a receive is posted long before its message is made, and only the launcher knows what still moves.
+It ends every process when nothing does (``Crew.gather``)."""
 
 
 class Meeting:
     """Where the processes of a run meet."""
 
-    def __init__(self, folder: str, rank: int, *, world: int, timeout_s: float, device: str = "cpu") -> None:
+    def __init__(self, folder: str, rank: int, *, world: int, device: str = "cpu") -> None:
         self.rank, self.device = rank, device
-        self._timeout = timedelta(seconds=timeout_s)
         self._store = dist.FileStore(os.path.join(folder, "store"), world)
         self._gloo: Any = None
 
@@ -37,7 +39,7 @@ class Meeting:
         if self.device == "cpu":
             return dist.ProcessGroupGloo(store, place, len(ranks), self._gloo_options())
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = self._timeout
+        options._timeout = PATIENCE
         return dist.ProcessGroupNCCL(store, place, len(ranks), options)
 
     def _gloo_options(self) -> Any:
@@ -46,7 +48,7 @@ class Meeting:
             interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
             self._gloo = dist.ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
         options = dist.ProcessGroupGloo._Options()
-        options._devices, options._timeout, options._threads = [self._gloo], self._timeout, 2
+        options._devices, options._timeout, options._threads = [self._gloo], PATIENCE, 2
         return options
 
 

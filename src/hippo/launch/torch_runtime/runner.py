@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from torch.distributed.pipelining import PipelineStage
 from hippo.launch.executor.agree import Agreeing, PartGradients, StandInGradients, buckets
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.executor.step import Done
-from hippo.launch.executor.wires import GroupTeam, Meeting
+from hippo.launch.executor.wires import PATIENCE, GroupTeam, Meeting
 from hippo.launch.job import Job
 from hippo.launch.model.stage import ALONE, Part
+from hippo.launch.model.store import load
 from hippo.launch.model.tokens import sequences
 from hippo.launch.model.weights import Split
 from hippo.launch.stand_in import Times, times
@@ -211,8 +211,8 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> T
     """The seat, its neighbours met; ``beat`` hears signs of life."""
     options = job.options
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
-    seat, timeout_s = work.seats[rank], 2 * options.timeout_s
-    meeting = Meeting(str(folder), rank, world=len(work.seats), timeout_s=timeout_s, device=options.device)
+    seat = work.seats[rank]
+    meeting = Meeting(str(folder), rank, world=len(work.seats), device=options.device)
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # domains that never talk need no way between them
     count = len(work.plan.pipelines[seat.pipeline].stages)
     name = f"column-{seat.pipeline}-{seat.lane}-{seat.tp_index}"
@@ -222,7 +222,7 @@ def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> T
         store=store,
         rank=seat.stage,
         world_size=count,
-        timeout=timedelta(seconds=timeout_s),
+        timeout=PATIENCE,
     )
     return TorchRunner(job, work, seat, meeting, folder, beat)
 
@@ -241,6 +241,8 @@ def _part(job: Job, work: Work, seat: Seat, meeting: Meeting) -> tuple[Part | No
     team = GroupTeam(groups[team_name], len(members), seat.tp_index) if len(members) > 1 else None
     split = Split(len(members), seat.tp_index, work.parts)
     part = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
+    if job.options.resume_from is not None:
+        load(part, Path(job.options.resume_from))
     return part, Agreeing(work, seat, PartGradients(work, seat, part, team), groups)
 
 
