@@ -146,6 +146,10 @@ def _job(choice: Choice) -> Job:
     )
     job = Job(problem, plan, options)
     check_job(job, source=str(choice.plan))
+    if choice.checkpoint is not None:
+        from hippo.launch.saving import check_saving
+
+        check_saving(job, source=str(choice.plan))
     return _resumed(choice, job)
 
 

@@ -50,6 +50,24 @@ def test_a_single_replica_and_a_plain_mean_are_plain_training():
         assert torch.allclose(master, before[at] + 0.25)
 
 
+def test_the_outer_step_is_torchs_sgd_with_nesterov_momentum():
+    job = Job(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2), Options(precision="fp64"))
+    outer = Outer.new(Part.new(GPT2, [(0, 6)], settings_of(job)))
+    held = {at: torch.nn.Parameter(master.clone()) for at, master in outer.masters()}
+    judge = torch.optim.SGD(held.values(), lr=0.7, momentum=0.9, nesterov=True)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(4):
+        for _, master in outer.masters():
+            master.add_(torch.randn(master.shape, generator=generator, dtype=master.dtype))
+        mean = dict(outer.differences())
+        for at, weight in held.items():
+            weight.grad = mean[at].clone()
+        judge.step()
+        outer.step(mean)
+        for at, master in outer.masters():
+            assert torch.allclose(master, held[at], rtol=0.0, atol=1e-12), at
+
+
 def test_what_is_done_while_the_sum_goes_round_is_kept():
     job = Job(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2))
     outer = Outer.new(Part.new(GPT2, [(0, 6)], settings_of(job)), OuterRates(0.5, 0.0))

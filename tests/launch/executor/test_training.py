@@ -44,3 +44,11 @@ def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
     assert expected[-1] < expected[0]
+
+
+@pytest.mark.parametrize("name", ["stages", "everything"])
+def test_in_single_precision_too(name: str, tmp_path: Path):
+    model, plan = PLANS[name]
+    job = Job(problem(model), plan, Options(steps=STEPS, timeout_s=20.0))
+    expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
+    assert trained(job, tmp_path) == pytest.approx(expected, rel=0.0, abs=1e-6)
