@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,23 @@ def shared_data() -> Path:
     folder = ROOT / ".." / "shared" / "data"
     assert folder.is_dir(), f"the published figures are missing: {folder} (they lie beside the checkout)"
     return folder.resolve()
+
+
+def granted() -> str:
+    """Why no namespaces can be had here; empty: they can."""
+    if shutil.which("ip") is None or shutil.which("unshare") is None:
+        return "'ip' or 'unshare' is not installed"
+    tried = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", "ip", "link", "add", "name", "a", "type", "veth"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return tried.stderr.strip() if tried.returncode else ""
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Skips where the machine grants no namespaces."""
+    if reason := granted():
+        pytest.skip(f"no emulated WAN on this machine: {reason}")

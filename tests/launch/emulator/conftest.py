@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,26 +23,6 @@ links:
 """
 UNPRIVILEGED = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 """Prefix of a command that runs without root's rights, whoever runs the tests."""
-
-
-def granted() -> str:
-    """Why no namespaces can be had here; empty: they can."""
-    if shutil.which("ip") is None or shutil.which("unshare") is None:
-        return "'ip' or 'unshare' is not installed"
-    tried = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--net", "ip", "link", "add", "name", "a", "type", "veth"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return tried.stderr.strip() if tried.returncode else ""
-
-
-@pytest.fixture(scope="session")
-def namespaces() -> None:
-    """Skips where the machine grants no namespaces."""
-    if reason := granted():
-        pytest.skip(f"no emulated WAN on this machine: {reason}")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Emulated WANs that run: what a packet meets, what moves, what a command is told, and that nothing is left.
 
-A link is never faster and never nearer than it was set, whatever the machine does; how near it comes to what was set is
-for ``hippo bench emulator``.
+A link is never faster and never nearer than it was set, whatever the machine does, and not far from it; how near it
+comes is for ``hippo bench emulator``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,21 @@ def measured(emulated, tmp_path: Path, *words: str, **options: object) -> dict[s
 
 
 def test_rate_and_delay(emulated, tmp_path: Path):
-    found = measured(emulated, tmp_path, "east", "west", "1000000")
-    assert found["round_trip_s"] >= 0.04
-    assert found["seconds"] >= 0.02 + 1e6 * 8 / 1e8 * 1518 / 1448
-    assert found["seconds"] < 5  # cold TCP over 40 ms, on a machine that does other things
+    """Never above what was set; the best of three within a factor 3 of it: TCP is cold, the machine does other things.
+
+    An emulator that is ten times too slow, or too far, fails in all three.
+    """
+    size, delay_s = 4_000_000, 0.02
+    least_s = delay_s + size * 8 / 1e8 * 1518 / 1448
+    came = []
+    for _ in range(3):
+        found = measured(emulated, tmp_path, "east", "west", str(size))
+        assert found["round_trip_s"] >= 2 * delay_s
+        assert found["seconds"] >= least_s
+        came.append(max(found["round_trip_s"] / (2 * delay_s), found["seconds"] / least_s))
+        if came[-1] < 3:
+            return
+    assert min(came) < 3, came
 
 
 def test_bytes_are_counted_as_on_the_wire(emulated, tmp_path: Path):
