@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hippo.cli.run import _words_inside
+from hippo.launch import checkpoint
+from hippo.plan.codec import load_plan
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
+HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
 
 
 @pytest.mark.parametrize(
@@ -21,6 +31,12 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
         (("--resume",), "--resume: there is nothing to go on from"),
         (("--resume", "--checkpoint", "nowhere"), "holds no whole checkpoint"),
         (("--out", str(EXAMPLE)), "is a file, not a folder"),
+        (("--trace", "net.csv"), "--trace: moves no link of this run (got 'net.csv'). To fix: add --emulate"),
+        (("--congestion", "cubic"), "--congestion: changes no link of this run"),
+        (("--emulate", "--stand-in", "--congestion", "pigeon"), "the kernel has no such congestion control"),
+        (("--checkpoint", "new", "--stand-in"), "--checkpoint: stand-ins have no layers to save"),
+        (("--runtime", "torch", "--order", "ready"), "--order: torch's runtime has its own way"),
+        (("--runtime", "torch", "--backward", "whole"), "--backward: torch's runtime has its own way"),
     ],
 )
 def test_what_is_refused(hippo, words: tuple[str, ...], told: str):
@@ -28,6 +44,54 @@ def test_what_is_refused(hippo, words: tuple[str, ...], told: str):
     assert answer.code == 2
     assert told in answer.err
     assert "To fix:" in answer.err
+
+
+def test_a_folder_with_checkpoints_takes_no_new_run(hippo, tmp_path: Path):
+    problem, _ = load_plan(EXAMPLE)
+    for step in (90, 100):
+        checkpoint.commit(checkpoint.begin(tmp_path, step), problem.model, step, [1.0], seed=1)
+    answer = hippo("run", EXAMPLE, "--checkpoint", tmp_path)
+    assert answer.code == 2
+    assert "holds checkpoints already" in answer.err
+    assert "--resume, or name another folder" in answer.err
+    other = hippo("run", EXAMPLE, "--checkpoint", tmp_path, "--resume", "--seed", "2")
+    assert other.code == 2
+    assert "To fix: give --seed 1" in other.err
+    meta = tmp_path / "step-00000100" / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"model": []}))
+    broken = hippo("run", EXAMPLE, "--checkpoint", tmp_path, "--resume", "--seed", "1")
+    assert broken.code == 2
+    assert "remove that folder" in broken.err
+
+
+def test_without_torch_or_a_gpu(hippo, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hippo.launch.fits._gpus", lambda: 1)
+    answer = hippo("run", EXAMPLE, "--device", "cuda")
+    assert answer.code == 2
+    assert "--device: needs a GPU per process: 2, and this machine has 1" in answer.err
+    monkeypatch.setitem(sys.modules, "torch", None)
+    answer = hippo("run", EXAMPLE, "--stand-in")
+    assert answer.code == 2
+    assert "pip install 'hippo[run]'" in answer.err
+
+
+def test_a_plan_of_other_domains_than_the_emulation_around(hippo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    domains = {name: {"namespace": name, "address": "10.77.0.1"} for name in ("paris", "oslo")}
+    around = {"cluster": "c.yaml", "control": "socket", "domains": domains, "started_s": 0.0}
+    (tmp_path / "emulation.json").write_text(json.dumps(around))
+    monkeypatch.setenv("HIPPO_EMULATION", str(tmp_path / "emulation.json"))
+    answer = hippo("run", EXAMPLE, "--stand-in")
+    assert answer.code == 2
+    assert "stages[0].domain: is no domain of the emulation around (got 'east')" in answer.err
+    assert "paris, oslo" in answer.err
+    answer = hippo("run", EXAMPLE, "--emulate", "--congestion", "bbr")
+    assert answer.code == 2
+    assert "give --congestion to the hippo emulate around" in answer.err
+
+
+def test_what_the_emulation_around_takes_care_of_is_not_said_inside():
+    words = ["run", "p.json", "--emulate", "--trace", "net.csv", "--steps", "2", "--congestion=bbr", "--json"]
+    assert _words_inside(words) == ["run", "p.json", "--steps", "2", "--json"]
 
 
 def test_a_plan_that_is_none(hippo, tmp_path: Path):
@@ -49,3 +113,47 @@ def test_a_run_from_the_plan_to_the_page(hippo, tmp_path: Path):
     assert [each["rank"] for each in document["timeline"]] == [0, 1]
     assert json.loads((tmp_path / "run.json").read_text()) == document
     assert "<h2>Step times</h2>" in (tmp_path / "run.html").read_text()
+
+
+def test_a_run_that_goes_on_under_another_plan(hippo, tmp_path: Path):
+    document = json.loads(EXAMPLE.read_text())
+    document["problem"]["workload"] |= {"global_batch": 4, "seq": 16}
+    document["micro_batch"], document["pipelines"][0]["num_micro_batches"] = 1, 4
+    (tmp_path / "one.json").write_text(json.dumps(document))
+    for stage, layers in zip(document["pipelines"][0]["stages"], ([0, 2], [2, 6]), strict=True):
+        stage["layers"] = layers
+    (tmp_path / "two.json").write_text(json.dumps(document))
+    words = ("--steps", "2", "--then", f"{tmp_path / 'two.json'}@1", "--reference", "--json")
+    told = hippo("run", tmp_path / "one.json", *words).document
+    assert told["loss"] == pytest.approx(told["reference_loss"], abs=1e-5)
+    assert len(told["loss"]) == 2
+    assert told["move"]["after_step"] == 1
+    assert told["move"]["wan_bytes"].keys() == {"east->west"}
+    assert told["move"]["sent_bytes"] >= told["move"]["wan_bytes"]["east->west"] > 0
+
+
+def test_a_run_in_the_emulation_of_its_plan(namespaces: None):
+    words = [str(EXAMPLE), "--emulate", "--stand-in", "--steps", "1", "--json"]
+    done = subprocess.run([*HIPPO, "run", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["emulated"]
+    assert document["measured_step_s"][0] >= 2 * 0.02  # an activation goes over, its gradient comes back
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_leaves_nothing(tmp_path: Path, number: signal.Signals):
+    words = ["run", str(EXAMPLE), "--stand-in", "--steps", "100000"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*HIPPO, *words], env=environment, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("hippo-run-*/log-1")) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert list(tmp_path.glob("hippo-run-*"))
+        running.send_signal(number)
+        said = running.stderr.read()
+        assert running.wait(60) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+    assert f"ended: {signal.strsignal(number)}" in said
+    assert "Traceback" not in said

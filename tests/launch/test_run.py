@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,12 +15,14 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.launch import checkpoint, fits
+from hippo.launch.emulator.emulation import Emulation
+from hippo.launch.emulator.emulation import Place as Domicile
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.fits import check_job
 from hippo.launch.job import Job, Options
 from hippo.launch.model.reference import losses
 from hippo.launch.predict import Network, predicted_s
-from hippo.launch.run import RunError, Saving, Step, run
+from hippo.launch.run import Emulated, RunError, Saving, Step, run
 from hippo.plan.plan import Compression, Plan, Relay
 from hippo.problem.model import Experts, gpt_model
 
@@ -120,6 +124,41 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
             check_job(replace(asked, options=options), source="plan.json")
 
 
+def test_more_tokens_than_learned_positions_are_refused():
+    asked = replace(job(), options=Options())
+    longer = replace(asked.problem, workload=replace(asked.problem.workload, seq=SEQ + 1))
+    with pytest.raises(InputError, match=f"problem.workload.seq: exceeds the {SEQ} learned positions"):
+        check_job(replace(asked, problem=longer), source="plan.json")
+    check_job(replace(job(), problem=longer), source="plan.json")  # stand-ins look nothing up
+    model, plan = PLANS["split backwards"]
+    rotary = replace(longer, model=model)
+    check_job(Job(rotary, plan, Options()), source="plan.json")
+
+
+def test_what_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
+    asked = replace(job(), options=Options(device="cuda"))
+    for there, enough in ((1, False), (2, True)):
+        monkeypatch.setattr(fits, "_gpus", lambda there=there: there)
+        if enough:
+            fits.check_machine(asked)
+        else:
+            with pytest.raises(InputError, match="a GPU per process: 2, and this machine has 1"):
+                fits.check_machine(asked)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match="pip install 'hippo\\[run\\]'"):
+        fits.check_machine(job())
+
+
+def test_a_domain_that_the_emulation_lacks_is_refused():
+    domains = {name: Domicile(name, "10.77.0.1") for name in "ac"}
+    around = Emulated(Emulation("three.yaml", "socket", domains, 0.0))
+    with pytest.raises(InputError, match=r"stages\[1\].domain: is no domain .*'b'.* a, c;"):
+        around.check(PLANS["stages"][1], source="plan.json")
+    with pytest.raises(InputError, match="unknown domain 'b'"):
+        around.interface("b")
+    assert around.interface("a") == "wan0"
+
+
 def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fits, "available_bytes", lambda: 1e8)
     with pytest.raises(InputError, match="needs .* GB on this machine"):
@@ -127,18 +166,81 @@ def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.Mo
     check_job(job(), source="plan.json")  # stand-ins need next to nothing
 
 
+def saved(place: Path, step: int, *, seed: int = 0) -> Path:
+    """A checkpoint of the plan "stages" with one small file."""
+    hidden = checkpoint.begin(place, step)
+    (hidden / "layer-0.part-0-of-1.pt").write_bytes(b"weights")
+    return checkpoint.commit(hidden, PLANS["stages"][0], step, [1.0], seed=seed)
+
+
 def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Path):
     model, _ = PLANS["stages"]
     with pytest.raises(InputError, match="no whole checkpoint"):
         checkpoint.last(tmp_path, model)
-    hidden = checkpoint.begin(tmp_path, 7)
-    checkpoint.commit(hidden, model, 7, [1.0])
+    saved(tmp_path, 7)
     assert checkpoint.last(tmp_path, model).losses == (1.0,)
     with pytest.raises(InputError, match="another model"):
         checkpoint.last(tmp_path, PLANS["everything"][0])
-    (tmp_path / "step-00000007" / "meta.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read"):
-        checkpoint.last(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (None, "{", "cannot be read"),
+        (None, "[]", "no JSON object"),
+        (None, "[" * 100_000, "cannot be read"),
+        ("model", [], "'model' is"),
+        ("losses", 3.0, "'losses' is"),
+        ("losses", ["low"], "something else than numbers"),
+        ("files", {"layer-0.part-0-of-1.pt": "big"}, "something else than sizes"),
+        ("files", {"layer-9.part-0-of-1.pt": 7}, "is missing"),
+        ("files", {"layer-0.part-0-of-1.pt": 8}, "has 7 bytes, not the 8"),
+        ("step", 8, "its step is 8, its folder's 7"),
+        ("seed", "one", "'seed' is"),
+    ],
+)
+def test_a_broken_checkpoint_is_refused(tmp_path: Path, key: str | None, value: object, told: str):
+    meta = saved(tmp_path, 7) / "meta.json"
+    meta.write_text(str(value) if key is None else json.dumps(json.loads(meta.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=told) as error:
+        checkpoint.last(tmp_path, PLANS["stages"][0])
+    assert "remove that folder" in str(error.value)
+
+
+def test_a_checkpoint_says_its_seed(tmp_path: Path):
+    saved(tmp_path, 7, seed=3)
+    assert checkpoint.last(tmp_path, PLANS["stages"][0], seed=3).step == 7
+    with pytest.raises(InputError, match="--seed: .* To fix: give --seed 3"):
+        checkpoint.last(tmp_path, PLANS["stages"][0], seed=0)
+
+
+def test_older_checkpoints_are_seen(tmp_path: Path):
+    checkpoint.refuse_older(tmp_path / "new")
+    (tmp_path / "step-00000001").mkdir()  # nothing in it
+    checkpoint.refuse_older(tmp_path)
+    saved(tmp_path, 7)
+    with pytest.raises(InputError, match="holds checkpoints already"):
+        checkpoint.refuse_older(tmp_path)
+
+
+def test_while_a_step_is_written_anew_one_of_them_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model, _ = PLANS["stages"]
+    found: list[int] = []
+
+    def looking(one: Path, two: Path) -> None:
+        rename(one, two)
+        found.append(checkpoint.last(tmp_path, model).step)
+
+    rename = os.replace
+    saved(tmp_path, 7)
+    (tmp_path / "step-00000006").mkdir()
+    saved(tmp_path, 6)
+    hidden = checkpoint.begin(tmp_path, 7)
+    monkeypatch.setattr(checkpoint.os, "replace", looking)
+    checkpoint.commit(hidden, model, 7, [2.0])
+    assert found[-2:] == [7, 7]
+    assert checkpoint.last(tmp_path, model).losses == (2.0,)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006", "step-00000007"]
 
 
 def test_only_the_newest_checkpoints_stay(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hippo.cli.ending import ended_cleanly
 from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, Seed, takes
 from hippo.cli.output import check_folder, print_document, print_view, say, write_files
@@ -18,10 +20,14 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
+    from hippo.launch.emulator.emulation import Emulation
     from hippo.launch.job import Job
     from hippo.launch.run import Place, Result, Saving, Step
 
 MOST_STEPS = 1_000_000
+DEFAULT_CONGESTION = "cubic"
+OUTSIDE = ("--trace", "--congestion")
+"""Options with a value that are for the emulation around a run."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,12 @@ class Choice:
 
     plan: PlanFile
     emulate: Annotated[bool, typer.Option("--emulate", help="Inside an emulated WAN with the plan's links.")] = False
-    congestion: Annotated[str, typer.Option(metavar="cubic|bbr", help="TCP's congestion control, with --emulate.")] = (
-        "cubic"
-    )
+    congestion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="cubic|bbr", help="TCP's congestion control, with --emulate.", show_default=DEFAULT_CONGESTION
+        ),
+    ] = None
     trace: Annotated[
         Path | None, typer.Option(metavar="NET.csv", help="Network trace that moves the links, with --emulate.")
     ] = None
@@ -84,17 +93,16 @@ def run(choice: Choice) -> None:
     if choice.out is not None:
         check_folder(choice.out)
     inside = emulation()
+    _check_words(choice, inside)
     job = _job(choice)
-    if choice.then is not None:
-        from hippo.cli.then import read_then
-
-        read_then(choice.then, job)  # what is wrong is said before anything starts
+    place = _place(choice, job, inside)
     if choice.emulate and inside is None:
         raise typer.Exit(_inside(choice, job))
     from hippo.launch.run import RunError
 
     try:
-        document = _trained(choice, job, _place(inside), emulated=inside is not None)
+        with ended_cleanly():
+            document = _trained(choice, job, place, emulated=inside is not None)
     except RunError as error:
         say(str(error))
         raise typer.Exit(FAULT) from None
@@ -112,9 +120,22 @@ def run(choice: Choice) -> None:
         print_view(run_view(document))
 
 
+def _check_words(choice: Choice, inside: Emulation | None) -> None:
+    """``InputError`` for options that would be without effect."""
+    for name in ("trace", "congestion"):
+        value = getattr(choice, name)
+        if value is not None and (inside is not None or not choice.emulate):
+            remedy = f"give --{name} to the hippo emulate around" if inside is not None else "add --emulate"
+            told = "moves no link of this run" if name == "trace" else "changes no link of this run"
+            raise InputError(told, source=f"--{name}", value=str(value), remedy=remedy)
+    if choice.checkpoint is not None and choice.stand_in:
+        remedy = "leave out one of them"
+        raise InputError("stand-ins have no layers to save", source="--checkpoint", value="--stand-in", remedy=remedy)
+
+
 def _job(choice: Choice) -> Job:
     """The job, checked."""
-    from hippo.launch.fits import check_job
+    from hippo.launch.fits import check_job, check_machine
     from hippo.launch.job import Job, Options
 
     for name, low, high in (
@@ -146,6 +167,7 @@ def _job(choice: Choice) -> Job:
     )
     job = Job(problem, plan, options)
     check_job(job, source=str(choice.plan))
+    check_machine(job)
     if choice.checkpoint is not None:
         from hippo.launch.saving import check_saving
 
@@ -155,14 +177,18 @@ def _job(choice: Choice) -> Job:
 
 def _resumed(choice: Choice, job: Job) -> Job:
     """The job, going on from the newest checkpoint where that was asked for."""
-    if not choice.resume:
-        return job
-    from hippo.launch.checkpoint import last
+    from hippo.launch.checkpoint import last, refuse_older
 
-    if choice.checkpoint is None or choice.stand_in:
-        remedy = "name the folder with --checkpoint" if choice.checkpoint is None else "leave out --stand-in"
-        raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
-    found = last(choice.checkpoint, job.problem.model)
+    if choice.checkpoint is None:
+        if choice.resume:
+            remedy = "name the folder with --checkpoint"
+            raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
+        return job
+    check_folder(choice.checkpoint, option="--checkpoint")
+    if not choice.resume:
+        refuse_older(choice.checkpoint)
+        return job
+    found = last(choice.checkpoint, job.problem.model, seed=choice.seed)
     return replace(
         job, options=replace(job.options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
     )
@@ -170,33 +196,59 @@ def _resumed(choice: Choice, job: Job) -> Job:
 
 def _saving(choice: Choice, job: Job) -> Saving | None:
     """Where checkpoints go; None: nowhere."""
-    if choice.checkpoint is None or choice.stand_in:
+    if choice.checkpoint is None:
         return None
     from hippo.launch.checkpoint import last
     from hippo.launch.run import Saving
 
-    check_folder(choice.checkpoint, option="--checkpoint")
     before = last(choice.checkpoint, job.problem.model).losses if choice.resume else ()
     return Saving(choice.checkpoint, choice.every, before)
 
 
 def _inside(choice: Choice, job: Job) -> int:
     """The same command inside an emulated WAN; its exit code."""
-    from hippo.launch.emulator.emulate import emulate, setting_of
+    from hippo.launch.emulator.emulate import Stopped, emulate, setting_of
     from hippo.problem.load import load_trace
 
-    words = [word for word in sys.argv[1:] if word != "--emulate"]
-    argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *words]
+    argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *_words_inside(sys.argv[1:])]
     cluster = job.problem.cluster
     trace = None if choice.trace is None else load_trace(choice.trace, cluster)
-    setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=choice.congestion)
-    return emulate(setting).exit_code
+    congestion = choice.congestion or DEFAULT_CONGESTION
+    setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=congestion)
+    try:
+        return emulate(setting).exit_code
+    except Stopped as stopped:
+        say(f"ended before the run began: {stopped}")
+        return 128 + stopped.number
 
 
-def _place(inside: Any) -> Place:
+def _words_inside(words: Sequence[str]) -> list[str]:
+    """The command line without what the emulation around has taken care of."""
+    kept, rest = [], iter(words)
+    for word in rest:
+        if word in OUTSIDE:
+            next(rest, None)
+        elif word != "--emulate" and word.partition("=")[0] not in OUTSIDE:
+            kept.append(word)
+    return kept
+
+
+def _place(choice: Choice, job: Job, inside: Emulation | None) -> Place:
+    """Where processes run; what is wrong with the plans there is said before anything starts."""
+    from hippo.cli.then import read_then
+    from hippo.launch.fits import check_machine
     from hippo.launch.run import Emulated, Here
 
-    return Here() if inside is None else Emulated(inside)
+    then = None if choice.then is None else read_then(choice.then, job)
+    if then is not None:
+        check_machine(replace(job, plan=then.plan))
+    if inside is None:
+        return Here()
+    place = Emulated(inside)
+    place.check(job.plan, source=str(choice.plan))
+    if then is not None:
+        place.check(then.plan, source="--then")
+    return place
 
 
 def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Checkpoints on disk: a folder per step, whole or not there at all. No torch.
 
-    DIR/step-00000010/meta.json               step, model, losses so far: written last, then the folder gets its name
+    DIR/step-00000010/meta.json               step, model, seed, losses so far, sizes of the other files: written last,
+                                              then the folder gets its name
     DIR/step-00000010/layer-3.part-0-of-2.pt  a layer's weights and optimizer state, one file per tensor-parallel share
 
-Layers lie in files of their own, so another plan, cut otherwise, reads the same checkpoint.
+Layers lie in files of their own, so another plan, cut otherwise, reads the same checkpoint. A step that is written anew
+stands aside as ``step-00000010.old`` until the new one has its name: at every moment one of them is whole.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hippo.errors import InputError
 from hippo.files import json_text, write_whole
@@ -23,7 +25,8 @@ from hippo.problem.model import Model
 
 META = "meta.json"
 KEPT = 2
-_NAME = re.compile(r"step-(\d{8,})")
+INSTEAD = "remove that folder, so that the one before is taken"
+_NAME = re.compile(r"step-(\d{8,})(\.old)?")
 
 
 @dataclass(frozen=True)
@@ -51,53 +54,118 @@ def begin(place: Path, step: int) -> Path:
     return folder
 
 
-def commit(hidden: Path, model: Model, step: int, losses: Sequence[float]) -> Path:
+def refuse_older(place: Path) -> None:
+    """``InputError`` where checkpoints of an earlier run lie: only the highest steps are kept, whoever wrote them."""
+    if found := _whole(place):
+        remedy = "go on from the newest with --resume, or name another folder"
+        raise InputError("holds checkpoints already", source="--checkpoint", value=str(found[-1].folder), remedy=remedy)
+
+
+def commit(hidden: Path, model: Model, step: int, losses: Sequence[float], *, seed: int = 0) -> Path:
     """Gives a folder whose layers are all written its name; the oldest of more than ``KEPT`` go."""
-    write_whole(hidden / META, json_text({"step": step, "model": _shape(model), "losses": list(losses)}))
+    sizes = {path.name: path.stat().st_size for path in sorted(hidden.iterdir())}
+    document = {"step": step, "model": _shape(model), "seed": seed, "losses": list(losses), "files": sizes}
+    write_whole(hidden / META, json_text(document))
     _sync(hidden)
     final = hidden.parent / f"step-{step:08d}"
-    with suppress(FileNotFoundError):
+    aside = final.with_name(f"{final.name}.old")
+    if (final / META).is_file():
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(final, aside)
+    elif final.exists():
         shutil.rmtree(final)
     os.replace(hidden, final)
     _sync(hidden.parent)
-    for old in sorted(_whole(hidden.parent))[:-KEPT]:
-        shutil.rmtree(old[1], ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    for old in _whole(hidden.parent)[:-KEPT]:
+        shutil.rmtree(old.folder, ignore_errors=True)
     return final
 
 
-def last(place: Path, model: Model) -> Checkpoint:
-    """The newest whole checkpoint.
+def last(place: Path, model: Model, *, seed: int | None = None) -> Checkpoint:
+    """The newest whole checkpoint; ``seed``: of the run that goes on from it.
 
     Raises
     ------
     InputError
-        There is none, it cannot be read, or it is one of another model.
+        There is none, it cannot be read, a file of it is missing or cut off, or it is one of another model or seed.
     """
-    found = sorted(_whole(place))
+    found = _whole(place)
     if not found:
         remedy = "train with --checkpoint first, or leave out --resume"
         raise InputError("holds no whole checkpoint", source="--checkpoint", value=str(place), remedy=remedy)
-    step, folder = found[-1]
+    step, folder = found[-1].step, found[-1].folder
     try:
-        document = json.loads((folder / META).read_text())
-        shape, losses = document["model"], tuple(float(loss) for loss in document["losses"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        remedy = "remove that folder, so that the one before is taken"
-        raise InputError(f"cannot be read: {error}", source=str(folder / META), remedy=remedy) from None
-    if shape != _shape(model):
+        meta = _meta(json.loads((folder / META).read_text()), step)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        told = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"cannot be read: {told}", source=str(folder / META), remedy=INSTEAD) from None
+    if meta.model != _shape(model):
         remedy = "give the plan of that model, or another folder"
-        raise InputError(
-            f"is of another model than {model.name}", source=str(folder), value=shape.get("name"), remedy=remedy
-        )
-    return Checkpoint(folder, step, losses)
+        value = meta.model.get("name")
+        raise InputError(f"is of another model than {model.name}", source=str(folder), value=value, remedy=remedy)
+    if seed is not None and seed != meta.seed:
+        remedy = f"give --seed {meta.seed}, or begin anew in another folder"
+        raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
+    _check_files(folder, meta.files)
+    return Checkpoint(folder, step, meta.losses)
 
 
-def _whole(place: Path) -> list[tuple[int, Path]]:
-    """Steps that are there, with their folders."""
+@dataclass(frozen=True)
+class _Meta:
+    """What ``meta.json`` says."""
+
+    model: Mapping[str, object]
+    seed: int
+    losses: tuple[float, ...]
+    files: Mapping[str, int]  # bytes by name
+
+
+def _meta(document: Any, step: int) -> _Meta:
+    """The document as it must be; ``KeyError``, ``TypeError`` or ``ValueError`` says what is wrong with it."""
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    kinds = {"step": int, "model": dict, "seed": int, "losses": list, "files": dict}
+    for key, kind in kinds.items():
+        if not isinstance(document[key], kind):
+            raise TypeError(f"'{key}' is {document[key]!r:.60}")
+    if document["step"] != step:
+        raise ValueError(f"its step is {document['step']!r:.60}, its folder's {step}")
+    losses, files = document["losses"], document["files"]
+    if not all(isinstance(loss, float | int) for loss in losses):
+        raise TypeError("'losses' holds something else than numbers")
+    if not all(isinstance(size, int) for size in files.values()):
+        raise TypeError("'files' holds something else than sizes")
+    return _Meta(document["model"], document["seed"], tuple(float(loss) for loss in losses), files)
+
+
+def _check_files(folder: Path, files: Mapping[str, int]) -> None:
+    """``InputError`` where a file is missing or has another size than when it was written."""
+    for name, size in files.items():
+        try:
+            there = (folder / name).stat().st_size
+        except (OSError, ValueError):
+            raise InputError("is missing", source=str(folder / name), remedy=INSTEAD) from None
+        if there != size:
+            told = f"has {there} bytes, not the {size} that were written"
+            raise InputError(told, source=str(folder / name), remedy=INSTEAD)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A folder that was given its name."""
+
+    step: int
+    folder: Path
+
+
+def _whole(place: Path) -> list[_Whole]:
+    """What is there, the newest last; a step that stands aside comes before the one that replaces it."""
     if not place.is_dir():
         return []
     named = ((match, path) for path in place.iterdir() if (match := _NAME.fullmatch(path.name)))
-    return [(int(match[1]), path) for match, path in named if (path / META).is_file()]
+    found = [(int(match[1]), match[2] is None, path) for match, path in named if (path / META).is_file()]
+    return [_Whole(step, path) for step, _, path in sorted(found)]
 
 
 def _shape(model: Model) -> dict[str, object]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from importlib.util import find_spec
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.launch.job import Job
+from hippo.launch.job import Job, Options
 from hippo.launch.torch_runtime.fits import check_torch
 from hippo.launch.work import Work
 from hippo.problem.model import Model
@@ -39,6 +41,7 @@ def check_job(job: Job, *, source: str) -> None:
     if options.runtime not in RUNTIMES:
         raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
     if options.runtime == "torch":
+        _check_own(job)
         check_torch(job)
     _check_plan(job, source)
     processes = sum(len(p.stages) for p in plan.pipelines) if options.stand_in else plan.gpus
@@ -48,6 +51,33 @@ def check_job(job: Job, *, source: str) -> None:
         raise InputError(told, source=source, key="pipelines", remedy=remedy)
     if not options.stand_in and options.device == "cpu":
         _check_memory(job, source)
+
+
+def check_machine(job: Job) -> None:
+    """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
+    if find_spec("torch") is None:
+        remedy = "install it: pip install 'hippo[run]'"
+        raise InputError("needs the library torch", source="hippo run", remedy=remedy)
+    there = 0 if job.options.device != "cuda" else _gpus()
+    if job.options.device == "cuda" and there < job.plan.gpus:
+        told = f"needs a GPU per process: {job.plan.gpus}, and this machine has {there}"
+        remedy = "run it with --device cpu, or a plan for fewer GPUs"
+        raise InputError(told, source="--device", value="cuda", remedy=remedy)
+
+
+def _gpus() -> int:
+    """GPUs that torch finds on this machine."""
+    count: int = import_module("torch").cuda.device_count()  # by name: checking a job for CPUs must not load it
+    return count
+
+
+def _check_own(job: Job) -> None:
+    """``InputError`` for what only hippo's own executor can be told."""
+    for name in ("order", "backward"):
+        value = getattr(job.options, name)
+        if value != getattr(Options, name):
+            remedy = f"leave out --{name}, or --runtime torch"
+            raise InputError("torch's runtime has its own way", source=f"--{name}", value=value, remedy=remedy)
 
 
 STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
@@ -103,6 +133,17 @@ def _check_plan(job: Job, source: str) -> None:
             raise InputError("cannot be run yet", source=source, key=key, value=value, remedy=remedy)
     if not stand_in:
         refuse_model(job.problem.model, source=source)
+        _check_seq(job, source)
+
+
+def _check_seq(job: Job, source: str) -> None:
+    """Every token needs a position: learned ones are as many as the model has."""
+    model, seq = job.problem.model, job.problem.workload.seq
+    learned = model.layers[0].positions
+    if learned and seq > learned:
+        remedy = f"plan with --seq of at most {learned}, or run it with --stand-in"
+        told = f"exceeds the {learned} learned positions of {model.name}"
+        raise InputError(told, source=source, key="problem.workload.seq", value=seq, remedy=remedy)
 
 
 def refuse_model(model: Model, *, source: str | None = None) -> None:

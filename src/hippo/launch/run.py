@@ -20,11 +20,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any, Protocol
 
-from hippo.errors import HippoError
+from hippo.errors import HippoError, InputError
 from hippo.launch import checkpoint
 from hippo.launch.emulator.emulation import Emulation
 from hippo.launch.job import Job
 from hippo.launch.work import Seat, Work
+from hippo.plan.plan import Plan
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
@@ -73,8 +74,21 @@ class Emulated:
         return self.emulation.command(domain, argv)
 
     def interface(self, domain: str) -> str:
-        """The domain's one interface."""
-        return self.emulation.domains[domain].interface
+        """The domain's one interface; ``UnknownNameError``: the emulation has no such domain."""
+        return self.emulation.place(domain).interface
+
+    def check(self, plan: Plan, *, source: str) -> None:
+        """``InputError`` for a plan that names a domain which the emulation does not have."""
+        known = self.emulation.domains
+        for index, pipeline in enumerate(plan.pipelines):
+            for place, stage in enumerate(pipeline.stages):
+                if stage.domain not in known:
+                    key = f"pipelines[{index}].stages[{place}].domain"
+                    remedy = (
+                        f"its domains are {', '.join(known)}; outside of it, hippo run --emulate makes the plan's own"
+                    )
+                    told = "is no domain of the emulation around"
+                    raise InputError(told, source=source, key=key, value=stage.domain, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,8 @@ def save(crew: Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
     hidden = checkpoint.begin(saving.folder, number)
     crew.say(save=str(hidden.resolve()))
     crew.gather("saved")
-    checkpoint.commit(hidden, job.problem.model, number, [*saving.losses, *(step.loss for step in steps)])
+    losses = [*saving.losses, *(step.loss for step in steps)]
+    checkpoint.commit(hidden, job.problem.model, number, losses, seed=job.options.seed)
 
 
 @contextmanager

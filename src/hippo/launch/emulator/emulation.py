@@ -60,9 +60,13 @@ class Emulation:
         UnknownNameError
             The emulation has no such domain.
         """
+        return ["ip", "netns", "exec", self.place(domain).namespace, *argv]
+
+    def place(self, domain: str) -> Place:
+        """Where a domain lives; ``UnknownNameError``: the emulation has no such domain."""
         if domain not in self.domains:
             raise UnknownNameError("domain", domain, self.domains, source=self.cluster)
-        return ["ip", "netns", "exec", self.domains[domain].namespace, *argv]
+        return self.domains[domain]
 
     def set_link(self, source: str, destination: str, *, gbps: float, latency_ms: float) -> None:
         """Gives the directed link another rate (0: an outage) and one-way latency, from now on; see ``set_link``."""
