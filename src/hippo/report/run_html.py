@@ -1,4 +1,4 @@
-"""One page of a run, whole in one file: step times, loss curve, the last step process by process.."""
+"""One page of a run, whole in one file: step times, loss curve, the last step process by process."""
 
 from __future__ import annotations
 
