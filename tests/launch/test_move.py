@@ -12,6 +12,7 @@ import torch
 
 from hippo.errors import InputError
 from hippo.launch import checkpoint, move
+from hippo.launch.executor import handing
 from hippo.launch.executor.handing import Both, Giver, Taker
 from hippo.launch.executor.settings import settings_of
 from hippo.launch.handover import hands, predicted_s, wan_bytes
@@ -82,6 +83,31 @@ def test_every_number_of_the_state_arrives(name: str, one: Plan, two: Plan, tmp_
                 for field in ("master", "first", "second"):
                     want = getattr(wanted[rank].states[layer][key], field)
                     assert torch.equal(getattr(state, field), want), (rank, layer, key, field)
+
+
+class _Posts:
+    """Groups that note what is to be received."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        self.posted: list[torch.Tensor] = []
+
+    def group(self, name: str, ranks: tuple[int, ...]) -> _Posts:
+        return self
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> None:
+        self.posted += tensors
+
+
+def test_what_comes_lands_on_the_device_of_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(handing, "Meeting", _Posts)
+    before, after = Job(problem(GPT2), LEFT), Job(problem(GPT2), RIGHT)
+    work = Work(GPT2, RIGHT)
+    seat = work.seats[-1]
+    part = Part.new(GPT2, work.chunks(seat), replace(settings_of(after), device="meta"))
+    taker = Taker(before, after, tmp_path, seat.rank, part)
+    posted = [one for group in set(taker.groups.values()) for one in group.posted]
+    assert posted
+    assert {one.device.type for one in posted} == {"meta"}
 
 
 @pytest.mark.parametrize(("name", "tp"), [("few key-value heads", 1), ("split backwards", 2)])

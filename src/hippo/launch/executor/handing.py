@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from hippo.launch.executor.wires import Meeting
+from hippo.launch.executor.wires import Meeting, settle
 from hippo.launch.handover import BEFORE, STATE, Hand, hands
 from hippo.launch.job import Job
 from hippo.launch.model.adamw import Moments
@@ -105,7 +105,7 @@ class _Side:
     """What both sides know: the messages of one process, and a channel for each of its partners."""
 
     def __init__(self, before: Job, after: Job, folder: Path, *, rank: int, gives: bool) -> None:
-        self.both = Both.of(before, after)
+        self.both, self.device = Both.of(before, after), after.options.device
         old, options = len(self.both.old.seats), after.options
         me = rank if gives else old + rank
         count = old + len(self.both.new.seats)
@@ -142,6 +142,7 @@ class Giver(_Side):
                 total += flat.nbytes
         for sending, _ in sent:
             sending.wait()
+        settle(self.device)  # the process may end as soon as it has answered
         return total
 
 
@@ -155,7 +156,8 @@ class Taker(_Side):
         for partner, layers in self.messages.items():
             for tag, pieces in enumerate(layers.values()):
                 tensors = self.room(part, pieces)
-                flat = torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype)
+                count, like = sum(one.numel() for one in tensors), tensors[0]
+                flat = torch.empty(count, dtype=like.dtype, device=like.device)
                 self._posted.append((self.groups[partner].recv([flat], 0, tag), flat, pieces))
 
     @torch.no_grad()
@@ -173,6 +175,7 @@ class Taker(_Side):
         self._posted.clear()
         if self._part is not None:
             _round(self._part)
+        settle(self.device)
         return total
 
 

@@ -215,7 +215,9 @@ def _meet(
         wanted["team-" + "-".join(map(str, members))] = members
     agreed = [*buckets(work, seat), *buckets(inner_work(work, seat), seat)]
     rings = {bucket.name: ring_order(problem, work, bucket.ranks) for bucket in agreed}
-    for name, ranks in rings.items():
+    if meeting.device != "cpu":  # NCCL knows no tags, which tell the sums of a ring apart; it has rings of its own
+        wanted |= rings
+    for name, ranks in rings.items() if meeting.device == "cpu" else ():
         for pair in _neighbours(ranks, seat.rank):
             wanted[f"{name}-from-{pair[0]}"] = pair
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
@@ -223,15 +225,15 @@ def _meet(
     channels = {
         name: Channel(made[name], failed=inbox.failed, codec=codecs.get(name))
         for name in made
-        if not name.startswith("team-")
+        if not name.startswith("team-") and name not in rings
     }
     incoming = {one: channels[_channel(one)] for one in mine if one.destination == seat.rank}
     outgoing = {one: channels[_channel(one)] for one in mine if one.source == seat.rank}
     team = None
     if len(members) > 1:
         team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), seat.tp_index, meeting.device)
-    groups: dict[str, Any] = {}
-    for name, ranks in rings.items():
+    groups: dict[str, Any] = {name: made[name] for name in rings if name in made}
+    for name, ranks in rings.items() if meeting.device == "cpu" else ():
         behind, onward = (channels[f"{name}-from-{pair[0]}"] for pair in _neighbours(ranks, seat.rank))
         groups[name] = Ring(len(ranks), ranks.index(seat.rank), (onward, behind), inbox.check)
     return incoming, outgoing, team, groups

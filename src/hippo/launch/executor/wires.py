@@ -40,7 +40,9 @@ class Meeting:
             return dist.ProcessGroupGloo(store, place, len(ranks), self._gloo_options())
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = PATIENCE
-        return dist.ProcessGroupNCCL(store, place, len(ranks), options)
+        made = dist.ProcessGroupNCCL(store, place, len(ranks), options)
+        _connect(made, place, len(ranks))
+        return made
 
     def _gloo_options(self) -> Any:
         """One loop thread for all groups of this process."""
@@ -50,6 +52,15 @@ class Meeting:
         options = dist.ProcessGroupGloo._Options()
         options._devices, options._timeout, options._threads = [self._gloo], PATIENCE, 2
         return options
+
+
+def _connect(group: Any, place: int, size: int) -> None:
+    """Uses a group once: NCCL connects at first use and waits for the other side, which may ask much later."""
+    told = torch.zeros(1, device="cuda")
+    group.allreduce([told]).wait()
+    if size == 2:
+        (group.send([told], 1, 0) if place == 0 else group.recv([told], 0, 0)).wait()
+    settle("cuda")
 
 
 def settle(device: str) -> None:
