@@ -34,8 +34,8 @@ def test_replicas_may_train_alone_for_longer_than_the_timeout():
 
 
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
-    job = Job(problem(GPT2), LEFT, Options(steps=7, stand_in=True, timeout_s=SHORT_S))
-    assert len(run_then(job, Then(TWINS, 6), watch=slow).whole.steps) == 7
+    job = Job(problem(GPT2), LEFT, Options(steps=13, stand_in=True, timeout_s=SHORT_S))
+    assert len(run_then(job, Then(TWINS, 12), watch=slow).whole.steps) == 13
 
 
 class Hanging(Here):
