@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -229,14 +230,17 @@ class Crew:
         return [found[rank] for rank in range(len(self._processes))]
 
     def step(self, number: int) -> Step:
-        """Conducts one step."""
+        """Conducts one step; ``RunError`` where its loss is no number, before anything is saved."""
         at = time.monotonic() + LEAD_S
         self._waits.clear()
         self.say(go=number, at=at)
         told = self.gather("done")
         rows = tuple(tuple((int(k), int(c), int(w), s, e) for k, c, w, s, e in one["operations"]) for one in told)
         seconds = max(row[-1] for each in rows for row in each)
-        return Step(number, seconds, sum(one["loss"] for one in told), rows)
+        loss = sum(one["loss"] for one in told)
+        if not isfinite(loss):
+            raise RunError(f"the loss of step {number} is {loss}. To fix: a lower --learning-rate, or --precision fp32")
+        return Step(number, seconds, loss, rows)
 
     def dismiss(self) -> None:
         """Tells all to stop and waits for them."""
