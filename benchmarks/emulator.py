@@ -21,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from hippo.errors import InputError
 from hippo.launch.emulator.emulate import emulate, setting_of
@@ -147,7 +148,7 @@ def inside_steps(around: Emulation) -> dict[str, object]:
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
-def measured(mbit: int, round_trip_ms: float, control: str, role: str) -> dict[str, float]:
+def measured(mbit: int, round_trip_ms: float, control: str, role: str) -> dict[str, Any]:
     """One emulation: what was found inside, and what it cost."""
     with tempfile.TemporaryDirectory() as folder:
         cluster, found = Path(folder, "two.yaml"), Path(folder, "found.json")
@@ -193,7 +194,7 @@ def steps(control: str, repeats: int) -> None:
     print(f"\n{control}, {STEPS_ROUND_TRIP_MS} ms: step Mbit/s | mean goodput Mbit/s, and % of it | there after s")
     runs = [measured(STEPS[0], STEPS_ROUND_TRIP_MS, control, "steps")["steps"] for _ in range(repeats)]
     for number, (old, new) in enumerate(zip(STEPS[:-1], STEPS[1:], strict=True)):
-        rows = [run[number] for run in runs]  # type: ignore[index]
+        rows = [run[number] for run in runs]
         means = [row["mean"] for row in rows]
         there = [row["there_s"] for row in rows]
         said = spread([each for each in there if each is not None], ".1f") if any(t is not None for t in there) else "-"
@@ -215,9 +216,9 @@ def main(repeats: int, controls: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    roles = {"answer": answer, "ask": ask, "receive": receive, "send": send}
+    roles: dict[str, Callable[..., None]] = {"answer": answer, "ask": ask, "receive": receive, "send": send}
     if len(sys.argv) > 1 and sys.argv[1] in roles:
-        roles[sys.argv[1]](*sys.argv[2:])  # type: ignore[operator]
+        roles[sys.argv[1]](*sys.argv[2:])
     elif len(sys.argv) > 1 and sys.argv[1] in ("flow", "steps"):
         place = emulation()
         assert place is not None
