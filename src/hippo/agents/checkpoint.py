@@ -44,6 +44,22 @@ def save(folder: Path, run: Checkpoint) -> Path:
     return folder / NAME
 
 
+def earlier_run(folder: Path, *, resume: bool) -> Checkpoint | None:
+    """The run in a folder, to go on with; None: a new one begins.
+
+    Raises
+    ------
+    InputError
+        A new run is to begin where one is already; or there is none to go on with.
+    """
+    if resume:
+        return load(folder)
+    if (folder / NAME).exists():
+        remedy = "go on with --resume, or give another folder"
+        raise InputError("holds a run already", source="--out", value=str(folder), remedy=remedy)
+    return None
+
+
 def load(path: Path) -> Checkpoint:
     """A run from its file, or from the folder that holds one.
 

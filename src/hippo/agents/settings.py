@@ -27,7 +27,7 @@ def one_of(default: str, *names: str) -> Any:
     return field(default=default, metadata={"names": names})
 
 
-class _Checked:
+class Checked:
     """Checks its fields when made: ``InputError`` names the field, its value and its range."""
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class _Checked:
 
 
 @dataclass(frozen=True)
-class Ppo(_Checked):
+class Ppo(Checked):
     """One update: how many decisions, how often each is looked at, how far the policy may move."""
 
     learning_rate: float = within(2e-3, 1e-7, 1.0)
@@ -55,7 +55,7 @@ class Ppo(_Checked):
 
 
 @dataclass(frozen=True)
-class Network(_Checked):
+class Network(Checked):
     """The graph network of the upper agent."""
 
     encoder: str = one_of("sage", "sage", "gatv2", "none")
@@ -66,7 +66,7 @@ class Network(_Checked):
 
 
 @dataclass(frozen=True)
-class Multipliers(_Checked):
+class Multipliers(Checked):
     """Dual ascent on the constraints: bandwidth floor, balance, latency (stability)."""
 
     enabled: bool = True
@@ -77,7 +77,7 @@ class Multipliers(_Checked):
 
 
 @dataclass(frozen=True)
-class Worlds(_Checked):
+class Worlds(Checked):
     """The bank of prepared worlds: made first, then kept in a file."""
 
     families: tuple[str, ...] = ()  # empty: all that the generator knows
@@ -92,7 +92,7 @@ class Worlds(_Checked):
 
 
 @dataclass(frozen=True)
-class Run(_Checked):
+class Run(Checked):
     """How long, how wide, how often it looks up."""
 
     seed: int = within(0, 0, 2**31)
@@ -106,7 +106,7 @@ class Run(_Checked):
 
 
 @dataclass(frozen=True)
-class Ablation(_Checked):
+class Ablation(Checked):
     """What is left out, to see what it was worth."""
 
     no_gnn: bool = False  # options are scored by their own features alone
@@ -143,14 +143,19 @@ def load_settings(path: str | Path) -> Settings:
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:
     """A configuration from nested mappings; ``InputError`` as of ``load_settings``."""
-    found: Settings = _parse(Settings, document, source, "")
+    found: Settings = parse_as(Settings, document, source)
     return found
+
+
+def parse_as(kind: type[Any], document: Any, source: str | None = None) -> Any:
+    """A configuration of any kind (nested dataclasses, each ``Checked``); ``InputError`` as of ``load_settings``."""
+    return _parse(kind, document, source, "")
 
 
 def _parse(kind: Any, document: Any, source: str | None, key: str) -> Any:
     """One dataclass from one mapping."""
     if not isinstance(document, Mapping):
-        remedy = "write keys and values, as configs/algo/hi_ppo.yaml does"
+        remedy = "write keys and values, as the files in configs/algo do"
         raise InputError("must be a mapping", source=source, key=key or None, value=document, remedy=remedy)
     hints, given = get_type_hints(kind), {}
     metadata = {each.name: each.metadata for each in fields(kind)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hippo.agents.checkpoint import NAME, load
+from hippo.agents.checkpoint import earlier_run
 from hippo.agents.distributed import Place, agreed, connected
 from hippo.agents.export import save
 from hippo.agents.global_agent import GlobalAgent, NetworkConfig
@@ -20,7 +20,6 @@ from hippo.agents.settings import Settings
 from hippo.agents.train_construct import train_construct
 from hippo.agents.worlds import Look, banks, shares
 from hippo.envs.cross_domain.spaces import OPTION_FEATURES
-from hippo.errors import InputError
 from hippo.planners.base import Progress
 
 POLICY = "hi_ppo.policy"
@@ -54,10 +53,7 @@ def train(
         Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
     """
     torch.set_num_threads(1)
-    if not resume and (out / NAME).exists():
-        remedy = "go on with --resume, or give another folder"
-        raise InputError("holds a run already", source="--out", value=str(out), remedy=remedy)
-    before = load(out) if resume else None  # before the worlds are prepared, which takes minutes
+    before = earlier_run(out, resume=resume)  # before the worlds are prepared, which takes minutes
     with connected() as place:
         settings = effective(settings)
         own = place.own(settings.run.shares)

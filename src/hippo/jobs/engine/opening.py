@@ -1,0 +1,219 @@
+"""A world before its first instant: tables from workload, site, policy and settings. Letters: ``world``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError
+from hippo.jobs.engine import columns as c
+from hippo.jobs.engine.agenda import set_due
+from hippo.jobs.engine.breaking import time_to_failure
+from hippo.jobs.engine.shapes import Shapes, shapes
+from hippo.jobs.engine.world import World
+from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.handle import held
+from hippo.jobs.placement.slowdown import Slowdown
+from hippo.jobs.policies.policy import Policy
+from hippo.jobs.settings import Settings
+from hippo.jobs.site import Site
+from hippo.jobs.workload import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SERIES = 512  # bins of time
+MOST_PIECES = 5_000_000
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A world to play, and the jobs that can never run, with the reason."""
+
+    world: World
+    refused: tuple[tuple[int, str], ...]
+
+
+def open_world(
+    workload: Workload,
+    site: Site,
+    policy: Policy,
+    settings: Settings,
+    *,
+    slowdown: Slowdown | None = None,
+    segments: int = 0,
+    learner: Learner | None = None,
+) -> Opening:
+    """The world of a replay; ``segments``: how many rows to hold of who held what when."""
+    _check(policy, settings)
+    slowdown = slowdown or Slowdown.none(len(site.domains))
+    kinds = shapes(workload, site, settings, slowdown)
+    mark = _marks(workload, kinds)
+    start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
+    world = World(
+        **_rules(policy, settings),
+        job=_jobs(workload, policy),
+        mark=mark,
+        **_classes(mark, by_user=policy.code == c.FAIR),
+        shape=kinds.shape,
+        allowed=kinds.allowed,
+        partly=kinds.partly,
+        sets=kinds.sets,
+        reach=kinds.reach,
+        group=np.zeros((len(kinds.reach), 3)),
+        **_places(site, settings.failures is not None, len(workload)),
+        there=np.zeros((len(workload) if np.any(workload.data_gb > 0) else 0, len(site.domains), 2)),
+        factor=slowdown.factor,
+        usd_per_s=slowdown.usd_per_s,
+        user=np.zeros((max(1, len(workload.users)), 4)),
+        clock=np.array([start_s, max((_last(workload) - start_s) / (SERIES / 2), 1.0), start_s]),
+        tally=np.zeros(12, np.int64),
+        segment=np.zeros((segments, 3), np.int64),
+        segment_s=np.zeros((segments, 2)),
+        learned=held((learner or Learner()).begin(workload, site.devices) if policy.learns else None),
+    )
+    if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
+        _plan_failures(world, start_s)
+    return Opening(world, kinds.refused)
+
+
+def _check(policy: Policy, settings: Settings) -> None:
+    """A round must leave time to work, or jobs that take turns would never get on."""
+    if policy.rounds and settings.restart_s >= settings.round_s:
+        raise InputError(
+            f"a restart takes as long as a round of {settings.round_s:g} s, so jobs that take turns would never get on",
+            source=f"policy {policy.name}",
+            key="restart_s",
+            value=settings.restart_s,
+            remedy="make restarts shorter or rounds longer, or take a policy without rounds",
+        )
+
+
+def _last(workload: Workload) -> float:
+    return float(workload.arrival_s[-1]) if len(workload) else 0.0
+
+
+def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
+    """What the policy may do, and what all must keep to."""
+    failures = settings.failures
+    return {
+        "policy": policy.code,
+        "preempts": policy.preempts,
+        "strict": policy.strict,
+        "by_arrival": policy.code == c.BACKFILL,
+        "rounds": policy.rounds,
+        "per_device": policy.per_device,
+        "before": settings.data == "before",
+        "fails": failures is not None,
+        "restart_s": float(settings.restart_s),
+        "round_s": float(policy.numbers[0] if policy.learns else settings.round_s),
+        "mtbf_s": float(failures.mtbf_s) if failures else np.inf,
+        "repair_s": float(failures.repair_s) if failures else 0.0,
+        "checkpoint_s": float(failures.checkpoint_every_s) if failures else np.inf,
+        "seed": settings.seed,
+        "numbers": np.array([*policy.numbers, *[0.0] * (8 - len(policy.numbers))]),
+        "levels": np.array(policy.levels, np.float64),
+    }
+
+
+def _places(site: Site, by_node: bool, jobs: int) -> dict[str, Any]:
+    """Pools, links, and room for what happens in them."""
+    pools, bins = _bins(site, by_node)
+    items, pieces = jobs + len(bins) + 1, min(site.devices, MOST_PIECES)
+    return {
+        "pool": pools,
+        "speed": np.array([pool.speed for pool in site.pools], np.float64),
+        "bin": bins,
+        "piece": _pieces(pieces),
+        "victim": np.zeros(pieces, np.int64),
+        "link": _links(site),
+        "link_gb": np.zeros((len(site.domains),) * 2),
+        "due": np.full(items, np.inf),
+        "heap": np.zeros(items, np.int64),
+        "place": np.full(items, -1, np.int64),
+        "series": np.zeros((SERIES, len(pools) + 1)),
+    }
+
+
+def _jobs(workload: Workload, policy: Policy) -> Floats:
+    job = np.zeros((len(workload), c.JOB_COLUMNS))
+    job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
+    job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s
+    job[:, c.DEADLINE], job[:, c.GB] = workload.deadline_s, workload.data_gb
+    job[:, c.FIRST] = np.nan
+    if policy.code == c.DEADLINE_FIRST and len(workload):
+        both = np.stack([-workload.priority.astype(np.float64), workload.deadline_s], axis=1)
+        job[:, c.KEY] = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    return job
+
+
+def _marks(workload: Workload, kinds: Shapes) -> Ints:
+    mark = np.zeros((len(workload), c.MARK_COLUMNS), np.int64)
+    mark[:, c.DEVICES], mark[:, c.USER], mark[:, c.PRIORITY] = workload.devices, workload.user, workload.priority
+    mark[:, c.SHAPE], mark[:, c.HOME], mark[:, c.ROW] = kinds.of_job, kinds.home, kinds.row
+    mark[:, c.PIECE], mark[:, c.POOL] = -1, -1
+    mark[[job for job, _ in kinds.refused], c.STATUS] = c.REFUSED
+    return mark
+
+
+def _classes(mark: Ints, *, by_user: bool) -> dict[str, Any]:
+    """Classes of jobs and their empty trees; writes each job's class and leaf into ``mark``."""
+    group = mark[:, c.USER] if by_user else np.zeros(len(mark), np.int64)
+    pairs, of_job = np.unique(np.stack([mark[:, c.SHAPE], group], axis=1), axis=0, return_inverse=True)
+    of_job = of_job.reshape(-1)
+    order = np.argsort(of_job, kind="stable")
+    members = np.bincount(of_job, minlength=len(pairs))
+    first = np.concatenate([[0], np.cumsum(members)[:-1]]) if len(pairs) else np.zeros(0, np.int64)
+    size = 2 ** np.ceil(np.log2(np.maximum(members, 1))).astype(np.int64)
+    klass = np.full((len(pairs), 7), -1, np.int64)
+    klass[:, c.CLASS_SHAPE], klass[:, c.CLASS_USER] = pairs[:, 0], pairs[:, 1]
+    klass[:, c.CLASS_BASE] = np.cumsum(2 * size) - 2 * size
+    klass[:, c.CLASS_SIZE], klass[:, c.CLASS_FIRST] = size, first
+    mark[:, c.CLASS] = of_job
+    mark[order, c.LEAF] = np.arange(len(mark)) - first[of_job[order]]
+    return {
+        "order": order,
+        "klass": klass,
+        "head_key": np.full(len(pairs), np.inf),
+        "tree": np.full(int(2 * size.sum()), np.inf),
+        "active": np.zeros(len(pairs), np.int64),
+        "passed": np.zeros(len(pairs), np.bool_),
+    }
+
+
+def _bins(site: Site, by_node: bool) -> tuple[Ints, Ints]:
+    """Pools and their bins, all free."""
+    pools = np.zeros((len(site.pools), 8), np.int64)
+    bins: list[tuple[int, ...]] = []
+    for index, pool in enumerate(site.pools):
+        size = pool.per_node if by_node else pool.devices
+        first = len(bins)
+        bins += [(index, size, size, -1, 1, 0)] * (pool.nodes if by_node else 1)
+        domain = site.domains.index(pool.domain)
+        pools[index] = domain, first, len(bins), pool.devices, pool.devices, 0, -1, -1
+    return pools, np.array(bins, np.int64)
+
+
+def _pieces(count: int) -> Ints:
+    """Free pieces, each naming the next."""
+    piece = np.full((count, 6), -1, np.int64)
+    piece[:-1, c.PIECE_NEXT] = np.arange(1, count)
+    return piece
+
+
+def _links(site: Site) -> NDArray[np.float64]:
+    link = np.zeros((len(site.domains), len(site.domains), 3))
+    link[:, :, 0], link[:, :, 1] = site.bandwidth_bytes_per_s, site.latency_s
+    return link
+
+
+def _plan_failures(world: World, start_s: float) -> None:
+    if not world.fails:
+        return
+    for node in range(len(world.bin)):
+        due = start_s + time_to_failure(world.seed, node, 0, world.mtbf_s)
+        height = world.tally[c.HEAP : c.HEAP + 1]
+        set_due(world.heap, world.due, world.place, height, len(world.job) + node, due)

@@ -1,0 +1,208 @@
+"""Who goes first: of the jobs that rank first and fill the site together, the larger ones.
+
+In plain order of rank, a gang as large as a domain waits until all that run in some domain rank behind it, and a single
+small job that does not keeps the rest of its domain. Gangs starve, and devices stand idle between small jobs. So the
+jobs that rank first, as many as have room on an empty site (the *front*), are placed in order of their devices,
+largest first: powers of two then leave no gaps. Everyone else follows in order of rank and takes what is left.
+
+ServerFilling (Grosof, Scully, Harchol-Balter and Scheller-Wolf, Optimal scheduling in the multiserver-job model under
+heavy traffic, 2022) does so with ranks times devices, and is optimal in the limit of heavy traffic. There the front
+ends with the first job that overfills it. Here that one belongs to it only if it wants a domain's larger half: it would
+never find room otherwise, while a smaller gang does, and would stop jobs that rank before it for nothing.
+
+Where jobs may use different pools, they fall into *groups* (``engine.shapes``), each of which has a front: of the jobs
+that may use no pools but the group's, as many as have room there. Who is in the fronts of all groups that have its
+pools goes first. So of jobs that only the scarce devices suit, no more go first than fit on these.
+
+Two heaps of each group hold the jobs that wait or run: the front, whoever ranks last on top (under numbers turned
+round, so that of equal ranks the later job is), and those behind it, whoever ranks first on top.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hippo.jobs.engine.agenda import set_due
+from hippo.jobs.engine.columns import KEY, LEARNED, POOL_DEVICES, SHAPE, SHAPE_GROUP, STATUS, WAITING
+from hippo.jobs.engine.waiting import rekey
+from hippo.simulate.compiling import LEAN
+
+MOST_LOG = 64.0  # above the logarithm of any order
+LAST = 1e300  # above any order
+
+
+@njit(**LEAN)
+def key(w, known, job):  # type: ignore[no-untyped-def]
+    """Below 0 in the front: by devices, then by rank. ``known`` is a ``memory.Memory``."""
+    for group in range(len(w.reach)):
+        if _counts(w, group, job) and not _is_in_front(known, group, job):
+            return known.order[job]
+    return np.log(1.0 + known.order[job]) / MOST_LOG - known.devices[job]
+
+
+@njit(**LEAN)
+def _counts(w, group, job):  # type: ignore[no-untyped-def]
+    """Whether a group has all pools that a job may use."""
+    return len(w.reach) == 1 or w.reach[w.shape[w.mark[job, SHAPE], SHAPE_GROUP]] & ~w.reach[group] == 0
+
+
+@njit(**LEAN)
+def ranked(w, known, job):  # type: ignore[no-untyped-def]
+    """The order of a job has changed. Its own key is left to the caller, those of others follow."""
+    stand(w, known, job)
+    for group in range(len(w.reach)):
+        if _counts(w, group, job):
+            _settle(w, known, group, job)
+
+
+@njit(**LEAN)
+def stand(w, known, job):  # type: ignore[no-untyped-def]
+    """Puts a job, which may be new, where it belongs in its heaps."""
+    for group in range(len(w.reach)):
+        if _counts(w, group, job):
+            if _is_in_front(known, group, job):
+                _stand_in_front(known, group, job)
+            else:
+                _stand_behind(known, group, job)
+
+
+@njit(**LEAN)
+def finished(w, known, job):  # type: ignore[no-untyped-def]
+    """A job is done, and no longer among those that wait or run."""
+    for group in range(len(w.reach)):
+        if not _counts(w, group, job):
+            continue
+        if _is_in_front(known, group, job):
+            _leave_front(known, group, job)
+        else:
+            _leave_behind(known, group, job)
+        if w.policy == LEARNED:  # else the guard serves
+            _settle(w, known, group, -1)
+
+
+@njit(**LEAN)
+def settle(w, known):  # type: ignore[no-untyped-def]
+    """Moves jobs into the fronts and out of them after all may have got other orders; their keys follow."""
+    for group in range(len(w.reach)):
+        _settle(w, known, group, -1)
+
+
+@njit(**LEAN)
+def _settle(w, known, group, own):  # type: ignore[no-untyped-def]
+    """Moves jobs into a front and out of it until it is what it should be; writes the keys of all but ``own``."""
+    capacity, large = _devices(w, group), _half_a_domain(w, group)
+    while True:
+        last = _turned(known, known.front[group, 0]) if known.front_size[group] > 0 else -1
+        next_ = known.behind[group, 0] if known.behind_size[group] > 0 else -1
+        held = known.front_held[group]
+        if last >= 0 and _is_too_many(known, last, next_, held, capacity, large):
+            _leave_front(known, group, last)
+            _stand_behind(known, group, last)
+            _write(w, known, last, own)
+        elif next_ >= 0 and _has_room(held, known.devices[next_], capacity, large):
+            _leave_behind(known, group, next_)
+            known.front_held[group] += known.devices[next_]
+            _stand_in_front(known, group, next_)
+            _write(w, known, next_, own)
+        else:
+            return
+
+
+@njit(**LEAN)
+def _has_pool(w, group, pool):  # type: ignore[no-untyped-def]
+    """Whether a pool is one of a group's; the set -1 has all."""
+    return w.reach[group] >> min(pool, 63) & 1 == 1
+
+
+@njit(**LEAN)
+def _devices(w, group):  # type: ignore[no-untyped-def]
+    """Devices of a group's pools."""
+    found = 0
+    for pool in range(len(w.pool)):
+        if _has_pool(w, group, pool):
+            found += w.pool[pool, POOL_DEVICES]
+    return found
+
+
+@njit(**LEAN)
+def _half_a_domain(w, group):  # type: ignore[no-untyped-def]
+    """Devices of half the largest of a group's pools."""
+    most = 0
+    for pool in range(len(w.pool)):
+        if _has_pool(w, group, pool):
+            most = max(most, w.pool[pool, POOL_DEVICES])
+    return 0.5 * most
+
+
+@njit(**LEAN)
+def _has_room(held, devices, capacity, large):  # type: ignore[no-untyped-def]
+    """Whether one more job belongs to a front of so many devices."""
+    return held + devices <= capacity or (held < capacity and devices >= large)
+
+
+@njit(**LEAN)
+def _is_too_many(known, last, next_, held, capacity, large):  # type: ignore[no-untyped-def]
+    """Whether the last job of the front does not belong there."""
+    others = held - known.devices[last]
+    return not _has_room(others, known.devices[last], capacity, large) or (next_ >= 0 and _before(known, next_, last))
+
+
+@njit(**LEAN)
+def _turned(known, job):  # type: ignore[no-untyped-def]
+    """A job's number in the heap of the front, and back."""
+    return known.front.shape[1] - 1 - job
+
+
+@njit(**LEAN)
+def _is_in_front(known, group, job):  # type: ignore[no-untyped-def]
+    return known.front_at[group, _turned(known, job)] >= 0
+
+
+@njit(**LEAN)
+def _stand_in_front(known, group, job):  # type: ignore[no-untyped-def]
+    _set_in_front(known, group, job, -min(known.order[job], LAST))
+
+
+@njit(**LEAN)
+def _stand_behind(known, group, job):  # type: ignore[no-untyped-def]
+    _set_behind(known, group, job, min(known.order[job], LAST))
+
+
+@njit(**LEAN)
+def _leave_front(known, group, job):  # type: ignore[no-untyped-def]
+    known.front_held[group] -= known.devices[job]
+    _set_in_front(known, group, job, np.inf)
+
+
+@njit(**LEAN)
+def _leave_behind(known, group, job):  # type: ignore[no-untyped-def]
+    _set_behind(known, group, job, np.inf)
+
+
+@njit(**LEAN)
+def _set_in_front(known, group, job, due):  # type: ignore[no-untyped-def]
+    size = known.front_size[group : group + 1]
+    set_due(known.front[group], known.front_due[group], known.front_at[group], size, _turned(known, job), due)
+
+
+@njit(**LEAN)
+def _set_behind(known, group, job, due):  # type: ignore[no-untyped-def]
+    size = known.behind_size[group : group + 1]
+    set_due(known.behind[group], known.behind_due[group], known.behind_at[group], size, job, due)
+
+
+@njit(**LEAN)
+def _before(known, job, other):  # type: ignore[no-untyped-def]
+    """Whether a job ranks before another one; ties go to who came first."""
+    own, others = known.order[job], known.order[other]
+    return own < others or (own == others and job < other)
+
+
+@njit(**LEAN)
+def _write(w, known, job, own):  # type: ignore[no-untyped-def]
+    if job == own:
+        return
+    w.job[job, KEY] = key(w, known, job)
+    if w.mark[job, STATUS] == WAITING:
+        rekey(w, job, w.job[job, KEY])

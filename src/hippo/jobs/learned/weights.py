@@ -1,0 +1,124 @@
+"""What was learned, as arrays, and as a file that is checked when it is read.
+
+Letters: S classes of the past, B bins, V what the hazard network sees of a bin, g its units; F what the key network
+sees of a job, h its units.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError
+from hippo.jobs.learned.features import FEATURES
+from hippo.jobs.learned.hazard import SEEN
+from hippo.jobs.learned.past import BINS, SOURCES
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+FORMAT = "hippo jobs policy 1"
+SHIPPED = "jobs.npz"
+HAZARD_UNITS, KEY_UNITS = 16, 32
+REMEDY = "give a policy that 'hippo train --config configs/algo/jobs.yaml' wrote"
+
+
+class Weights(NamedTuple):
+    """Of the estimate (double precision) and of the two networks (single)."""
+
+    prior: Floats  # (B,) hazards of a job of which nothing is known
+    keep: Floats  # (S,) what is left of a class's past when one more of its jobs ends
+    pseudo: Floats  # (S,) jobs for which the word of the wider class counts
+    power: Floats  # (1,) the key grows with devices to this power
+    hazard_first: Floats32  # (V, g)
+    hazard_first_bias: Floats32  # (g,)
+    hazard_last: Floats32  # (g,)
+    hazard_last_bias: Floats32  # (1,)
+    key_first: Floats32  # (F, h)
+    key_first_bias: Floats32  # (h,)
+    key_second: Floats32  # (h, h)
+    key_second_bias: Floats32  # (h,)
+    key_last: Floats32  # (h,)
+    key_last_bias: Floats32  # (1,)
+
+
+def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> Weights:
+    """Networks that say nothing: the chained estimate alone, with a prior that halves the jobs every third bin."""
+    return Weights(
+        np.full(BINS, 0.15),
+        np.array([0.9998, 0.9995, 0.998, 0.99, 0.8, 1.0]),
+        np.array([50.0, 20.0, 10.0, 10.0, 2.0, 1.0]),
+        np.ones(1),
+        np.zeros((len(SEEN), hazard_units), np.float32),
+        np.zeros(hazard_units, np.float32),
+        np.zeros(hazard_units, np.float32),
+        np.zeros(1, np.float32),
+        np.zeros((len(FEATURES), key_units), np.float32),
+        np.zeros(key_units, np.float32),
+        np.zeros((key_units, key_units), np.float32),
+        np.zeros(key_units, np.float32),
+        np.zeros(key_units, np.float32),
+        np.zeros(1, np.float32),
+    )
+
+
+def packed(weights: Weights) -> bytes:
+    """The weights as the bytes of an .npz file."""
+    stream = BytesIO()
+    np.savez_compressed(stream, features=np.array(_names()), **weights._asdict())
+    return stream.getvalue()
+
+
+def unpacked(content: bytes, source: str) -> Weights:
+    """Weights from the bytes of a file.
+
+    Raises ``InputError`` when it is something else, is damaged, or was made for other features.
+    """
+    like = untrained()
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as stored:
+            names = stored["features"].tolist()
+            found = Weights(*(np.array(stored[name], getattr(like, name).dtype, order="C") for name in like._fields))
+    except Exception:  # what is no such file may break the reader anywhere
+        raise InputError("is no jobs policy, or a broken one", source=source, remedy=REMEDY) from None
+    if names != _names() or not _whole(found):
+        raise InputError("is no jobs policy of this version", source=source, remedy=REMEDY)
+    return found
+
+
+def read(path: str | Path) -> Weights:
+    """Weights from a file; ``InputError`` when there is none, or it is something else."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        raise InputError("cannot be read", source=str(path), remedy=REMEDY) from None
+    return unpacked(content, str(path))
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Weights:
+    """The weights that come with the package."""
+    return unpacked((files("hippo.jobs.learned") / SHIPPED).read_bytes(), SHIPPED)
+
+
+def _names() -> list[str]:
+    return [FORMAT, *SOURCES, *SEEN, *FEATURES]
+
+
+def _whole(found: Weights) -> bool:
+    """Shapes that fit together, finite numbers, hazards between 0 and 1, no negative past."""
+    if found.hazard_first.ndim != 2 or found.key_first.ndim != 2:
+        return False
+    like = untrained(found.hazard_first.shape[1], found.key_first.shape[1])
+    if [each.shape for each in found] != [each.shape for each in like]:
+        return False
+    if not all(np.isfinite(each).all() for each in found):
+        return False
+    hazards = (found.prior > 0).all() and (found.prior < 1).all()
+    return bool(hazards and (found.keep >= 0).all() and (found.keep <= 1).all() and (found.pseudo > 0).all())

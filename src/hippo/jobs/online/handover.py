@@ -1,0 +1,78 @@
+"""Another policy for a world that is being played: levels and keys of the jobs in it are worked out anew."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hippo.jobs.engine import columns as c
+from hippo.jobs.engine.agenda import set_due
+from hippo.jobs.engine.keys import key
+from hippo.jobs.engine.running import learn
+from hippo.jobs.engine.waiting import rekey
+from hippo.jobs.engine.world import World
+from hippo.jobs.learned.handle import held, state_of
+from hippo.jobs.learned.memory import Memory
+from hippo.jobs.policies.policy import Policy
+from hippo.simulate.compiling import LEAN_ENTRY
+
+
+def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> World:
+    """The same world, in the same state, under another policy from now on.
+
+    ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world
+    must have been opened under a learned policy (others carry no memory) and without nodes that fail.
+    """
+    assert len(world.learned), "open the world under a learned policy"
+    assert not world.fails
+    if memory is not None:
+        _carry_over(state_of(world.learned), memory)
+    found = world._replace(
+        policy=policy.code,
+        preempts=policy.preempts,
+        strict=policy.strict,
+        rounds=policy.rounds,
+        per_device=policy.per_device,
+        numbers=np.array([*policy.numbers, *[0.0] * (8 - len(policy.numbers))]),
+        levels=np.array(policy.levels, np.float64),
+        learned=world.learned if memory is None else held(memory),
+    )
+    take_over(found)
+    return found
+
+
+def _carry_over(old: Memory, new: Memory) -> None:
+    """Who waits or runs, and how far each has got; keys are asked for anew."""
+    for name in ("wanting", "active", "active_at", "push"):
+        getattr(new, name)[:] = getattr(old, name)
+    new.history.level[:] = old.history.level
+    new.user_wanting[:] = 0.0
+    jobs = old.active[: int(old.wanting[0])]
+    np.add.at(new.user_wanting, new.user[jobs], new.devices[jobs])
+
+
+@njit(**LEAN_ENTRY)
+def take_over(w):  # type: ignore[no-untyped-def]
+    """New levels, times and keys of all jobs that wait or run."""
+    now = w.clock[c.NOW]
+    for job in range(w.tally[c.ARRIVED]):
+        row, mark = w.job[job], w.mark[job]
+        if mark[c.STATUS] != c.WAITING and mark[c.STATUS] != c.RUNNING:
+            continue
+        runs = mark[c.STATUS] == c.RUNNING
+        per_s = float(mark[c.DEVICES]) if w.per_device else 1.0
+        held, level = row[c.HELD] + (max(0.0, now - row[c.READY]) if runs else 0.0), 0
+        while level < len(w.levels) and held * per_s >= w.levels[level]:
+            level += 1
+        mark[c.LEVEL] = level
+        learn(w, job, now)
+        due = np.inf
+        if runs:
+            due = row[c.FINISH]
+            if level < len(w.levels):
+                due = min(due, row[c.READY] + max(0.0, w.levels[level] / per_s - row[c.HELD]))
+        elif w.policy == c.TWO_QUEUE and level > 0:
+            due = now + w.numbers[0] * row[c.HELD]
+        set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
+        if not runs:
+            rekey(w, job, key(w, job, now))

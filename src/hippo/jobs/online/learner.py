@@ -1,0 +1,131 @@
+"""What an online loop needs of a policy that learns, and of its guard.
+
+A action choices (the candidates of a moment, then none), n jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.jobs.learned.past import size_class
+from hippo.jobs.online.log import Known, Transition
+from hippo.jobs.workload import Workload
+
+Floats = NDArray[np.float64]
+W = TypeVar("W")
+ENOUGH = 20
+"""Jobs of one class of size that are enough to guess from."""
+LEAST_S = 60.0
+"""Guessed where nobody has run yet."""
+GOLDEN = 0.6180339887498949
+"""Its multiples, without their whole parts, spread evenly over 0 to 1 however many they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Jobs that came last, and the decisions.
+
+    Of a job that has not ended, or left without having ended, the duration is a guess (``guessed_s``).
+    """
+
+    workload: Workload  # (n,) by arrival, on the loop's clock, with durations
+    ended: NDArray[np.bool_]  # (n,) whose duration is known
+    finish_s: Floats  # (n,) when they were gone, as measured; inf: not yet
+    now_s: float
+    transitions: tuple[Transition, ...] = ()
+
+    def older(self, jobs: int) -> History:
+        """All but the last so many jobs, and the decisions before the first of those came."""
+        keep = np.arange(len(self.workload)) < len(self.workload) - jobs
+        until_s = self.workload.arrival_s[~keep].min(initial=np.inf)
+        transitions = tuple(each for each in self.transitions if each.time_s < until_s)
+        return History(self.workload.take(keep), self.ended[keep], self.finish_s[keep], self.now_s, transitions)
+
+
+class Policy(Protocol):
+    """Decides, and says what it would have done."""
+
+    def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Floats:
+        """(A,) of the choices of a moment; 0 where ``mask`` forbids."""
+        ...
+
+    def finishes(self, workload: Workload) -> Floats:
+        """(n,) when the jobs would have ended on the site, empty at first, had this policy decided."""
+        ...
+
+
+class Learner(Protocol[W]):
+    """Policies of one family, by their weights. Frozen data: it goes to another process."""
+
+    def policy(self, weights: W) -> Policy:
+        """The policy of these weights."""
+        ...
+
+    def update(self, weights: W, history: History) -> W:
+        """Better ones, it is hoped; new arrays."""
+        ...
+
+    def packed(self, weights: W) -> bytes:
+        """As the bytes of a file."""
+        ...
+
+    def unpacked(self, content: bytes, source: str) -> W:
+        """From the bytes of a file; ``InputError`` (names ``source``) where they are damaged or of another shape."""
+        ...
+
+
+def history_of(
+    known: tuple[Known, ...],
+    attained_s: Mapping[str, float],
+    *,
+    now_s: float,
+    transitions: tuple[Transition, ...] = (),
+) -> History:
+    """The history of these jobs, by arrival; ``attained_s``: work that jobs in the system have had."""
+    workload = Workload.of(each.job for each in known)
+    ran_s = np.array([np.nan if each.ran_s is None else each.ran_s for each in known])
+    finish_s = np.array([np.inf if each.finish_s is None else each.finish_s for each in known])
+    had_s = np.array([attained_s.get(each.job.name, 0.0) for each in known])
+    ended = np.isfinite(ran_s)
+    duration_s = guessed_s(ran_s, had_s, workload.devices)
+    return History(replace(workload, duration_s=duration_s), ended, finish_s, now_s, transitions)
+
+
+def guessed_s(ran_s: Floats, attained_s: Floats, devices: NDArray[np.int64]) -> Floats:
+    """(n,) what jobs ran, and a guess where that is nan: drawn from what like jobs run that ran longer than it has.
+
+    Alike are jobs of its class of size, if ``ENOUGH`` of them have ended; else all are. Those that have not ended count
+    as survivors. Drawn, evenly over the distribution, and not its mean: what is compared is cut off now, and a mean in
+    place of many short jobs and few very long ones would keep them all there until then.
+    """
+    ended, kind = np.isfinite(ran_s), size_class(devices)
+    lived_s, found = np.where(ended, ran_s, attained_s), ran_s.copy()
+    for each in np.unique(kind[~ended]):
+        asked = np.flatnonzero(~ended & (kind == each))
+        like = kind == each if ended[kind == each].sum() >= ENOUGH else np.ones(len(kind), bool)
+        share: Floats = GOLDEN * np.arange(1.0, len(asked) + 1.0) % 1.0
+        found[asked] = _drawn_s(lived_s[like], ended[like], attained_s[asked], share)
+    return np.maximum(found, 1e-3)
+
+
+def _drawn_s(lived_s: Floats, ended: NDArray[np.bool_], longer_than_s: Floats, share: Floats) -> Floats:
+    """Durations above ``longer_than_s`` (m,) at shares (m,) of those that jobs (n,) suggest (Kaplan and Meier 1958).
+
+    Beyond the longest that has ended nothing is known: twice as long as anybody ran.
+    """
+    order = np.lexsort((~ended, lived_s))  # at one time, ends come before survivors
+    times_s, ends = lived_s[order], ended[order]
+    at_risk = len(times_s) - np.arange(len(times_s))
+    survive = np.cumprod(np.where(ends, 1.0 - 1.0 / at_risk, 1.0))
+    had = np.searchsorted(times_s, longer_than_s, side="right")
+    target = np.where(had > 0, survive[had - 1], 1.0) * (1.0 - share)
+    at = np.searchsorted(-survive, -target, side="left")
+    at = np.maximum(at, had)
+    beyond_s = max(2.0 * float(times_s[-1]), LEAST_S)
+    drawn_s: Floats = np.where(at < len(times_s), times_s[np.minimum(at, len(times_s) - 1)], beyond_s)
+    return drawn_s

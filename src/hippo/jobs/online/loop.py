@@ -1,0 +1,377 @@
+"""The online loop: decide on live state, log, learn beside it, swap only what is better (spec C6).
+
+    with Loop(learner, first, guard, settings) as loop:
+        while (moment := source.look()) is not None:
+            source.carry_out(loop.decide(moment))
+        loop.told(source.rest())
+
+``serve`` is these lines. A decision is on disk (``log``) before it is given out. Every ``review_every_jobs`` jobs that
+ended, or that came, the measurements are held against the guard (``guard.watch``: the guard takes over at once where
+they fall behind by more than the margin), whatever becomes of the learner's update, which begins after that and is
+judged on replays of recent history (``guard.judge``). A policy that is accepted is first written whole to a file, then
+noted in the log as serving, then serves: whenever the process dies, a new loop goes on with the last one that was
+noted, or with the one before where its file is broken. A policy that cannot decide is out at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.jobs.job import Job
+from hippo.jobs.online import shelf
+from hippo.jobs.online.background import WAYS, Background, Failed
+from hippo.jobs.online.guard import Margins, Verdict, Watch, judge, watch
+from hippo.jobs.online.learner import History, Learner, Policy, history_of
+from hippo.jobs.online.log import DURABLE, Ended, Left, Log, Transition
+
+W = TypeVar("W")
+GUARD = 0
+"""Version under which the guard stands in the log."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What is there to decide on, and what has come about since the last decision."""
+
+    time_s: float
+    observation: NDArray[np.float32]
+    mask: NDArray[np.bool_]  # (A,) at least one is allowed
+    reward: float = 0.0  # since the last decision
+    came: tuple[Job, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    attained_s: Mapping[str, float] = field(default_factory=dict)  # work that jobs in the system have had
+    left: tuple[Left, ...] = ()  # cancelled or lost
+
+
+@dataclass(frozen=True)
+class News:
+    """What has come about since the last decision, where nothing is left to decide."""
+
+    time_s: float
+    reward: float = 0.0
+    came: tuple[Job, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    left: tuple[Left, ...] = ()
+
+
+class Source(Protocol):
+    """A site that runs."""
+
+    def look(self) -> Moment | None:
+        """Wait until something can be decided; None: never again."""
+        ...
+
+    def carry_out(self, action: int) -> None:
+        """Do it."""
+        ...
+
+    def rest(self) -> News:
+        """Once ``look`` has said None: what was not told yet."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a loop. ``folder`` holds its log and its policies; an empty one is a new start."""
+
+    folder: Path
+    review_every_jobs: int = 250
+    """Jobs from one review to the next: so many that ended, or so many that came."""
+    margins: Margins = field(default_factory=Margins)
+    explore: bool = False
+    """Whether decisions are drawn from the policy's probabilities; else the likeliest is taken."""
+    background: str = "process"
+    durable: str = "full"
+    seed: int = 0
+    update_transitions: int = 0
+    """Logged decisions that an update is given (those that came last)."""
+
+    def __post_init__(self) -> None:
+        if self.background not in WAYS:
+            raise UnknownNameError("way to learn beside", self.background, WAYS, source="settings", key="background")
+        if self.durable not in DURABLE:
+            raise UnknownNameError("way to be durable", self.durable, DURABLE, source="settings", key="durable")
+        if self.review_every_jobs < 1:
+            problem, value = "no such number of jobs", self.review_every_jobs
+            raise InputError(problem, source="settings", key="review_every_jobs", value=value, remedy="write 1 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Review:
+    """What came of a look back: the measurements, and what an update is worth."""
+
+    seen: Watch
+    weights: Any = None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Who decides, since when, and from which weights learning goes on."""
+
+    since_s: float
+    weights: Any
+    by_guard: bool
+
+
+def updated(
+    learner: Learner[Any], served: Served, guard: Policy, history: History, margins: Margins
+) -> tuple[Any, Verdict] | None:
+    """New weights and what they are worth; None: no job has ended from which to learn.
+
+    An update learns from the jobs before those on which it is judged.
+    """
+    older = history.older(margins.judged_jobs)
+    if not older.ended.any():
+        return None
+    weights = learner.update(served.weights, older)
+    present = guard if served.by_guard else learner.policy(served.weights)
+    return weights, judge(learner.policy(weights), present, guard, history, margins)
+
+
+def review(learner: Learner[Any], served: Served, guard: Policy, history: History, margins: Margins) -> Review:
+    """Both halves of a review at once, for who plays the rules without a loop: the watch, then the update."""
+    seen = watch(guard, history, margins, since_s=served.since_s)
+    found = updated(learner, replace(served, by_guard=served.by_guard or seen.fallen), guard, history, margins)
+    return Review(seen) if found is None else Review(seen, *found)
+
+
+class Loop(Generic[W]):
+    """See the top of the file. ``first``: weights that serve in an empty folder.
+
+    Raises
+    ------
+    InputError
+        Another loop uses the folder; its log is damaged (and was put aside) or belongs to other observations.
+    """
+
+    def __init__(self, learner: Learner[W], first: W, guard: Policy, settings: Settings) -> None:
+        self.learner, self.guard, self.settings = learner, guard, settings
+        self._watching, self._learning = (Background(settings.background) for _ in range(2))
+        self._looked: History | None = None  # what the watch under way looks at
+        self._log: Log | None = None
+        self._weights: W = first  # from which the next update starts
+        self._version = GUARD
+        self._serving: Policy = guard
+        self._reviewed, self._told, self._last = (0, 0), (0, 0), 0  # told: jobs that came, jobs that ended
+        self.time_s = 0.0
+
+    def __enter__(self) -> Loop[W]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up an update that is under way, and give the log back."""
+        self._watching.close()
+        self._learning.close()
+        if self._log is not None:
+            self._log.close()
+
+    @property
+    def log(self) -> Log:
+        """The log, open from the first moment on."""
+        assert self._log is not None
+        return self._log
+
+    @property
+    def version(self) -> int:
+        """Who serves; 0: the guard."""
+        return self._version
+
+    def decide(self, moment: Moment) -> int:
+        """What to do; on disk when this returns."""
+        if self._log is None:
+            self.open(moment)
+        self.told(moment)
+        self._look_back(moment)
+        chances = self._chances(moment)
+        action = self._chosen(chances)
+        now = (moment.time_s, self._version, moment.observation, moment.mask)
+        (self._last,) = self.log.decided([Transition(*now, action, float(chances[action]))])
+        return action
+
+    def told(self, news: Moment | News) -> None:
+        """Note what has come about since the last decision (``decide`` does it; at the end nobody decides any more)."""
+        self.time_s = news.time_s
+        outcomes = [(self._last, news.reward, news.time_s)] if self._last else []
+        self._last = 0
+        if news.came or news.ended or news.left or outcomes:
+            self.log.happened(came=news.came, ended=news.ended, left=news.left, outcomes=outcomes)
+        self._told = (self._told[0] + len(news.came), self._told[1] + len(news.ended))
+
+    def finish_review(self) -> None:
+        """Wait for the review that is under way, if any, and act on it."""
+        if self._watching.busy:
+            self._watched(self._watching.take(patient=True))
+        if self._learning.busy:
+            self._learned(self._learning.take(patient=True))
+
+    # --------------------------------------------------------------------------------------------------------- reviews
+    def _look_back(self, moment: Moment) -> None:
+        """Act on what has come back; begin a review when it is due."""
+        self._take()
+        since = [now - then for now, then in zip(self._told, self._reviewed, strict=True)]
+        if max(since) < self.settings.review_every_jobs or self._watching.busy:
+            return
+        self._reviewed, self._looked = self._told, self._history(moment)
+        given = (self.guard, self._looked, self.settings.margins, self._since_s())
+        self._watching.start(_watch, *given)
+        if self.settings.background == "none":
+            self._take()
+
+    def _take(self) -> None:
+        for beside, act in ((self._watching, self._watched), (self._learning, self._learned)):
+            answer = beside.take() if beside.busy else None
+            if answer is not None:
+                act(answer)
+
+    def _since_s(self) -> float:
+        """When the policy that serves began to; notes about it change nothing."""
+        rows = self.log.served
+        since_s, present, _ = rows[-1]
+        for time_s, version, _ in reversed(rows):
+            if version != present:
+                break
+            since_s = time_s
+        return since_s
+
+    def _history(self, moment: Moment) -> History:
+        known = self.log.jobs(self.settings.margins.history_jobs)
+        wanted = self.settings.update_transitions
+        transitions = self.log.transitions(wanted) if wanted else ()
+        return history_of(known, moment.attained_s, now_s=moment.time_s, transitions=transitions)
+
+    def _watched(self, seen: Watch | Failed) -> None:
+        """Fall back where measurements say so; then learn, unless that is under way."""
+        history, self._looked = self._looked, None
+        if isinstance(seen, Failed):
+            self._note(f"watch failed: {seen.reason}")
+        elif seen.fallen and self._version != GUARD:
+            why = f"measured {seen.measured_s:.0f} s, the guard would have had {seen.guard_s:.0f} s"
+            self._fall(why)
+        margins = self.settings.margins
+        if self._learning.busy or history is None or self._told[1] <= margins.judged_jobs:
+            return
+        served = Served(self._since_s(), self._weights, self._version == GUARD)
+        self._learning.start(updated, self.learner, served, self.guard, history, margins)
+        if self.settings.background == "none":
+            self._learned(self._learning.take())
+
+    def _learned(self, found: tuple[W, Verdict] | Failed | None) -> None:
+        """Swap, or leave everything as it is."""
+        if isinstance(found, Failed):
+            self._note(f"update failed: {found.reason}")
+        if found is None or isinstance(found, Failed) or not found[1].accepted:
+            return
+        weights, verdict = found
+        if self._version == GUARD and verdict.new_s > (1 - self.settings.margins.better) * verdict.guard_s:
+            return  # the guard took over meanwhile
+        why = f"{verdict.why}: {verdict.new_s:.0f} s, before {verdict.present_s:.0f}, guard {verdict.guard_s:.0f}"
+        self._swap(weights, why)
+
+    def _fall(self, why: str) -> None:
+        self.log.serve(GUARD, self.time_s, why)
+        self._version, self._serving = GUARD, self.guard
+
+    def _note(self, what: str) -> None:
+        """In the log, beside who serves."""
+        self.log.serve(self._version, self.time_s, what)
+
+    def _swap(self, weights: W, why: str) -> None:
+        """File first, then the log, then the policy that serves."""
+        known = max((version for version, _, _ in self.log.versions), default=GUARD)
+        version = 1 + max(known, shelf.newest(self.settings.folder))
+        policy = self.learner.policy(weights)
+        made = shelf.put(self.settings.folder, version, self.learner.packed(weights))
+        self.log.serve(version, self.time_s, why, made)
+        self._weights, self._version, self._serving = weights, version, policy
+
+    # ----------------------------------------------------------------------------------------------------------- start
+    def open(self, like: Moment) -> float:
+        """Open the log (``decide`` does, where nobody has), for moments like this one: go on where the last loop ended,
+        or begin. When the last decision was made, 0 in a new log: a source's clock must not lie before."""
+        path, actions = self.settings.folder / "log.sqlite", len(like.mask)
+        self._log = Log(path, shape=like.observation.shape, actions=actions, durable=self.settings.durable)
+        self.time_s = self.log.last_s
+        if not self.log.served:
+            self._swap(self._weights, "the first policy")
+        else:
+            self._go_on()
+        known = self.log.jobs()
+        self._told = self._reviewed = (len(known), sum(each.ran_s is not None for each in known))
+        return self.log.last_s
+
+    def _go_on(self) -> None:
+        """The last policy that was noted, or the newest one whose file is whole."""
+        last = self.log.served[-1][1]
+        for version, name, sha256 in reversed(self.log.versions):
+            if last != GUARD and version > last:
+                continue
+            try:
+                self._weights = shelf.load(self.settings.folder, name, sha256, self.learner)
+            except InputError as error:
+                self.log.serve(self._version, self.time_s, f"version {version} cannot be used: {error}")
+                continue
+            if last != GUARD:
+                self._version, self._serving = version, self.learner.policy(self._weights)
+                if version != last:
+                    self.log.serve(version, self.time_s, "the newest policy whose file is whole")
+            return
+        self.log.serve(GUARD, self.time_s, "no policy is whole")
+
+    def _chances(self, moment: Moment) -> NDArray[np.float64]:
+        """Of the policy that serves; if it has no answer that can be given out, it is out and the guard answers."""
+        if self._version != GUARD:
+            try:
+                chances = self._serving.probabilities(moment.observation, moment.mask)
+                if not (fault := fault_of(chances, moment.mask)):
+                    return chances
+            except Exception as error:  # whatever breaks in a policy must not break the loop
+                fault = f"{type(error).__name__}: {error}"
+            self._fall(f"version {self._version} could not decide: {fault}")
+        chances = self._serving.probabilities(moment.observation, moment.mask)
+        assert not (fault := fault_of(chances, moment.mask)), f"the guard could not decide: {fault}"
+        return chances
+
+    def _chosen(self, chances: NDArray[np.float64]) -> int:
+        if not self.settings.explore:
+            return int(np.argmax(chances))
+        rng = np.random.default_rng([self.settings.seed, self.log.decisions])
+        return int(rng.choice(len(chances), p=chances / chances.sum()))
+
+
+def fault_of(chances: NDArray[np.float64], mask: NDArray[np.bool_]) -> str:
+    """Why these are no probabilities (A,) of the choices of a moment; empty: they are."""
+    if np.shape(chances) != mask.shape:
+        return f"an answer of shape {np.shape(chances)} for {len(mask)} choices"
+    if not np.isfinite(chances).all() or (chances < 0).any() or not chances.sum() > 0:
+        return f"{chances.tolist()[:8]} are no probabilities"
+    return "it chose what is not allowed" if chances[~mask].any() else ""
+
+
+def _watch(guard: Policy, history: History, margins: Margins, since_s: float) -> Watch:
+    return watch(guard, history, margins, since_s=since_s)
+
+
+def serve(source: Source, learner: Learner[W], first: W, guard: Policy, settings: Settings) -> int:
+    """Serve until the source ends; the decisions that were made."""
+    with Loop(learner, first, guard, settings) as loop:
+        made = 0
+        while (moment := source.look()) is not None:
+            source.carry_out(loop.decide(moment))
+            made += 1
+        if made:
+            loop.told(source.rest())
+        return made

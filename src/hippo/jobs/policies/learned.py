@@ -1,0 +1,43 @@
+"""The learned policy: its key is a small network's answer (``jobs.learned``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hippo.jobs.engine.columns import LEARNED as CODE
+from hippo.jobs.learned.past import EDGES_S
+from hippo.jobs.policies.policy import Policy
+from hippo.jobs.workload import Workload
+
+DEADLINE_REFRESH_S = 600.0
+"""The same where jobs have deadlines, which draw nearer."""
+
+REFRESH_S = 1800.0
+"""All keys are worked out again this often: what others have done since tells of a job, too."""
+
+LEARNED = Policy(
+    name="learned",
+    code=CODE,
+    summary="Gittins rank of what the past of like jobs says, times devices, corrected by a small network; gangs first "
+    "of those that fill the site",
+    knows="nothing",
+    preempts=True,
+    levels=tuple(EDGES_S.tolist()),
+    per_device=False,
+    numbers=(REFRESH_S,),
+)
+
+LEARNED_DEADLINES = replace(
+    LEARNED,
+    name="learned_deadlines",
+    summary="worth per device-second of a job that can still be in time, as the past of like jobs tells; others last",
+    numbers=(DEADLINE_REFRESH_S, 1.0),
+)
+"""What ``learned`` means where jobs have deadlines."""
+
+
+def suited(policy: Policy, workload: Workload) -> Policy:
+    """The policy itself, or the learned one's form for deadlines, where some job of the workload has one."""
+    return LEARNED_DEADLINES if policy is LEARNED and bool(np.isfinite(workload.deadline_s).any()) else policy

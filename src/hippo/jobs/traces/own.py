@@ -1,0 +1,141 @@
+"""hippo's own form: every field of a job, as JSON or CSV.
+
+JSON: ``{"hippo_jobs": 1, "jobs": [{"name", "arrival_s", "duration_s", "devices", ..}]}``. CSV: a header with any of the
+fields of ``hippo.jobs.job.Job``; arrival_s and duration_s must be there; ``runs_on`` parts its words with ``|``; an
+empty field stands for the default. An unknown field is refused, and a value that ``Job`` would refuse. ``model`` is a
+name of the catalogue, or the path of a ``config.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hippo.errors import InputError, UnknownNameError
+from hippo.jobs.job import KINDS, Job
+from hippo.jobs.traces.head import Head, require
+from hippo.jobs.traces.json_rows import entries
+from hippo.jobs.traces.passed import Passed
+from hippo.jobs.traces.rows import Rows
+from hippo.jobs.traces.source import whole
+from hippo.jobs.traces.table import Chunk, Shape, chunks
+from hippo.jobs.traces.tally import Tally
+from hippo.jobs.traces.values import Column, amounts, numbers
+from hippo.jobs.traces.values import whole as counts
+from hippo.problem.load import load_model
+
+FIELDS = tuple(field.name for field in fields(Job))
+NEEDED = ("arrival_s", "duration_s")
+NUMBERS = ("arrival_s", "duration_s", "memory_gb", "deadline_s", "estimate_s", "data_gb")
+WORDS = ("user", "runs_on", "data_at", "model")
+MARK = "hippo_jobs"
+MOST_PRIORITY = 1e6
+AT_ONCE = 10_000
+
+
+def looks(head: Head) -> bool:
+    """Whether the file begins like this form."""
+    return head.names(*NEEDED) or head.json and (f'"{MARK}"' in head.text or '"arrival_s"' in head.text)
+
+
+def read(path: Path, passed: Passed) -> Rows:
+    """The rows of a file."""
+    head, tally = Head.of(path), Tally()
+    if head.json:
+        text = whole(path)
+        _read_json(text, _start(text, passed), passed, tally)
+    else:
+        require(head.columns, *NEEDED, source=passed.source)
+        for name in head.columns:
+            if name not in FIELDS:
+                raise UnknownNameError("field of a job", name, FIELDS, source=passed.source, key="line 1")
+        for chunk in chunks(path, Shape(), passed):
+            _add(chunk, passed, tally)
+    return tally.rows()
+
+
+def _start(text: str, passed: Passed) -> int:
+    """Where the list of jobs begins: at once, or behind the key ``jobs``."""
+    if text.lstrip()[:1] == "[":
+        return 0
+    place = text.find('"jobs"')
+    if place < 0:
+        remedy = f'write {{"{MARK}": 1, "jobs": [..]}}'
+        raise InputError("the document has no list of jobs", source=passed.source, key="jobs", remedy=remedy)
+    return text.index(":", place) + 1 if ":" in text[place:] else len(text)
+
+
+def _read_json(text: str, start: int, passed: Passed, tally: Tally) -> None:
+    """Entries as chunks of texts, so that one way of reading serves both forms."""
+    lines: list[int] = []
+    held: list[dict[str, Any]] = []
+    for line, entry in entries(text, passed, start=start):
+        for name in entry:
+            if name not in FIELDS:
+                raise UnknownNameError("field of a job", name, FIELDS, source=passed.source, key=passed.where(line))
+        lines.append(line)
+        held.append(entry)
+        if len(held) == AT_ONCE:
+            _add(_columns(lines, held), passed, tally)
+            lines, held = [], []
+    if held:
+        _add(_columns(lines, held), passed, tally)
+
+
+def _columns(lines: list[int], held: list[dict[str, Any]]) -> Chunk:
+    texts: dict[str, Sequence[str]] = {name: [_text(entry.get(name)) for entry in held] for name in FIELDS}
+    return Chunk(np.array(lines, np.int64), texts)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _add(chunk: Chunk, passed: Passed, tally: Tally) -> None:
+    """One chunk into the tally."""
+    empty = ("",) * len(chunk.line)
+    tally.lines(chunk.line)
+    for name in NUMBERS:
+        read_in = amounts if name == "arrival_s" else numbers
+        tally.add(name, read_in(Column(name, chunk.texts.get(name, empty), chunk.line), passed))
+    priorities = Column("priority", chunk.texts.get("priority", empty), chunk.line)
+    tally.add("priority", counts(priorities, passed, least=-MOST_PRIORITY, most=MOST_PRIORITY))
+    devices = counts(Column("devices", chunk.texts.get("devices", empty), chunk.line), passed)
+    _check_models(chunk, passed)
+    tally.add("devices", np.where(np.isnan(devices), 1.0, devices))
+    for name in WORDS:
+        tally.say(name, [text.strip() for text in chunk.texts.get(name, empty)])
+    tally.say("kind", _kinds(chunk, passed))
+    names = zip(chunk.texts.get("name", empty), chunk.line.tolist(), strict=True)
+    tally.name([text or passed.where(line) for text, line in names])
+
+
+def _kinds(chunk: Chunk, passed: Passed) -> list[str]:
+    """What each job does; training where nothing is said."""
+    found = []
+    for text, line in zip(chunk.texts.get("kind", ("",) * len(chunk.line)), chunk.line, strict=True):
+        kind = text.strip() or KINDS[0]
+        if kind not in KINDS:
+            passed.refuse(int(line), "unknown kind of job", key="kind", value=kind, remedy=f"use {', '.join(KINDS)}")
+            kind = KINDS[0]
+        found.append(kind)
+    return found
+
+
+def _check_models(chunk: Chunk, passed: Passed) -> None:
+    """Refuses rows with a model that does not exist."""
+    texts = [text.strip() for text in chunk.texts.get("model", ())]
+    for name in sorted(set(texts) - {""}):
+        try:
+            load_model(name)
+        except InputError as error:
+            remedy = error.remedy or "write a name of 'hippo catalogue models'"
+            value = None if name in error.problem else name
+            for line in (int(line) for text, line in zip(texts, chunk.line, strict=True) if text == name):
+                passed.refuse(line, error.problem, key="model", value=value, remedy=remedy)

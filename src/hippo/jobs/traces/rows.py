@@ -1,0 +1,97 @@
+"""What a format's reader hands over: columns of a trace as they stand in the file, nothing sorted or judged yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CPU = "cpu"
+"""Kind of device that jobs without a GPU run on."""
+
+
+class Words:
+    """Words to numbers in the order in which they are first met."""
+
+    def __init__(self, *words: str) -> None:
+        self.numbers: dict[str, int] = {word: place for place, word in enumerate(words)}
+
+    def of(self, texts: Sequence[str]) -> Ints:
+        """(n,) the number of every word."""
+        numbers = self.numbers
+        return np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), np.int64, len(texts))
+
+    def one(self, text: str) -> int:
+        """The number of one word."""
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words by their numbers."""
+        return tuple(self.numbers)
+
+    def coded(self, numbers: Sequence[int] | Ints) -> Coded:
+        """A column of these words."""
+        return Coded(np.array(numbers, np.int64), self.words or ("",))
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """A column of words: ``words[code[i]]``."""
+
+    code: Ints  # (n,)
+    words: tuple[str, ...]
+
+    def taken(self, rows: Ints) -> Coded:
+        """These rows of the column."""
+        return Coded(self.code[rows], self.words)
+
+    @classmethod
+    def same(cls, word: str, number: int) -> Coded:
+        """One word for all rows."""
+        return cls(np.zeros(number, np.int64), (word,))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """n jobs in the order of the file. NaN: the file does not say.
+
+    Times count from any origin; ``origin_s`` is that origin in Unix seconds where the format tells dates.
+    """
+
+    line: Ints  # (n,) line of the file; in JSON the number of the job in the list, from 1
+    arrival_s: Floats  # (n,)
+    duration_s: Floats  # (n,) NaN: never ran
+    devices: Floats  # (n,) whole numbers
+    user: Coded
+    names: Sequence[str] | None = None  # (n,) None: the format has no ids
+    kind: Coded | None = None
+    runs_on: Coded | None = None  # words joined by "|"; "" any
+    memory_gb: Floats | None = None
+    priority: Ints | None = None
+    deadline_s: Floats | None = None  # from the same origin as arrival_s
+    estimate_s: Floats | None = None
+    data_gb: Floats | None = None
+    data_at: Coded | None = None
+    model: Coded | None = None
+    origin_s: float | None = None
+    never_ran: str = "never ran"  # reason told for jobs without a duration
+
+    def taken(self, rows: Ints) -> Rows:
+        """These rows, in this order."""
+        found: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Coded):
+                found[each.name] = value.taken(rows)
+            elif isinstance(value, np.ndarray):
+                found[each.name] = value[rows]
+        if self.names is not None:
+            found["names"] = tuple(self.names[row] for row in rows)
+        return replace(self, **found)

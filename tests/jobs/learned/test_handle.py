@@ -1,0 +1,55 @@
+"""The learned policy's state behind a table of addresses."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from numba import njit
+
+from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.handle import LEAVES, WIDTH, held, opened, state_of
+from hippo.jobs.workload import Workload
+from hippo.simulate.compiling import LEAN_ENTRY
+
+
+def _workload() -> Workload:
+    return Workload.of_columns({"arrival_s": np.arange(5.0), "duration_s": np.full(5, 9.0), "devices": [1, 2, 4, 8, 1]})
+
+
+@njit(**LEAN_ENTRY)
+def _look(table, found):  # type: ignore[no-untyped-def]
+    state = opened(table)
+    state.push[3] = 7.5
+    state.history.level[2] += 4
+    found[0], found[1], found[2] = state.capacity[0], state.log_devices[2], state.due.gap.shape[0]
+    found[3] = state.due.gap[4] + state.weights[0].shape[0]
+
+
+def test_kernels_see_and_change_the_state_itself() -> None:
+    state = Learner().begin(_workload(), 320)
+    state.due.gap[4] = 0.25
+    found = np.zeros(4)
+    _look(held(state), found)
+    assert found.tolist() == [320.0, 2.0, len(state.due.gap), 0.25 + len(state.weights[0])]
+    assert state.push[3] == 7.5
+    assert state.history.level[2] == 4
+
+
+def test_a_state_lives_as_long_as_its_table() -> None:
+    table = held(Learner().begin(_workload(), 320))
+    gc.collect()
+    assert table.shape == (len(LEAVES), WIDTH)
+    assert state_of(table).capacity[0] == 320
+    other = held(state_of(table))
+    del table
+    gc.collect()
+    assert state_of(other).capacity[0] == 320
+
+
+def test_heuristics_have_none() -> None:
+    table = held(None)
+    assert table.shape == (0, WIDTH)
+    with pytest.raises(KeyError):
+        state_of(table)

@@ -1,0 +1,71 @@
+"""Files of agents: devices of any kind, checked key by key."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from hippo.errors import InputError
+from hippo.jobs.site_file import is_planned, load_site, site_from_document
+
+MIXED = """
+name: mixed
+agents:
+  - {domain: east, kind: A100, nodes: 10, per_node: 8}
+  - {domain: east, kind: cpu, nodes: 4, per_node: 64, speed: 0.02, memory_gb: 8}
+  - {domain: west, kind: npu, nodes: 2, per_node: 8, speed: 0.5}
+links:
+  - {from: east, to: west, bandwidth_gbps: 8, latency_ms: 20, both: true}
+"""
+
+
+def test_a_file_of_agents_is_a_site(tmp_path: Path):
+    file = tmp_path / "mixed.yaml"
+    file.write_text(MIXED)
+    site, cluster = load_site(str(file))
+    assert [(pool.domain, pool.kind, pool.devices, pool.speed, pool.memory_gb) for pool in site.pools] == [
+        ("east", "A100-SXM-80GB", 80, 1.0, 80.0),
+        ("east", "cpu", 256, 0.02, 8.0),
+        ("west", "npu", 16, 0.5, math.inf),
+    ]
+    assert site.bandwidth_bytes_per_s == ((math.inf, 1e9), (1e9, math.inf))
+    assert site.latency_s[0][1] == pytest.approx(0.02)
+    assert (site.name, cluster.name, [domain.name for domain in cluster.domains]) == (
+        "mixed",
+        "mixed",
+        ["east", "west"],
+    )
+    assert not is_planned(site, cluster)
+
+
+def test_a_cluster_by_name_is_a_site_too():
+    site, cluster = load_site("toy")
+    assert site.devices == cluster.gpus == 16
+    assert is_planned(site, cluster)
+
+
+LINE = {"domain": "a", "kind": "gpu", "nodes": 1, "per_node": 1}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"agents": []}, "agents: is empty"),
+        ({"agents": [{**LINE, "nodes": 0}]}, "agents[0].nodes"),
+        ({"agents": [{**LINE, "speed": -1}]}, "agents[0].speed"),
+        ({"agents": [{**LINE, "speed": "fast"}]}, "must be a number"),
+        ({"agents": [{**LINE, "gpus_per_node": 8}]}, "write nodes and per_node"),
+        ({"agents": [{key: LINE[key] for key in ("domain", "kind", "nodes")}]}, "per_node: is missing"),
+        ({"agents": [LINE, LINE]}, "has this kind already"),
+        ({"agents": [LINE], "domains": []}, "unknown key 'domains'"),
+        ({"agents": [LINE], "links": [{"from": "a", "to": "b", "bandwidth_gbps": 1, "latency_ms": 1}]}, "links[0].to"),
+        ({"agents": "gpu"}, "must be a list"),
+    ],
+)
+def test_what_is_wrong_is_named(document: object, words: str):
+    with pytest.raises(InputError) as caught:
+        site_from_document(document, source="agents.yaml", name="agents")
+    assert words in str(caught.value)
+    assert "agents.yaml" in str(caught.value)
