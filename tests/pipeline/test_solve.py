@@ -182,4 +182,23 @@ def test_an_infeasible_problem_in_a_list():
 
 def test_names():
     assert {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min"} <= set(NAMES)
-    assert {"dualpipe", "cross-domain", "optimal", "best"} <= set(NAMES)
+    assert {"dualpipe", "cross-domain", "learned", "optimal", "best"} <= set(NAMES)
+
+
+def test_the_order_of_a_policy_is_a_schedule_like_any():
+    """``judge`` checks that it is one, within memory; the bound holds for it too."""
+    problem = ScheduleProblem.uniform(4, 8, (1.0, 1.05, 0.75), comm=[0.05, 5.0, 0.05], live_limit=4)
+    answer = solve(problem, "learned")
+    assert judge(problem, answer.schedule, source="learned").makespan == answer.makespan >= answer.lower_bound
+    assert "policy" in answer.why
+    assert solve(problem, "learned", hint=True).hint
+
+
+@pytest.mark.parametrize("placement", ["looped", "v", "bidirectional"])
+def test_a_policy_is_for_one_chunk_per_rank(placement: str):
+    problem = ScheduleProblem.uniform(2, 4).placed(placement)
+    with pytest.raises(InfeasibleError, match="--placement plain"):
+        solve(problem, "learned")
+    ((_, answer),) = compare(problem, ["learned"])  # side by side it is laid out as it needs
+    assert isinstance(answer, Answer)
+    assert answer.problem.placement == "plain"

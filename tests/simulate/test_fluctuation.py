@@ -173,6 +173,17 @@ def test_uniform_factors_fill_the_range_evenly() -> None:
     assert 1.14 < found.ranks.max() <= 1.15
 
 
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+@pytest.mark.parametrize("rank_level", [0.0, 0.2])
+def test_the_deviation_is_that_of_what_operations_take(kind: str, rank_level: float) -> None:
+    problem, noise = ScheduleProblem.uniform(4, 16, (1.0, 1.0, 1.0)), Fluctuation(0.2, kind, rank_level=rank_level)
+    seen = [
+        each.operations.reshape(-1, 3, 4, 16) * each.ranks[:, None, :, None]
+        for each in drawn(problem, noise, samples=600, rng=np.random.default_rng(3))
+    ]
+    assert np.concatenate(seen).std() == pytest.approx(noise.deviation, rel=0.03)
+
+
 def test_no_factor_is_negative_even_when_fluctuation_is_absurd() -> None:
     found = factors_of(ScheduleProblem.uniform(4, 16), 50, Fluctuation(1.0, rank_level=1.0))
     for factors in found:

@@ -30,7 +30,7 @@ def check_job(job: Job, *, source: str) -> None:
     if options.precision not in PRECISIONS:
         raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
     if options.order not in ORDERS:
-        raise UnknownNameError("order", options.order[:60], ORDERS, source="--order")
+        raise UnknownNameError("order", options.order[:60], (*ORDERS, "learned", "learned-ready"), source="--order")
     if options.backward not in BACKWARDS:
         raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
     if options.device not in DEVICES:

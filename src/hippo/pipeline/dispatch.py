@@ -173,7 +173,7 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
                 if patient and kind >= 0 and heard[read] <= now:
                     bearable = patience * duration[entries[entry, _PLACE]]
                     if expected[read] - bearable <= now < expected[read] + bearable:
-                        kind, later = -1, min(arrived[read], expected[read] + bearable)
+                        kind, later = -1, min(later, expected[read] + bearable)
                 if kind < 0:
                     wake[rank], asleep[rank] = later, True
                     break

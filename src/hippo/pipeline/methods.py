@@ -57,7 +57,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "cross-domain": Method(_HERE + "cross_domain:generate"),
     }
 )
-"""Named methods; ``optimal`` and ``best`` take a time limit and stand apart."""
+"""Named methods. ``optimal`` and ``best``, which take a time limit, and ``learned``, a policy, stand apart."""
 
 
 def generate(name: str, problem: ScheduleProblem) -> Schedule:
@@ -72,18 +72,23 @@ def generate(name: str, problem: ScheduleProblem) -> Schedule:
         or another placement.
     """
     if name not in METHODS:
-        raise UnknownNameError("schedule method", name, (*METHODS, "optimal", "best"), source="--method")
+        raise UnknownNameError("schedule method", name, (*METHODS, "learned", "optimal", "best"), source="--method")
     method = METHODS[name]
-    if method.placement != problem.placement:
-        raise InfeasibleError(
-            [
-                f"{name} lays the model out as '{method.placement}', the problem as '{problem.placement}': "
-                f"another problem. Nearest way out: --placement {method.placement}."
-            ]
-        )
+    must_be_placed(name, method.placement, problem)
     module, attribute = method.where.split(":")
     generator: Generator = getattr(import_module(module), attribute)
     return checked(name, problem, generator(problem))
+
+
+def must_be_placed(name: str, placement: str, problem: ScheduleProblem) -> None:
+    """``InfeasibleError`` where a method lays the model out otherwise than the problem does."""
+    if placement != problem.placement:
+        raise InfeasibleError(
+            [
+                f"{name} lays the model out as '{placement}', the problem as '{problem.placement}': "
+                f"another problem. Nearest way out: --placement {placement}."
+            ]
+        )
 
 
 def checked(name: str, problem: ScheduleProblem, rows: Rows) -> Schedule:

@@ -15,14 +15,19 @@ from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.pipeline.bound.lower_bound import lower_bound, must_fit
 from hippo.pipeline.check import violations
 from hippo.pipeline.dispatch import dispatch
-from hippo.pipeline.methods import METHODS, generate
+from hippo.pipeline.methods import METHODS, generate, must_be_placed
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import Replay, live, makespan, peak_memory, replay
 from hippo.pipeline.schedule import BACKWARD, WEIGHT, Schedule, split
 from hippo.pipeline.sizes import Sized
 from hippo.pipeline.text import LETTERS
 
-NAMES = (*METHODS, "optimal", "best")
+LEARNED = "learned"
+"""The order that the shipped dispatch policy makes where times do not move; ranks have one chunk (``PLAIN``)."""
+
+PLAIN = "plain"
+
+NAMES = (*METHODS, LEARNED, "optimal", "best")
 """Everything that ``solve`` knows; the last two take a time limit."""
 
 GIVEN = "given"
@@ -134,6 +139,8 @@ class _Found:
 def _found(
     problem: ScheduleProblem, method: str, *, time_limit_s: float | None, seed: int, progress: Progress | None
 ) -> _Found:
+    if method == LEARNED:
+        return _learned(problem)
     if method not in ("best", "optimal"):
         return _Found(generate(method, problem))
     from hippo.pipeline.best import best, usual_limit_s
@@ -153,6 +160,26 @@ def _found(
     tried = (*found.tried, ("optimal", proof.makespan))
     schedule = replace(split(proof.schedule), name="optimal" if shorter else found.method)
     return _Found(schedule, said, tried, max(found.lower_bound, proof.lower_bound))
+
+
+def _learned(problem: ScheduleProblem) -> _Found:
+    """What the shipped policy makes of the problem, asked each time a rank is free."""
+    from hippo.pipeline.learned.dispatch import made_by_policy
+
+    must_be_placed(LEARNED, PLAIN, problem)
+    made = made_by_policy(problem, level=0.0, name=LEARNED)
+    if made.why:
+        told = f"{made.why[0].upper()}{made.why[1:]}. Nothing learned is in this order."
+        return _Found(replace(made.schedule, name=made.followed), told)
+    told = "A policy chose each time a rank was free. It is made for times that move; where they do not, best searches."
+    return _Found(made.schedule, told)
+
+
+def placement_of(method: str, usual: str) -> str:
+    """How a method lays the model out; ``usual`` where it may be any."""
+    if method == LEARNED:
+        return PLAIN
+    return METHODS[method].placement if method in METHODS else usual
 
 
 def _dispatched(problem: ScheduleProblem, method: str, **stop: Any) -> _Found:
@@ -199,7 +226,7 @@ def compare(
     for index, name in enumerate(names):
         if progress is not None:
             progress(name, index / len(names))
-        placement = METHODS[name].placement if name in METHODS else problem.placement
+        placement = placement_of(name, problem.placement)
         asked = problem if placement == problem.placement else problem.placed(placement)
         rows.append((name, _tolerant(asked, name, time_limit_s=time_limit_s, seed=seed)))
     return tuple(rows)

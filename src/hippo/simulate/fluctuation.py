@@ -64,6 +64,12 @@ class Fluctuation:
             remedy = "give how many times as long an abnormal message takes"
             raise InputError("must be at least 1", key="abnormal_factor", value=self.abnormal_factor, remedy=remedy)
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of how long operations take against their promise, as steps before have shown it."""
+        each, rank = (level * (1.0 if self.kind == "normal" else 3**-0.5) for level in (self.level, self.rank_level))
+        return float(np.hypot(each, rank))
+
 
 class Factors(NamedTuple):
     """Draws of n plays."""

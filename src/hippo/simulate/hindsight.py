@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT
-from hippo.simulate.fluctuation import Fluctuation, drawn
+from hippo.simulate.fluctuation import Factors, Fluctuation, drawn
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +25,12 @@ def floors(problem: ScheduleProblem, fluctuation: Fluctuation, *, samples: int, 
 
     Raises ``InputError`` when ranks have more than one chunk: there no order of the micro-batches is given.
     """
+    found = [floors_of(problem, each) for each in drawn(problem, fluctuation, samples=samples, rng=rng)]
+    return np.concatenate(found)
+
+
+def floors_of(problem: ScheduleProblem, factors: Factors) -> Floats:
+    """The same for draws that are there already, (n,)."""
     if problem.placement != "plain":
         remedy = "use a placement of one chunk per rank"
         raise InputError("has no bound per play", key="placement", value=problem.placement, remedy=remedy)
@@ -34,11 +40,9 @@ def floors(problem: ScheduleProblem, fluctuation: Fluctuation, *, samples: int, 
         live = np.where(np.isinf(tables.limit), np.inf, (tables.limit - tables.freed) / kept * (1 + 1e-9))
     most = np.minimum(np.maximum(live, 1), problem.micro_batches).astype(np.int64)
     most = np.where(tables.taken > tables.freed, most, problem.micro_batches)
-    found = [np.empty(0)]
-    for factors in drawn(problem, fluctuation, samples=samples, rng=rng):
-        found.append(np.empty(len(factors.ranks)))
-        _floors(tables, most, *factors, found[-1])
-    return np.concatenate(found)
+    found = np.empty(len(factors.ranks))
+    _floors(tables, most, *factors, found)
+    return found
 
 
 @njit(cache=True)
