@@ -28,7 +28,7 @@ SOURCES = Path(__file__).resolve().parent
 MARK = "hippo-compiled"
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
-SCHEDULES, MOVING = "schedules", "moving"  # in the names of their marks
+SCHEDULES, MOVING, JOBS = "schedules", "moving", "jobs"  # in the names of their marks
 EPOCHS = 24  # of a small moving world: long enough for a move, a lever and plans made anew
 
 
@@ -55,8 +55,16 @@ def prepare_moving(*, progress: Progress | None = None) -> None:
     _once(MOVING, "moving networks", _move_something, progress)
 
 
-def _once(name: str, words: str, compiles: Callable[[], None], progress: Progress | None) -> None:
-    mark = _folder() / f"{MARK}-{name}-{_state()}"
+def prepare_jobs(*, progress: Progress | None = None) -> None:
+    """Compiles what a replay of jobs needs, for all policies at once; free where that was done before."""
+    _once(JOBS, "the queue", _replay_anew, progress, sources=SOURCES / "jobs")
+
+
+def _once(
+    name: str, words: str, compiles: Callable[[], None], progress: Progress | None, *, sources: Path | None = None
+) -> None:
+    """``sources``: the folder on which it depends; all of hippo where it is left out."""
+    mark = _folder() / f"{MARK}-{name}-{_state() if sources is None else _state(sources)}"
     if not mark.exists():
         if progress is not None:
             progress(f"{words}: compiling, once", 0.0)
@@ -70,7 +78,7 @@ def prepare_all() -> None:
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for each in [pool.submit(task) for task in (prepare_moving, _prepare_planning)]:
+        for each in [pool.submit(task) for task in (prepare_moving, _prepare_planning, prepare_jobs)]:
             each.result()
 
 
@@ -84,8 +92,9 @@ def _schedule_something() -> None:
     import numpy as np
 
     from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
-    from hippo.pipeline.solve import solve
+    from hippo.pipeline.solve import LEARNED, solve
     from hippo.simulate.fluctuation import Fluctuation, makespans
+    from hippo.simulate.learned_play import spread_learned
 
     rng = np.random.default_rng(0)
     for placement in PLACEMENTS:
@@ -94,6 +103,9 @@ def _schedule_something() -> None:
         solve(small, "best", time_limit_s=0.1, hint=True)
         for by_hint in (False, True):
             makespans(small, answer.schedule, Fluctuation(), samples=2, rng=rng, by_hint=by_hint)
+    plain = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3)
+    solve(plain, LEARNED)
+    spread_learned(plain, Fluctuation(), samples=2)
 
 
 def _move_something() -> None:
@@ -122,6 +134,27 @@ def _move_something() -> None:
     env.begin()
     env.act(np.zeros(1, np.int64))
     env.regrets()
+
+
+def _replay_anew() -> None:
+    """Without what was compiled before: numba compares the file of a kernel with what it kept, not those of the kernels
+    that it calls, and the learned policy's state lies behind addresses, where an old kernel would write anywhere."""
+    for kept in (SOURCES / "jobs").rglob("*.nbi"):
+        with suppress(OSError):
+            kept.unlink()
+    _replay_something()
+
+
+def _replay_something() -> None:
+    """Three jobs in two domains."""
+    from hippo.jobs.engine.play import play
+    from hippo.jobs.job import Job
+    from hippo.jobs.policies.fifo import FIFO
+    from hippo.jobs.site import Pool, site
+    from hippo.jobs.workload import Workload
+
+    jobs = [Job(str(number), float(number), 10.0, devices=2) for number in range(3)]
+    play(Workload.of(jobs), site([Pool("a", "gpu", 1, 2), Pool("b", "gpu", 1, 2)]), FIFO)
 
 
 def _moving_world() -> World:
@@ -169,9 +202,9 @@ def _folder() -> Path:
 
 
 @cache
-def _state() -> str:
-    """A short name for these sources under this Python and this compiler."""
-    stats = [(str(path), path.stat()) for path in sorted(SOURCES.rglob("*.py"))]
+def _state(sources: Path | None = None) -> str:
+    """A short name for these sources (all of hippo) under this Python and this compiler."""
+    stats = [(str(path), path.stat()) for path in sorted((SOURCES if sources is None else sources).rglob("*.py"))]
     known = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
     return sha256(repr((known, sys.version, version("numba"))).encode()).hexdigest()[:16]
 

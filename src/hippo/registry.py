@@ -13,6 +13,7 @@ from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from hippo.export.base import Exporter
+    from hippo.jobs.policies.policy import Policy
     from hippo.planners.base import Planner
 
 PLANNERS: Mapping[str, str] = {
@@ -64,8 +65,35 @@ METHODS: Mapping[str, str] = {
 """Who keeps the plan right while the network moves: classes with the two methods of ``decide.online.view.Method``.
 ``hindsight`` is no method: it knows the future (``envs.cross_domain.hindsight``)."""
 
-TRAINING: Mapping[str, str] = {"hi_ppo": "hippo.agents.train:train"}
-"""What ``hippo train`` runs. By name, because it alone needs torch."""
+TRAINING: Mapping[str, str] = {
+    "hi_ppo": "hippo.agents.train:train",
+    "dispatch": "hippo.agents.dispatch.train:train",
+    "jobs": "hippo.agents.jobs.train:train",
+    "deadlines": "hippo.agents.jobs.deadlines:train",
+}
+"""What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
+
+LEARNING: Mapping[str, str] = {
+    "hi_ppo": "hippo.agents.settings:parse_settings",
+    "dispatch": "hippo.agents.dispatch.settings:parse_settings",
+    "jobs": "hippo.agents.jobs.settings:parse_settings",
+    "deadlines": "hippo.agents.jobs.deadline_settings:parse_settings",
+}
+"""What makes settings of a learner's configuration."""
+
+JOB_POLICIES: Mapping[str, str] = {
+    "fifo": "hippo.jobs.policies.fifo:FIFO",
+    "backfill": "hippo.jobs.policies.backfill:BACKFILL",
+    "sjf": "hippo.jobs.policies.sjf:SJF",
+    "srtf": "hippo.jobs.policies.srtf:SRTF",
+    "fair": "hippo.jobs.policies.fair:FAIR",
+    "two_queue": "hippo.jobs.policies.two_queue:TWO_QUEUE",
+    "max_min": "hippo.jobs.policies.max_min:MAX_MIN",
+    "deadline": "hippo.jobs.policies.deadline:DEADLINE",
+    "least_slack": "hippo.jobs.policies.least_slack:LEAST_SLACK",
+    "learned": "hippo.jobs.policies.learned:LEARNED",
+}
+"""Who goes first in a queue of jobs: values of ``jobs.policies.policy.Policy``."""
 
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
@@ -114,4 +142,10 @@ def engine(name: str) -> Any:
 def exporter(name: str) -> Exporter:
     """The function that writes for a target, by name; ``UnknownNameError`` lists them."""
     found: Exporter = load(EXPORTERS, "target", name, source="--to")
+    return found
+
+
+def job_policy(name: str) -> Policy:
+    """A policy of the job queue by name; ``UnknownNameError`` lists them."""
+    found: Policy = load(JOB_POLICIES, "job policy", name, source="--policy")
     return found

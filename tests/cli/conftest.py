@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipeline.learned.drawn_draws import lazy_weights
 
 from hippo.cli.main import run
+from hippo.pipeline.learned.network import packed
+from hippo.pipeline.learned.policy import shipped
 
 TOY = "plan --model llama-3-8b --cluster toy --planner sailor"
 """A question of a moment, with a planner that is quick."""
@@ -91,3 +94,13 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_plan(toy_folder: Path) -> Path:
     """A plan file."""
     return toy_folder / "plan.json"
+
+
+@pytest.fixture
+def slow_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In place of the policy that ships one that trial plays advise against."""
+    (tmp_path / "slow.npz").write_bytes(packed(lazy_weights()))
+    monkeypatch.setattr("hippo.pipeline.learned.policy.SHIPPED", str(tmp_path / "slow.npz"))
+    shipped.cache_clear()
+    yield
+    shipped.cache_clear()

@@ -11,10 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.pipeline.learned.drawn_draws import lazy_weights
 
 from hippo.cli.run import _words_inside
 from hippo.launch import checkpoint
+from hippo.launch.learned_order import with_learned_order
+from hippo.pipeline.learned.guard import followed
+from hippo.pipeline.schedule import letters_of, order_of, split
 from hippo.plan.codec import load_plan
+from hippo.simulate.ordering import ordering
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
 HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
@@ -36,6 +41,8 @@ HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
         (("--emulate", "--stand-in", "--congestion", "pigeon"), "the kernel has no such congestion control"),
         (("--checkpoint", "new", "--stand-in"), "--checkpoint: stand-ins have no layers to save"),
         (("--runtime", "torch", "--order", "ready"), "--order: torch's runtime has its own way"),
+        (("--runtime", "torch", "--order", "learned"), "--runtime: does not go with --order learned"),
+        (("--then", "b.json@2", "--order", "learned-ready"), "--then: does not go with --order learned-ready"),
         (("--runtime", "torch", "--backward", "whole"), "--backward: torch's runtime has its own way"),
     ],
 )
@@ -44,6 +51,10 @@ def test_what_is_refused(hippo, words: tuple[str, ...], told: str):
     assert answer.code == 2
     assert told in answer.err
     assert "To fix:" in answer.err
+
+
+def test_what_is_refused_says_nothing_of_who_made_the_order(refused, slow_policy):
+    assert "unknown precision 'fp4'" in refused("run", EXAMPLE, "--order", "learned", "--precision", "fp4")
 
 
 def test_a_folder_with_checkpoints_takes_no_new_run(hippo, tmp_path: Path):
@@ -113,6 +124,20 @@ def test_a_run_from_the_plan_to_the_page(hippo, tmp_path: Path):
     assert [each["rank"] for each in document["timeline"]] == [0, 1]
     assert json.loads((tmp_path / "run.json").read_text()) == document
     assert "Step times</h2>" in (tmp_path / "run.html").read_text()
+
+
+def test_a_run_in_the_order_of_the_policy(hippo, slow_policy):
+    """What every process ran is what the policy makes of the plan, and another order than the plan's own."""
+    problem, plan = load_plan(EXAMPLE)
+    own = with_learned_order(problem, plan, source="plan.json")
+    words = ("--stand-in", "--steps", "1", "--order", "learned", "--json")
+    result = hippo("run", EXAMPLE, *words)
+    document = result.document
+    base = followed(ordering(problem, plan), lazy_weights())
+    assert f"pipeline 1: the policy was slower in trial plays: its base, {base}, is followed" in result.err
+    ran = tuple("".join("FBW"[row[0]] for row in seat["operations"] if row[0] < 3) for seat in document["timeline"])
+    assert ran == own.pipelines[0].order
+    assert ran != letters_of(split(order_of(plan, plan.pipelines[0])))
 
 
 def test_a_run_that_goes_on_under_another_plan(hippo, tmp_path: Path):

@@ -6,6 +6,10 @@ import csv
 import json
 
 import pytest
+from tests.pipeline.learned.drawn_draws import lazy_weights
+
+from hippo.pipeline.learned.guard import followed
+from hippo.pipeline.problem import ScheduleProblem
 
 SMALL = ("--stages", 2, "--micro-batches", 4, "--times", "1,1,1")
 """Optimum 13 with two live micro-batches, 1F1B 15 (data/schedules_open.json, "check_yourself")."""
@@ -176,6 +180,56 @@ def test_fluctuation(hippo):
     assert (spread["level"], spread["samples"]) == (0.2, 50)
     for how in ("fixed", "hint"):
         assert spread[how]["p50"] < spread[how]["p95"]
+
+
+def test_a_policy_beside_the_fixed_order_and_the_hint(hippo, monkeypatch):
+    asked = ("schedule", *SMALL, "--memory", 2, "--method", "zb-h1")
+    noise = hippo(*asked, "--fluctuation", 0.3, "--samples", 40, "--json").document["fluctuation"]
+    assert noise["learned"]["samples"] == 40
+    assert 13.0 < noise["learned"]["p50"] < noise["learned"]["p95"]
+    assert "by a policy" in hippo(*asked, "--fluctuation", 0.3, "--samples", 40).out
+    monkeypatch.setattr("hippo.cli.schedule.MOST_LEARNED_OPERATIONS", 240)
+    fewer = hippo(*asked, "--fluctuation", 0.3, "--samples", 40, "--json").document["fluctuation"]
+    assert fewer["learned"]["samples"] == 10
+    assert fewer["fixed"] == noise["fixed"]
+    first = hippo(*asked, "--fluctuation", 0.3, "--samples", 10, "--json").document["fluctuation"]
+    assert fewer["learned"] == first["learned"]  # on the same plays, whatever the others play beyond
+    for name in ("fixed", "hint"):
+        saved = 1 - first["learned"]["mean"] / first[name]["mean"]
+        assert first["learned"]["saves"][name]["share"] == pytest.approx(saved, abs=1e-12)
+        assert first["learned"]["saves"][name]["error"] > 0
+    shown = " ".join(hippo(*asked, "--fluctuation", 0.3, "--samples", 40).out.split())
+    assert f"on the same plays it saves {100 * fewer['learned']['saves']['fixed']['share']:.1f} ±" in shown
+
+
+def test_a_policy_has_nothing_to_say_of_several_chunks(hippo):
+    noise = ("--fluctuation", 0.3, "--samples", 5)
+    assert hippo("schedule", *SMALL, "--method", "zb-v", *noise, "--json").document["fluctuation"]["learned"] is None
+    assert "by a policy" not in hippo("schedule", *SMALL, "--method", "zb-v", *noise).out
+    answer = hippo("schedule", *SMALL, "--placement", "v", "--method", "learned")
+    assert answer.code == 3
+    assert "--placement plain" in answer.err
+
+
+def test_who_made_the_order_is_said_where_the_policy_is_not_trusted(hippo, slow_policy):
+    asked = ("--stages", 4, "--micro-batches", 8, "--times", "1,1.05,.75", "--links", 1, "--memory", 4)
+    noise = ("--fluctuation", 0.3, "--samples", 5)
+    document = hippo("schedule", *asked, "--method", "learned", *noise, "--json").document
+    problem = ScheduleProblem.uniform(4, 8, (1.0, 1.05, 0.75), comm=1.0, live_limit=4)
+    base = followed(problem, lazy_weights(), 0.0)  # of the order, where nothing moves
+    assert document["found_by"] == base
+    assert document["fluctuation"]["learned"]["followed"] == followed(problem, lazy_weights(), 0.3)
+    assert document["why"].startswith(f"The policy was slower in trial plays: its base, {base}, is followed.")
+    assert "by its base" in hippo("schedule", *asked, "--method", "learned", *noise).out
+
+
+def test_the_order_of_a_policy(hippo):
+    document = hippo("schedule", *SMALL, "--memory", 2, "--method", "learned", "--json").document
+    assert document["method"] == "learned"
+    assert "policy" in document["why"]
+    assert document["found_by"] == "learned" or document["found_by"] in document["why"]
+    assert document["makespan"] >= document["lower_bound"] == 13.0
+    assert max(document["peak_live_by_rank"]) <= 2
 
 
 def test_the_csv_for_torch_comes_back(hippo, tmp_path):

@@ -7,8 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.pipeline.learned.drawn_draws import lazy_weights
+
+from hippo.pipeline.learned.guard import followed
+from hippo.plan.codec import load_plan
+from hippo.simulate.ordering import ordering
 
 HEADER = "time_s,src,dst,bandwidth_gbps,latency_ms\n"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
 
 
 @pytest.fixture
@@ -243,3 +249,42 @@ def test_transports_that_make_no_sense(hippo, toy_plan, words, named):
     result = hippo("simulate", toy_plan, *words)
     assert result.code == 2
     assert named in result.err
+
+
+def test_a_dispatcher_plays_the_pipelines_alone(hippo, toy_plan):
+    asked = ("simulate", toy_plan, "--samples", 20, "--fluctuation", 0.3)
+    by = {name: hippo(*asked, "--dispatch", name, "--json").document for name in ("fixed", "hint", "learned")}
+    rows = {name: document["dispatch"]["pipelines"][0] for name, document in by.items()}
+    assert by["learned"]["dispatch"]["by"] == "learned"
+    assert rows["fixed"]["mean_s"] == rows["fixed"]["in_order_mean_s"] == rows["learned"]["in_order_mean_s"]
+    for row in rows.values():
+        assert 0 < row["floor_s"] <= row["mean_s"]
+        assert row["p50_s"] <= row["p95_s"]
+    assert "followed" not in rows["hint"]
+    shown, follows = hippo(*asked, "--dispatch", "learned").out, rows["learned"]["followed"]
+    assert ("by the policy" if follows == "policy" else follows) in " ".join(shown.split())
+
+
+def test_where_the_policy_is_not_trusted_the_base_is_named(hippo, slow_policy):
+    """What runs is a hint, and is called so."""
+    base = followed(ordering(*load_plan(EXAMPLE)), lazy_weights(), 0.2)
+    asked = ("simulate", EXAMPLE, "--dispatch", "learned", "--samples", 5)
+    (row,) = hippo(*asked, "--json").document["dispatch"]["pipelines"]
+    shown = " ".join(hippo(*asked).out.split())
+    assert row["followed"] == base
+    assert "by its base" in shown
+    assert "by the policy" not in shown
+    assert f"the policy was slower in trial plays: its base, {base}, is followed" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--dispatch", "learnt"), "did you mean 'learned'"),
+        (("--dispatch", "hint", "--trace", "net.csv"), "--trace: does not go with --dispatch"),
+        (("--dispatch", "hint", "--transport", "hippo"), "--transport: does not go with --dispatch"),
+        (("--dispatch", "hint", "--engine", "reference"), "--engine: plays one step as it is"),
+    ],
+)
+def test_what_a_dispatcher_does_not_go_with(refused, toy_plan, words, told):
+    assert told in refused("simulate", toy_plan, *words)

@@ -33,6 +33,6 @@ def test_wrong_configurations_are_refused(tmp_path: Path, capsys: pytest.Capture
 def test_the_command_line_overrules_the_configuration(tmp_path: Path):
     file = tmp_path / "mine.yaml"
     file.write_text("run: {seed: 3, minutes: 5, updates: 7}")
-    found = _settings(Choice(config=file, seed=4)).run
+    found = _settings(Choice(config=file, seed=4))[1].run
     assert (found.seed, found.minutes, found.updates) == (4, 5.0, 7)
-    assert _settings(Choice(config=file, minutes=9.0)).run.minutes == 9.0
+    assert _settings(Choice(config=file, minutes=9.0))[1].run.minutes == 9.0

@@ -1,45 +1,22 @@
 """The report opens in a real browser: marks are drawn, no script fails, nothing outside is asked, nothing injected.
 
-Needs a Chromium (any of the names below on the PATH); without one these tests are skipped.
+Needs a Chromium (``tests/chromium.py``); without one these tests are skipped.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.chromium import CHROMIUM, opened
 
 from hippo.report.html import report
 from hippo.report.story import Story
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--virtual-time-budget=4000",
-)
-
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
-
-
-def opened(page: Path, *options: str) -> str:
-    """What the browser writes on stdout when it opens the page with a profile of its own."""
-    assert CHROMIUM is not None
-    profile = page.parent / "profile"
-    command = [CHROMIUM, *QUIET, f"--user-data-dir={profile}", *options, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
 
 
 def drawn(story: Story, folder: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.report.test_browser import CHROMIUM, opened
+from tests.chromium import CHROMIUM, opened
 from tests.report.test_html import EVIL, Page
 
 from hippo.pipeline.bound.lower_bound import bounds

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.test_browser import CHROMIUM, opened
+from tests.chromium import CHROMIUM, opened
 from tests.report.watched import ALONE, EPOCHS, LEVER, make_story
 
 from hippo.decide.online.story import Story

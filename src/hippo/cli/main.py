@@ -20,6 +20,7 @@ from hippo.cli.evaluate import evaluate
 from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
 from hippo.cli.explain import explain
 from hippo.cli.export import export
+from hippo.cli.jobs import jobs
 from hippo.cli.output import say
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
@@ -66,6 +67,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command(command.__name__)(command)
+app.add_typer(jobs)
 
 
 def _print_version(asked: bool) -> None:

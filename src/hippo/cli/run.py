@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from hippo.launch.emulator.emulation import Emulation
     from hippo.launch.job import Job
     from hippo.launch.run import Place, Result, Saving, Step
+    from hippo.plan.plan import Plan
+    from hippo.problem.problem import Problem
 
 MOST_STEPS = 1_000_000
 DEFAULT_CONGESTION = "cubic"
+LEARNED = {"learned": "fixed", "learned-ready": "ready"}
+"""Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""
 
@@ -50,7 +54,11 @@ class Choice:
         bool, typer.Option("--stand-in", help="Waits in place of layers; messages are real. A process per stage.")
     ] = False
     order: Annotated[
-        str, typer.Option(metavar="auto|fixed|ready", help="The schedule's order, or what is ready; auto: by domain.")
+        str,
+        typer.Option(
+            metavar="auto|fixed|ready|learned|learned-ready",
+            help="The schedule's order, or what is ready; auto: by domain; learned: the policy's order in its place.",
+        ),
     ] = "auto"
     backward: Annotated[
         str, typer.Option(metavar="split|whole", help="A gradient leaves before its wave's weight gradients, or after.")
@@ -152,6 +160,9 @@ def _job(choice: Choice) -> Job:
                 f"must be from {low:g} to {high:g}", source=option, value=value, remedy="give such a number"
             )
     problem, plan = read_plan(choice.plan)
+    told: list[str] = []  # said when all is checked
+    if choice.order in LEARNED:
+        plan = _learned(choice, problem, plan, told.append)
     options = Options(
         steps=choice.steps,
         stand_in=choice.stand_in,
@@ -160,7 +171,7 @@ def _job(choice: Choice) -> Job:
         seed=choice.seed,
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
-        order=choice.order,
+        order=LEARNED.get(choice.order, choice.order),
         backward=choice.backward,
         runtime=choice.runtime,
         outer_late=choice.outer_late,
@@ -172,7 +183,24 @@ def _job(choice: Choice) -> Job:
         from hippo.launch.saving import check_saving
 
         check_saving(job, source=str(choice.plan))
-    return _resumed(choice, job)
+    job = _resumed(choice, job)
+    for words in told:
+        say(words)
+    return job
+
+
+def _learned(choice: Choice, problem: Problem, plan: Plan, tell: Callable[[str], None]) -> Plan:
+    """The plan in the order of the policy; a plan to go on under, or another runtime, would not have it."""
+    from hippo.launch.emulator.emulation import emulation
+    from hippo.launch.learned_order import with_learned_order
+
+    for option, given in (("--then", choice.then is not None), ("--runtime", choice.runtime != "hippo")):
+        if given:
+            remedy = "leave out one of them, or give plans that 'hippo plan' ordered"
+            raise InputError(f"does not go with --order {choice.order}", source=option, remedy=remedy)
+    if choice.emulate and emulation() is None:  # the same command inside says it
+        return with_learned_order(problem, plan, source=str(choice.plan))
+    return with_learned_order(problem, plan, source=str(choice.plan), say=tell)
 
 
 def _resumed(choice: Choice, job: Job) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +18,15 @@ from hippo.cli.schedule_problem import Described, whole_numbers
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from hippo.pipeline.problem import ScheduleProblem
     from hippo.pipeline.problem_json import ProblemFile
     from hippo.pipeline.sizes import Sized
     from hippo.pipeline.solve import Answer
+    from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
 
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
+MOST_LEARNED_OPERATIONS = 1_000_000  # that a policy decides on, some seconds
 
 Extras = dict[str, Any]
 """Keys that options add to the document of an answer."""
@@ -79,8 +82,10 @@ def schedule(choice: Choice) -> None:
 
     The problem is a file (--problem), or --stages, --micro-batches, --times, --links and --memory. Times have any unit.
     """
+    from hippo.pipeline.solve import placement_of
+
     _check(choice)
-    asked = choice.asked(_placement(choice.method))
+    asked = choice.asked(placement_of(choice.method, "plain"))
     _check_alone(choice, asked)
     if asked.ignored:
         say(f"{choice.problem}: passed over unknown keys: {', '.join(asked.ignored)}")
@@ -128,13 +133,6 @@ def _check_alone(choice: Choice, asked: ProblemFile) -> None:
             problem = f"takes one problem, the file holds {len(asked.problems)}"
             value = None if given is True else str(given)
             raise InputError(problem, source=option, value=value, remedy="give a file of one problem")
-
-
-def _placement(method: str) -> str:
-    """How a method lays the model out; plain where it may be any."""
-    from hippo.pipeline.methods import METHODS
-
-    return METHODS[method].placement if method in METHODS else "plain"
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
@@ -233,18 +231,42 @@ def _row(answer: Answer | InfeasibleError) -> Extras:
 
 
 def _fluctuation(choice: Choice, answer: Answer) -> Extras:
-    """Expected makespan, median and 95th percentile: as a fixed order, and as a hint."""
+    """Expected makespan, median and 95th percentile: as a fixed order, as a hint, and by learned dispatch."""
+    from hippo.pipeline.solve import PLAIN
     from hippo.simulate.fluctuation import Fluctuation, spread
 
     level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
-    found: Extras = {"level": level, "samples": samples}
-    for name, by_hint in (("fixed", False), ("hint", True)):
-        seen = spread(
-            answer.problem, answer.schedule, Fluctuation(level), samples=samples, seed=choice.seed, by_hint=by_hint
-        )
-        found[name] = {"mean": seen.mean, "p50": seen.p50, "p95": seen.p95}
-    return found
+    problem, moves = answer.problem, Fluctuation(level)
+    played = {
+        name: spread(problem, answer.schedule, moves, samples=samples, seed=choice.seed, by_hint=by_hint)
+        for name, by_hint in (("fixed", False), ("hint", True))
+    }
+    found = {"level": level, "samples": samples} | {name: _spread(each) for name, each in played.items()}
+    learned = _by_policy(problem, moves, played, seed=choice.seed) if problem.placement == PLAIN else None
+    return found | {"learned": learned}
+
+
+def _by_policy(
+    problem: ScheduleProblem, moves: Fluctuation, played: Mapping[str, MakespanSpread], *, seed: int
+) -> Extras:
+    """The policy on the first of the same plays, as many as it has time for; what it saves on those is paired."""
+    from hippo.pipeline.learned.guard import followed
+    from hippo.simulate.fluctuation import MakespanSpread
+    from hippo.simulate.learned_play import spread_learned
+
+    most = MOST_LEARNED_OPERATIONS // (3 * problem.ranks * problem.micro_batches)
+    count = max(1, min(len(played["fixed"].makespans), most))
+    found, saves = spread_learned(problem, moves, samples=count, seed=seed), {}
+    for name, each in played.items():
+        same = MakespanSpread(each.makespans[:count])
+        less = same.minus(found)
+        saves[name] = {"share": less.mean / same.mean, "error": less.error / same.mean}
+    return _spread(found) | {"samples": count, "followed": followed(problem, level=moves.deviation), "saves": saves}
+
+
+def _spread(seen: MakespanSpread) -> Extras:
+    return {"mean": seen.mean, "p50": seen.p50, "p95": seen.p95}
 
 
 # --------------------------------------------------------------------------------------------------------------- files

@@ -13,7 +13,7 @@ from hippo.cli.options import Json, Seed, takes
 from hippo.cli.output import print_document, print_view, say
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
-from hippo.errors import InputError
+from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 IDEAL = "ideal"
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
+MOST_LEARNED_OPERATIONS = 1_000_000  # that a policy decides on where nobody says how many plays, some seconds
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Choice:
         typer.Option(metavar="SHARE", help="Standard deviation of every operation and message, share of its length."),
     ] = None
     samples: Annotated[int | None, typer.Option(metavar="N", help="Plays under such noise.")] = None
+    dispatch: Annotated[
+        str | None,
+        typer.Option(metavar="fixed|hint|learned", help="Its pipelines alone under noise, by that dispatcher."),
+    ] = None
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
     transport: Annotated[
         str, typer.Option(metavar="ideal|hippo|torch", help="TCP and the runtime between domains; ideal: neither.")
@@ -57,6 +62,7 @@ def simulate(choice: Choice) -> None:
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
     --transport: messages as TCP carries them under hippo's executor or under torch's runtime; a step then meets what
     moves while it runs.
+    --dispatch: each pipeline alone, by its order, by that as a hint, or by the policy that ships.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
     _check(choice)
@@ -66,6 +72,8 @@ def simulate(choice: Choice) -> None:
         document |= _base(problem, plan, choice)
         if choice.trace is not None:
             document |= _along(problem, plan, choice)
+        elif choice.dispatch is not None:
+            document |= _dispatched(problem, plan, choice)
         elif choice.samples is not None or choice.fluctuation is not None:
             document |= _under_noise(problem, plan, choice)
     if choice.json:
@@ -90,9 +98,10 @@ def _check(choice: Choice) -> None:
         raise InputError(
             "names the binary of an engine that is not asked for", source="--astra-binary", remedy="add --engine astra"
         )
-    moves = choice.fluctuation is not None or choice.samples is not None or choice.trace is not None
+    _check_dispatch(choice)
+    moves = (choice.fluctuation, choice.samples, choice.trace, choice.dispatch) != (None,) * 4
     if moves and choice.engine != "fast":
-        remedy = "use --engine fast, or leave out --fluctuation, --samples and --trace"
+        remedy = "use --engine fast, or leave out --fluctuation, --samples, --dispatch and --trace"
         raise InputError("plays one step as it is", source="--engine", value=choice.engine, remedy=remedy)
     if choice.trace is not None and choice.samples is not None:
         remedy = "leave out --samples, or --trace"
@@ -105,6 +114,19 @@ def _check(choice: Choice) -> None:
     if choice.samples is not None and not 1 <= choice.samples <= MOST_SAMPLES:
         remedy = "give a number of plays, for instance 1000"
         raise InputError(f"must be from 1 to {MOST_SAMPLES}", source="--samples", value=choice.samples, remedy=remedy)
+
+
+def _check_dispatch(choice: Choice) -> None:
+    """``InputError`` for an unknown dispatcher, and for what does not go with one."""
+    from hippo.simulate.pipelines import DISPATCHERS
+
+    if choice.dispatch is None:
+        return
+    if choice.dispatch not in DISPATCHERS:
+        raise UnknownNameError("dispatcher", choice.dispatch, DISPATCHERS, source="--dispatch")
+    for option, given in (("--trace", choice.trace is not None), ("--transport", choice.transport != IDEAL)):
+        if given:
+            raise InputError("does not go with --dispatch", source=option, remedy="leave one of them out")
 
 
 def _check_transport(choice: Choice) -> None:
@@ -176,6 +198,34 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     program = carried(lower(problem, plan), transport(choice.transport))
     seconds = step_times(program, noise=noise, samples=samples, rng=rng)
     return {"samples": samples, "fluctuation": noise, **_told(Spread(seconds))}
+
+
+def _dispatched(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
+    """Every pipeline alone by a dispatcher, and in the plan's order on the same draws. Seconds."""
+    from hippo.simulate.fluctuation import Fluctuation
+    from hippo.simulate.pipelines import dispatched
+
+    assert choice.dispatch is not None
+    level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
+    samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
+    if choice.dispatch == "learned" and choice.samples is None:
+        operations = sum(3 * len(line.stages) * line.num_micro_batches for line in plan.pipelines)
+        samples = max(10, min(samples, MOST_LEARNED_OPERATIONS // operations))
+    played = dispatched(problem, plan, choice.dispatch, Fluctuation(level), samples=samples, seed=choice.seed)
+    rows = [
+        {
+            "pipelines": list(each.pipelines),
+            "mean_s": each.played.mean,
+            "p50_s": each.played.p50,
+            "p95_s": each.played.p95,
+            "in_order_mean_s": each.planned.mean,
+            "in_order_p95_s": each.planned.p95,
+            "floor_s": each.floor_s,
+            **({} if each.followed is None else {"followed": each.followed}),
+        }
+        for each in played
+    ]
+    return {"samples": samples, "fluctuation": level, "dispatch": {"by": choice.dispatch, "pipelines": rows}}
 
 
 def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``hippo train``: a policy of Hi-PPO from nothing, or from where an earlier run was cut off."""
+"""``hippo train``: a policy from nothing, or from where an earlier run was cut off."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 LONGEST_MINUTES = 100_000.0
+USUAL = "hi_ppo"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Choice:
     """How, where to, and for how long."""
 
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Learning configuration; see configs/algo/hi_ppo.yaml.")
+        Path | None, typer.Option(metavar="FILE.yaml", help="Learning configuration; see configs/algo.")
     ] = None
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where policy, curve, checkpoints and prepared worlds go.")
@@ -40,32 +41,35 @@ class Choice:
 
 @takes(Choice)
 def train(choice: Choice) -> None:
-    """Train the policy of Hi-PPO; needs the extra 'learn'.
+    """Train Hi-PPO, or the learner that --config names.
 
-    Prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
+    Hi-PPO prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ...
     """
     from hippo.first_use import prepare_moving
 
-    settings = _settings(choice)
+    learner, settings = _settings(choice)
     check_folder(choice.out)
-    learn = _trainer()
+    learn = _trainer(learner)
     with Watch("training") as watch:
-        prepare_moving(progress=watch)
+        if learner == USUAL:
+            prepare_moving(progress=watch)
         found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
     if not found:  # another process speaks
         return
     if choice.json:
         print_document(found)
     else:
-        print(_sentences(found))
+        print(_sentences(found) if learner == USUAL else found["words"])
 
 
-def _settings(choice: Choice) -> Any:
-    """The configuration with what the command line overrules."""
-    from hippo.agents.settings import Settings, load_settings
+def _settings(choice: Choice) -> tuple[str, Any]:
+    """The learner, and its configuration with what the command line overrules."""
+    from hippo.registry import LEARNING, load
 
-    settings = Settings() if choice.config is None else load_settings(choice.config)
+    learner, document = _document(choice.config)
+    source = str(choice.config or "--config")
+    settings = load(LEARNING, "learner", learner, source=source)(document, source=source)
     run = settings.run
     if choice.seed is not None:
         run = replace(run, seed=choice.seed)
@@ -75,15 +79,29 @@ def _settings(choice: Choice) -> Any:
             problem = f"must be from 0 to {LONGEST_MINUTES:g}"
             raise InputError(problem, source="--minutes", value=choice.minutes, remedy=remedy)
         run = replace(run, minutes=choice.minutes)
-    return replace(settings, run=run)
+    return learner, replace(settings, run=run)
 
 
-def _trainer() -> Any:
+def _document(config: Path | None) -> tuple[str, Any]:
+    """What the file says, and of whom: the key ``learner`` at its top, Hi-PPO where it is left out."""
+    from hippo.files import read_text
+    from hippo.problem.document import parse_yaml
+
+    if config is None:
+        return USUAL, {}
+    document = parse_yaml(read_text(config, what="learning configuration"), str(config))
+    if not isinstance(document, dict):
+        return USUAL, {} if document is None else document
+    learner = document.pop("learner", USUAL)
+    return str(learner), document
+
+
+def _trainer(learner: str) -> Any:
     """What trains; ``InputError`` where torch and its like are not installed."""
     from hippo.registry import TRAINING, load
 
     try:
-        return load(TRAINING, "training", "hi_ppo")
+        return load(TRAINING, "training", learner)
     except ModuleNotFoundError as error:
         remedy = "install hippo with the extra 'learn': pip install 'hippo[learn]'"
         raise InputError(f"needs {error.name}, which is not installed", source="hippo train", remedy=remedy) from None

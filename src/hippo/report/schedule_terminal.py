@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hippo.decide.wording import count, number
 from hippo.errors import InfeasibleError
+from hippo.pipeline.learned.guard import POLICY, why_base
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.replay import live
 from hippo.pipeline.sizes import Sized
@@ -80,14 +81,28 @@ def _extra_figures(extras: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         found.append(("micro-batch", str(extras["micro_batch_size"]), "samples each: the size with the least makespan"))
     if "fluctuation" in extras:
         noise = extras["fluctuation"]
-        for name, label in (("fixed", "fixed order"), ("hint", "as a hint")):
+        for name, label in (("fixed", "fixed order"), ("hint", "as a hint"), ("learned", "by a policy")):
             seen = noise[name]
-            remark = f"mean of {noise['samples']:,} plays at +-{noise['level']:.0%}, 95 % below {_time(seen['p95'])}"
-            found.append((label, _time(seen["mean"]), remark))
+            if seen is not None:
+                plays = seen.get("samples", noise["samples"])
+                remark = f"mean of {plays:,} plays at +-{noise['level']:.0%}, 95 % below {_time(seen['p95'])}"
+                remark += _saves(seen["saves"]) if "saves" in seen else ""
+                if seen.get("followed", POLICY) != POLICY:
+                    label, remark = "by its base", f"{remark}; {why_base(seen['followed'])}"
+                found.append((label, _time(seen["mean"]), remark))
     if "csv" in extras:
         written = extras["csv"]
         found.append(("in torch", _time(written["makespan"]), f"{written['fused']} backwards fused: {written['file']}"))
     return found
+
+
+def _saves(saves: Mapping[str, Mapping[str, float]]) -> str:
+    """What a policy saves of the other ways, play by play."""
+    told = [
+        f"{round(100 * saves[name]['share'], 1) + 0.0:.1f} ±{100 * saves[name]['error']:.1f} % of {label}"
+        for name, label in (("fixed", "the fixed order"), ("hint", "the hint"))
+    ]
+    return f"; on the same plays it saves {' and '.join(told)}"
 
 
 def _tried_view(answer: Answer) -> RenderableType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -216,7 +217,30 @@ def simulation_view(document: Mapping[str, object]) -> RenderableType:
     parts: list[RenderableType] = [grid]
     parts += _pairs(document.get("utilization"), "domain", "busy", percent)
     parts += _pairs(document.get("gb_per_step"), "link", "GB a step", number)
+    parts += [_dispatched(document)] if "dispatch" in document else []
     return Trimmed(Group(*parts))
+
+
+def _dispatched(document: Mapping[str, Any]) -> RenderableType:
+    """Pipelines played alone: by the dispatcher, and in the plan's order on the same draws."""
+    from hippo.pipeline.learned.guard import POLICY, why_base
+
+    rows = document["dispatch"]["pipelines"]
+    bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}
+    learned = "by its base" if len(bases) == len(rows) else "policy or base" if bases else "by the policy"
+    runs = {"fixed": "in its order", "hint": "as a hint", "learned": learned}[document["dispatch"]["by"]]
+    table = FittedTable(
+        (
+            column("pipeline alone", (", ".join(str(1 + each) for each in row["pipelines"]) for row in rows)),
+            column(runs, (seconds(row["mean_s"]) for row in rows)),
+            column("95 % below", (seconds(row["p95_s"]) for row in rows), rank=1),
+            column("plan's order kept", (seconds(row["in_order_mean_s"]) for row in rows)),
+            column("95 % below", (seconds(row["in_order_p95_s"]) for row in rows), rank=2),
+            column("no order is below", (seconds(row["floor_s"]) for row in rows), rank=3),
+        ),
+        title=f"{document['samples']:,} plays at +-{document['fluctuation']:.0%}, mean",
+    )
+    return Group(table, reasons_view([f"pipeline {1 + each}: {why_base(name)}" for each, name in bases.items()]))
 
 
 def _pairs(values: object, what: str, header: str, tell: Callable[[float], str]) -> list[RenderableType]:

@@ -1,0 +1,140 @@
+"""The account of a command that replays jobs: what was asked, and one play per policy; as data for tables and pages."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from hippo.jobs.engine.play import play
+from hippo.jobs.figures import Figures, Group, figures
+from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
+from hippo.jobs.placement.slowdown import Slowdown
+from hippo.jobs.policies.policy import Policy
+from hippo.jobs.settings import Settings
+from hippo.jobs.site import Site
+from hippo.jobs.traces.trace import Trace
+from hippo.jobs.workload import Workload
+from hippo.problem.cluster import Cluster
+
+MOST_REFUSED = 10_000
+"""Refused jobs that a document names; ``refused`` counts all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Play:
+    """One replay."""
+
+    policy: Policy
+    ledger: Ledger
+    figures: Figures
+    egress_usd: float  # for data moved and for what spanning jobs exchanged
+    seconds: float  # that the replay took
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What was asked, and what came of it; the first play is the one that was asked for."""
+
+    source: str
+    trace: Trace
+    workload: Workload
+    cluster: Cluster
+    site: Site
+    settings: Settings
+    slowdown: Slowdown | None
+    load: float  # offered, on the devices that the jobs run on
+    left_out: Mapping[str, int]  # reason -> jobs
+    remarks: tuple[str, ...]
+    learner: Learner | None = None  # weights and past of policies that learn; None: the shipped weights, no past
+    plays: tuple[Play, ...] = ()
+
+    @property
+    def first(self) -> Play:
+        """The play that was asked for."""
+        return self.plays[0]
+
+    @property
+    def ran(self) -> bool:
+        """Whether any job ran."""
+        return bool(self.plays) and self.first.figures.jobs > 0
+
+    @property
+    def refused(self) -> tuple[tuple[str, int], ...]:
+        """Reasons for which jobs were refused, and how many, the most frequent first."""
+        return tuple(Counter(reason for _, reason in self.first.ledger.refused).most_common())
+
+    def document(self) -> dict[str, Any]:
+        """The document of ``hippo jobs replay --json``: the keys of the first play, all plays in ``rows``."""
+        names = self.workload
+        return {
+            **row(self.first),
+            "trace": self.source,
+            "format": self.trace.format,
+            "cluster": self.cluster.name,
+            "devices": self.site.devices,
+            "load": _told(self.load),
+            "span": self.settings.span,
+            "data": self.settings.data,
+            "restart_s": self.settings.restart_s,
+            "seed": self.settings.seed,
+            "past_jobs": 0 if self.learner is None or self.learner.past is None else len(self.learner.past),
+            "passed_over": dict(self.trace.passed),
+            "left_out": dict(self.left_out),
+            "refused_jobs": [
+                {"job": names.name(job), "devices": int(names.devices[job]), "reason": reason}
+                for job, reason in self.first.ledger.refused[:MOST_REFUSED]
+            ],
+            "users": [_group(each) for each in self.first.figures.users],
+            "sizes": [_group(each) for each in self.first.figures.sizes],
+            "rows": [row(each) for each in self.plays],
+        }
+
+
+def played(account: Account, policy: Policy, *, watch: Callable[[int, int], None] | None = None) -> Account:
+    """The account with one replay more."""
+    begun = time.perf_counter()
+    ledger = play(
+        account.workload,
+        account.site,
+        policy,
+        account.settings,
+        slowdown=account.slowdown,
+        watch=watch,
+        learner=account.learner if policy.learns else None,
+    )
+    took_s = time.perf_counter() - begun
+    prices = prices_usd_per_gb(account.cluster, account.site.domains)
+    paid = egress_usd(ledger.link_gb, prices) + float(np.nansum(ledger.exchange_usd))
+    found = Play(policy, ledger, figures(ledger, account.workload, account.site), paid, took_s)
+    return replace(account, plays=(*account.plays, found))
+
+
+def row(each: Play) -> dict[str, Any]:
+    """The keys of one play."""
+    found = {
+        field.name: _told(getattr(each.figures, field.name))
+        for field in fields(Figures)
+        if field.name not in ("users", "sizes")
+    }
+    found["knows"], found["preempts"] = each.policy.knows, each.policy.preempts
+    found["egress_usd"] = _told(each.egress_usd)
+    found["events_per_s"] = round(each.figures.events / max(each.seconds, 1e-9))
+    found["replay_s"] = round(each.seconds, 3)
+    return found
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {field.name: _told(getattr(group, field.name)) for field in fields(Group)}
+
+
+def _told(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,257 @@
+"""The page of a replay of jobs, whole in one file: figures, policies side by side, utilisation and queue over time,
+completion times, slowdown by size and user, who waited longest, who was refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from hippo.decide.wording import count, number, percent
+from hippo.jobs.figures import Group, counted
+from hippo.report.html import frame
+from hippo.report.jobs_account import Account, Play
+from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, span, stacked, swatch
+from hippo.report.jobs_terminal import COLUMNS, any_deadline, cells_of, headline, verdict
+from hippo.report.templates import template_text
+from hippo.report.text import NOTHING, unbroken, usd
+
+X_LABEL = "time since the first arrival"
+MOST_USERS, MOST_WAITED, MOST_REASONS = 12, 12, 12
+TITLES = {
+    "mean": "Mean",
+    "queueing": "Queueing",
+    "makespan": "Makespan",
+    "busy": "Busy",
+    "late": "Late",
+    "fairness": "Fairness",
+    "stops": "Stops",
+    "egress": "Egress",
+    "knows": "Knows",
+    "policy": "Policy",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table with a bar."""
+
+    name: str
+    share: float  # length of the bar, 0..1
+    cells: tuple[str, ...]
+    chosen: bool = False
+
+
+def jobs_html(account: Account) -> str:
+    """The page: a whole document."""
+    environment = Environment(
+        loader=FunctionLoader(template_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("jobs.html.j2")
+    return page.render(
+        **frame("timeline.js"),
+        trace=Path(account.source).name,
+        cluster=account.cluster.name,
+        question=tied(f"{headline(account)}. {_rules(account)}"),
+        figures=_figures(account),
+        verdict=tied(verdict(account)),
+        remarks=account.remarks,
+        **(_panels(account) if account.ran else {"ran": False, "compared": False}),
+        refused=[(f"{number:,}", reason) for reason, number in account.refused[:MOST_REASONS]],
+        refused_more=max(0, len(account.refused) - MOST_REASONS),
+    )
+
+
+def tied(text: str) -> str:
+    """The same words with every number and its unit kept on one line."""
+    return unbroken(_NUMBER_AND_UNIT.sub("\u00a0", text))
+
+
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:d|h|min)\b)")
+
+
+# ----------------------------------------------------------------------------------------------------------- headline
+def _rules(account: Account) -> str:
+    """The rules of the replay in a sentence."""
+    rules = account.settings
+    spans = {"never": "no job spans domains", "must": "only jobs larger than a domain span", "free": "jobs may span"}
+    parts = [spans[rules.span], f"resuming after a stop takes {rules.restart_s:g} s"]
+    if account.workload.data_gb.any():
+        parts.append("data move before a job runs" if rules.data == "before" else "data move while a job runs")
+    if rules.failures is not None:
+        parts.append(
+            f"a node fails every {span(rules.failures.mtbf_s)} and is away for {span(rules.failures.repair_s)}"
+        )
+    return f"{', '.join(parts)[:1].upper()}{', '.join(parts)[1:]}."
+
+
+def _figures(account: Account) -> tuple[tuple[str, str, str], ...]:
+    """(name, value, remark) of the figures that head the page."""
+    told = account.first.figures
+    if not told.jobs:
+        return (("jobs that ran", "0", "none could"),)
+    late = f"{told.deadline_misses:,}" if told.deadline_jobs else NOTHING
+    egress = account.first.egress_usd
+    chosen = zip(account.site.pools, counted(account.workload, account.site), strict=True)
+    devices = sum(pool.devices for pool, counts in chosen if counts)
+    paid = (("egress", usd(egress), f"{number(told.moved_gb)} GB of data moved"),) if egress else ()
+    return (
+        ("mean completion", span(told.mean_completion_s), f"under {account.first.policy.name}"),
+        ("median", span(told.p50_completion_s), f"p99 {span(told.p99_completion_s)}"),
+        ("mean queueing", span(told.mean_queueing_s), "not on devices"),
+        ("devices busy", percent(told.utilization), f"of {devices:,}, to the last finish"),
+        ("deadlines missed", late, f"of {told.deadline_jobs:,}" if told.deadline_jobs else "no job has one"),
+        ("fairness", f"{told.fairness:.2f}", "Jain's index over users"),
+        ("refused", f"{told.refused:,}", f"of {len(account.workload):,} jobs"),
+        *paid,
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- panels
+def _panels(account: Account) -> dict[str, object]:
+    first = account.first
+    busy, queue_lines, completion = _busy(account), _queues(account), _completions(account)
+    return {
+        "ran": True,
+        "compared": len(account.plays) > 1,
+        "policies_head": _shown(account),
+        "policies": _policies(account),
+        "busy": Markup(chart(busy, Axes(240, X_LABEL, most=float(account.site.devices)), title="Devices in use")),
+        "busy_legend": _legend(busy),
+        "queue": Markup(chart(queue_lines, Axes(230, X_LABEL), title="Jobs that wait")),
+        "queue_legend": _legend(queue_lines),
+        "completion": Markup(
+            chart(
+                completion,
+                Axes(340, "completion time (logarithmic)", log=True, percent=True, most=1.0),
+                title="Completion",
+            )
+        ),
+        "completion_legend": _legend(completion),
+        "completion_lead": _completion_lead(account),
+        "sizes": _groups(first.figures.sizes, "GPU" if len(account.site.kinds) == 1 else "device"),
+        "users": _groups(first.figures.users[:MOST_USERS], ""),
+        "users_more": max(0, len(first.figures.users) - MOST_USERS),
+        "waited": _waited(account),
+    }
+
+
+def _shown(account: Account) -> list[tuple[str, bool]]:
+    """Heads of the columns of the table of policies, and whether they are figures."""
+    late, egress = any_deadline(account), any(each.egress_usd > 0 for each in account.plays)
+    names = [name for name in COLUMNS if (name != "late" or late) and (name != "egress" or egress)]
+    return [(TITLES.get(name, name), name != "knows") for name in names[1:]]
+
+
+def _policies(account: Account) -> list[Row]:
+    """Best mean first."""
+    heads = [name for name, _ in _shown(account)]
+    ran = [each for each in account.plays if each.figures.jobs]
+    most = max(each.figures.mean_completion_s for each in ran)
+    found = []
+    for each in sorted(ran, key=lambda play: play.figures.mean_completion_s):
+        cells = dict(zip((TITLES.get(name, name) for name in COLUMNS), cells_of(each), strict=True))
+        share = each.figures.mean_completion_s / most
+        found.append(Row(each.policy.name, share, tuple(cells[head] for head in heads), each is account.first))
+    return found
+
+
+def _busy(account: Account) -> list[Line]:
+    """Devices at work over time, pool upon pool."""
+    ledger = account.first.ledger
+    pools = account.site.pools
+    several = len({pool.kind for pool in pools}) > 1
+    lines = [
+        Line(
+            f"{pool.domain} ({pool.kind})" if several else pool.domain,
+            ledger.time_s,
+            ledger.busy_devices[:, index],
+            colour=index,
+        )
+        for index, pool in enumerate(pools)
+    ]
+    return stacked(lines)
+
+
+def _queues(account: Account) -> list[Line]:
+    return [_line(account, each, each.ledger.time_s, each.ledger.waiting_jobs) for each in account.plays]
+
+
+def _completions(account: Account) -> list[Line]:
+    lines = []
+    for each in account.plays:
+        ran = each.ledger.ran
+        if ran.any():
+            lines.append(_line(account, each, *distribution((each.ledger.finish_s - account.workload.arrival_s)[ran])))
+    alone = distribution(account.workload.duration_s[account.first.ledger.ran])
+    return [*lines, Line("duration, without waiting", *alone, dashed=True)]
+
+
+def _line(account: Account, each: Play, x: Floats, y: Floats) -> Line:
+    place = [play.policy.name for play in account.plays].index(each.policy.name)
+    return Line(each.policy.name, x, y, colour=place - 1, strong=each is account.first)
+
+
+def _legend(lines: list[Line]) -> list[tuple[str, str]]:
+    return [(line.name, swatch(line)) for line in lines]
+
+
+def _completion_lead(account: Account) -> str:
+    """What the distribution says, in a sentence."""
+    ledger, jobs = account.first.ledger, account.workload
+    ran = ledger.ran
+    waited = (ledger.finish_s - jobs.arrival_s - ledger.run_s)[ran]
+    at_once = float(np.mean(waited < 1.0))
+    long = float(np.mean(waited > 3600.0))
+    return (
+        f"Under {account.first.policy.name} {percent(at_once)} of the jobs never wait, and {percent(long)} wait for "
+        "more than an hour in all. The dashed line is how long they run: nearer to it is better."
+    )
+
+
+def _groups(groups: tuple[Group, ...], unit: str) -> list[Row]:
+    """Users or sizes, with the mean slowdown as a bar."""
+    most = max((group.mean_slowdown for group in groups), default=1.0)
+    all_s = sum(group.device_s for group in groups) or 1.0
+    rows = []
+    for group in groups:
+        name = (count(int(group.name), unit) if unit else group.name) or "(no name)"
+        cells = (
+            f"{group.jobs:,}",
+            percent(group.device_s / all_s),
+            span(group.mean_completion_s),
+            span(group.p95_completion_s),
+            span(group.mean_queueing_s),
+            number(group.mean_slowdown),
+        )
+        rows.append(Row(name, group.mean_slowdown / most, cells))
+    return rows
+
+
+def _waited(account: Account) -> list[tuple[str, ...]]:
+    """The jobs that waited longest."""
+    ledger, jobs = account.first.ledger, account.workload
+    waited = np.where(ledger.ran, ledger.finish_s - jobs.arrival_s - ledger.run_s, -1.0)
+    longest = np.argsort(-waited, kind="stable")[:MOST_WAITED]
+    return [
+        (
+            jobs.name(job),
+            jobs.users[jobs.user[job]],
+            f"{jobs.devices[job]:,}",
+            span(float(jobs.arrival_s[job])),
+            span(float(jobs.duration_s[job])),
+            span(float(waited[job])),
+            f"{ledger.preemptions[job]:,}",
+        )
+        for job in longest.tolist()
+        if waited[job] > 0
+    ]

@@ -1,0 +1,99 @@
+"""A replay of jobs in the terminal: a table with a row per policy, and who was refused."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hippo.decide.wording import count, percent
+from hippo.report.jobs_account import Account, Play
+from hippo.report.jobs_charts import span
+from hippo.report.text import NOTHING, usd
+
+COLUMNS = (
+    *("policy", "knows", "mean", "p50", "p95", "p99", "queueing", "makespan", "busy", "late", "fairness", "stops"),
+    "egress",
+)
+
+
+def account_view(account: Account) -> RenderableType:
+    """The table, the verdict, and reasons of refusal."""
+    late, egress = any_deadline(account), any(each.egress_usd > 0 for each in account.plays)
+    shown = [name for name in COLUMNS if (name != "late" or late) and (name != "egress" or egress)]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in shown:
+        table.add_column(title, justify="left" if title in ("policy", "knows") else "right", no_wrap=True)
+    for each in account.plays:
+        cells = dict(zip(COLUMNS, cells_of(each), strict=True))
+        table.add_row(*(cells[name] for name in shown), style="bold" if each is account.first else None)
+    parts: list[RenderableType] = [Text(headline(account), style="dim"), Text(), table, Text()]
+    parts.append(Text(verdict(account)))
+    for reason, number in account.refused[:5]:
+        parts.append(Text(f"refused {count(number, 'job')}: {reason}", style="red"))
+    return Group(*parts)
+
+
+def any_deadline(account: Account) -> bool:
+    """Whether any job has a deadline."""
+    return any(each.figures.deadline_jobs for each in account.plays)
+
+
+def cells_of(each: Play) -> tuple[str, ...]:
+    """What stands in the row of a policy, in the order of ``COLUMNS``."""
+    told = each.figures
+    if not told.jobs:
+        return (each.policy.name, each.policy.knows, *(NOTHING for _ in COLUMNS[2:]))
+    late = f"{told.deadline_misses:,} of {told.deadline_jobs:,}" if told.deadline_jobs else NOTHING
+    times = (told.mean_completion_s, told.p50_completion_s, told.p95_completion_s, told.p99_completion_s)
+    return (
+        each.policy.name,
+        each.policy.knows,
+        *(span(value) for value in (*times, told.mean_queueing_s, told.makespan_s)),
+        percent(told.utilization),
+        late,
+        f"{told.fairness:.2f}",
+        f"{told.preemptions:,}",
+        usd(each.egress_usd) if each.egress_usd else NOTHING,
+    )
+
+
+def headline(account: Account) -> str:
+    """What was replayed, in a line."""
+    jobs, site = account.workload, account.site
+    seconds = float(jobs.arrival_s[-1]) if len(jobs) else 0.0
+    kinds = ", ".join(
+        f"{sum(pool.devices for pool in site.pools if pool.kind == kind):,} {kind}" for kind in site.kinds
+    )
+    users = len(set(jobs.user.tolist()))
+    load = f"load {account.load:.2f}" if math.isfinite(account.load) else "all at once"
+    return (
+        f"{count(len(jobs), 'job')} of {count(users, 'user')} over {span(seconds)}, {load}, "
+        f"on {kinds} in {count(len(site.domains), 'domain')}"
+    )
+
+
+def verdict(account: Account) -> str:
+    """What came of it, in a sentence or two."""
+    mine = account.first.figures
+    if not mine.jobs:
+        return "No job could run."
+    head = (
+        f"Under {account.first.policy.name} a job is done {span(mine.mean_completion_s)} after it was submitted on "
+        f"average, {span(mine.mean_queueing_s)} of them not on devices; half are done in {span(mine.p50_completion_s)}."
+    )
+    others = [each for each in account.plays[1:] if each.figures.jobs]
+    if not others:
+        return head
+    best = min(account.plays, key=lambda each: each.figures.mean_completion_s)
+    unaware = [each for each in account.plays if each.policy.knows == "nothing"]
+    first = min(unaware, key=lambda each: each.figures.mean_completion_s) if unaware else None
+    text = f"{head} The least mean of all is that of {best.policy.name}: {span(best.figures.mean_completion_s)}"
+    if best.policy.knows == "nothing" or first is None:
+        return f"{text}."
+    return (
+        f"{text}, which knows {best.policy.knows}; of those that know nothing, that of {first.policy.name}: "
+        f"{span(first.figures.mean_completion_s)}."
+    )
