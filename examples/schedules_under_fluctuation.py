@@ -23,21 +23,30 @@ from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from hippo.errors import InfeasibleError
+from hippo.cli.output import check_folder, write_files
+from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import ScheduleProblem
+from hippo.report.fluctuation_views import (
+    CASE_HEAD,
+    add_line,
+    case_cells,
+    drawings,
+    page_table,
+    panels,
+    terminal_table,
+)
+from hippo.report.fluctuation_views import page as whole_page
+from hippo.simulate import fluctuation_grid as grid
 from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
+from hippo.simulate.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, cases
 from hippo.simulate.hindsight import floors
 from hippo.simulate.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
 
-TIMES = (1.0, 1.05, 0.75)  # F, B, W
-DELAYS, LEVELS = (0.0, 0.1, 1.0, 5.0), (0.0, 0.1, 0.2, 0.3)
-PANELS = (("uniform", 1), ("uniform", 2), ("mid-link", 1), ("mid-link", 2))  # layout, memory in p micro-batches
 BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
 SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}
 COLOURS = {"1f1b": "#5c626d", "zb-h1": "#e8890c", "zb-h2": "#33b079", "zb-auto": "#2360c0"}
@@ -48,24 +57,15 @@ BEST_COLOURS = {"fixed": "#b3261e", "hint": "#0b5cad", "patient": "#0a7a58"}
 
 
 @dataclass(frozen=True)
-class Size:
+class Size(grid.Size):
     """What every case has in common."""
 
-    ranks: int = 8
-    micro_batches: int = 32
-    samples: int = 1000  # plays of each schedule
     search_s: float = 0.7  # of ``robust_order``, per case
-    seed: int = 0
 
-
-@dataclass(frozen=True)
-class Case:
-    """One pipeline, one level of fluctuation."""
-
-    layout: str
-    memory: int  # p micro-batches times this
-    delay: float  # in F
-    level: float  # standard deviation of every operation and message
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.search_s > 0:
+            raise InputError("must be above 0", key="search_s", value=self.search_s, remedy="give a number of seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,20 +95,9 @@ class Outcome:
 
 
 # ------------------------------------------------------------------------------------------------------------ measure
-def problem_of(case: Case, size: Size) -> ScheduleProblem:
-    """The pipeline of a case."""
-    delays = [case.delay] * (size.ranks - 1)
-    if case.layout == "mid-link":
-        delays = [min(0.05, case.delay)] * (size.ranks - 1)
-        delays[size.ranks // 2 - 1] = case.delay
-    return ScheduleProblem.uniform(
-        size.ranks, size.micro_batches, TIMES, comm=delays, live_limit=case.memory * size.ranks
-    )
-
-
 def measure(case: Case, size: Size) -> Outcome:
     """Search, then everybody on the same fresh plays."""
-    problem, moves = problem_of(case, size), Fluctuation(case.level)
+    problem, moves = case.problem(size), Fluctuation(case.level)
     found = robust_order(problem, moves, time_limit_s=size.search_s, seed=size.seed)
     fresh = size.seed + 1_000_003
     best = {name: _played(problem, getattr(found, name), moves, size.samples, fresh) for name in BEST}
@@ -126,17 +115,6 @@ def measure(case: Case, size: Size) -> Outcome:
 
 def _played(problem: ScheduleProblem, order: Judged, moves: Fluctuation, samples: int, seed: int) -> MakespanSpread:
     return order.way.played(problem, order.schedule, moves, samples=samples, seed=seed)
-
-
-def cases() -> tuple[Case, ...]:
-    """Every layout, delay and level; without any delay the two layouts are one."""
-    return tuple(
-        Case(layout, memory, delay, level)
-        for layout, memory in PANELS
-        for delay in DELAYS
-        for level in LEVELS
-        if not (layout == "mid-link" and delay == 0)
-    )
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences
@@ -170,14 +148,13 @@ def _least(outcome: Outcome, run: str) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------------------- table
-HEAD = ("links", "memory", "delay", "fluctuation", "floor", *(f"best {name}" for name in BEST.values()), "recommended")
+HEAD = (*CASE_HEAD, *(f"best {name}" for name in BEST.values()), "recommended", *SHOWN.values())
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
     """Cells of the table, one row a case."""
     for each in outcomes:
-        case = each.case
-        cells = [case.layout, f"{case.memory} p", f"{case.delay:g}", f"{case.level:.0%}", f"{each.floor:.1f}"]
+        cells = case_cells(each.case, each.floor)
         cells += [f"{each.best[way].mean:.1f} ±{each.best[way].error:.1f}" for way in BEST]
         cells += [BEST[each.recommended]]
         for name in BASELINES:
@@ -192,36 +169,27 @@ def _percent(share: float | None) -> str:
 def table(outcomes: Sequence[Outcome]) -> Table:
     """For the terminal."""
     title = "Time saved by the recommended order, % of the expected makespan of: fixed order / as a hint"
-    shown = Table(title=title, title_justify="left")
-    for index, name in enumerate((*HEAD, *(SHOWN[name] for name in BASELINES))):
-        shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
-    last = None
-    for row in rows(outcomes):
-        if last not in (None, row[:3]):
-            shown.add_section()
-        shown.add_row(*row)
-        last = row[:3]
-    return shown
+    return terminal_table(title, HEAD, rows(outcomes), whole=len(HEAD))
 
 
 # ---------------------------------------------------------------------------------------------------------------- page
 def gains_figure(outcomes: Sequence[Outcome]) -> go.Figure:
     """Time saved against fluctuation, a panel for each pipeline; solid: baseline in fixed order, dotted: as a hint."""
-    figure, panels = _panels(outcomes)
-    for row, column, here in panels:
+    figure, places = panels(outcomes)
+    for place, here in places:
         for name in BASELINES:
             for run, dash, shown in (("fixed", "solid", "fixed order"), ("hint", "dot", "as a hint")):
                 gains = [(100 * each.case.level, each.gain(name, run)) for each in here]
                 points = [(level, 100 * gain) for level, gain in gains if gain is not None]
-                _line(figure, row, column, points, f"{SHOWN[name]}, {shown}", COLOURS[name], dash)
+                add_line(figure, place, points, f"{SHOWN[name]}, {shown}", COLOURS[name], dash, unit=" %")
     figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
     return figure
 
 
 def floor_figure(outcomes: Sequence[Outcome]) -> go.Figure:
     """Expected makespan above the floor: what of it dispatch can save, and where it cannot."""
-    figure, panels = _panels(outcomes)
-    for row, column, here in panels:
+    figure, places = panels(outcomes)
+    for place, here in places:
         levels = [100 * each.case.level for each in here]
 
         def above(means: Sequence[float], here: Sequence[Outcome] = here) -> list[float]:
@@ -229,87 +197,17 @@ def floor_figure(outcomes: Sequence[Outcome]) -> go.Figure:
 
         for name, shown in BEST.items():
             points = list(zip(levels, above([each.best[name].mean for each in here]), strict=True))
-            _line(figure, row, column, points, f"best {shown}", BEST_COLOURS[name], "solid")
+            add_line(figure, place, points, f"best {shown}", BEST_COLOURS[name], "solid", unit=" %")
         for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
             points = list(zip(levels, above([_least(each, run) or np.nan for each in here]), strict=True))
             colour = BEST_COLOURS["fixed" if run == "fixed" else "patient"]
-            _line(figure, row, column, points, f"best baseline, {shown}", colour, "dot")
+            add_line(figure, place, points, f"best baseline, {shown}", colour, "dot", unit=" %")
     figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
     return figure
 
 
-def _panels(outcomes: Sequence[Outcome]) -> tuple[go.Figure, list[tuple[int, int, list[Outcome]]]]:
-    """An empty panel for each pipeline, and the outcomes that belong there."""
-    titles = [
-        f"{layout}, {memory} p, delay {delay:g}" if layout == "uniform" or delay else ""
-        for layout, memory in PANELS
-        for delay in DELAYS
-    ]
-    space = {"horizontal_spacing": 0.05, "vertical_spacing": 0.06}
-    figure = make_subplots(len(PANELS), len(DELAYS), subplot_titles=titles, shared_xaxes=True, **space)
-    found = []
-    for row, panel in enumerate(PANELS, 1):
-        for column, delay in enumerate(DELAYS, 1):
-            here = [
-                each for each in outcomes if (each.case.layout, each.case.memory, each.case.delay) == (*panel, delay)
-            ]
-            if here:
-                found.append((row, column, here))
-    figure.update_layout(
-        template="plotly_white",
-        height=920,
-        margin={"l": 50, "r": 10, "t": 40, "b": 90},
-        font={"size": 12, "color": "#17191e"},
-        legend={"orientation": "h", "y": -0.07, "x": 0},
-    )
-    figure.update_xaxes(ticksuffix=" %", tickvals=[100 * level for level in LEVELS])
-    figure.update_annotations(font={"size": 13})
-    for column in range(1, len(DELAYS) + 1):
-        figure.update_xaxes(title="fluctuation", row=len(PANELS), col=column)
-    return figure, found
-
-
-def _line(
-    figure: go.Figure, row: int, column: int, points: Sequence[tuple[float, float]], label: str, colour: str, dash: str
-) -> None:
-    """One line of a panel; a name appears in the legend once."""
-    if not points:
-        return
-    known = {each.name for each in figure.data}
-    trace = go.Scatter(
-        x=[each[0] for each in points],
-        y=[each[1] for each in points],
-        name=label,
-        legendgroup=label,
-        showlegend=label not in known,
-        mode="lines+markers",
-        line={"color": colour, "dash": dash, "width": 2},
-        marker={"size": 5},
-        cliponaxis=False,
-        hovertemplate="%{y:.2f} %",
-    )
-    figure.add_trace(trace, row=row, col=column)
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Micro-batch schedules under fluctuation</title>
-<style>
-body {{ margin: 0 auto; max-width: 1240px; padding: 32px 28px 60px; background: #fff; color: #17191e;
-  font: 15px/1.55 ui-sans-serif, system-ui, "Segoe UI", sans-serif; font-variant-numeric: tabular-nums; }}
-h1 {{ font-size: 32px; letter-spacing: -.02em; line-height: 1.15; margin: 0 0 10px; }}
-h2 {{ font-size: 20px; margin: 36px 0 4px; }}
-p {{ max-width: 100ch; margin: 6px 0; }}
-.dim {{ color: #5c626d; }}
-.scroll {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 13px; margin-top: 10px; width: 100%; }}
-th, td {{ text-align: right; padding: 2px 8px; white-space: nowrap; }}
-th {{ font-weight: 600; padding: 4px 8px; border-bottom: 2px solid #17191e; }}
-th:first-child, td:first-child {{ text-align: left; }}
-tr.new td {{ border-top: 1px solid #dfe0e3; }}
-</style></head><body>
-<h1>Micro-batch schedules under fluctuation</h1>
-<p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
+TITLE = "Micro-batch schedules under fluctuation"
+BODY = """<p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
 <h2>Time saved by the recommended order</h2>
 <p class="dim">Share of each baseline's expected makespan; solid: the baseline in fixed order, dotted: as a hint to
 dispatch, with patience where that is better. ZB-H2 needs memory for 2 p micro-batches. Scales differ.</p>{first}
@@ -320,9 +218,7 @@ comes first), and as a patient hint (it waits a little for what comes first and 
 four baselines. Where red lies below blue, a fixed order is better than plain dispatch. Scales differ.</p>{second}
 <h2>Every figure</h2>
 <p class="dim">Expected makespans with the half width of their 95 % interval, in units of F. Under each baseline: the
-share of its time saved, in %, against its fixed order / against it as a hint.</p><div class="scroll">{table}</div>
-</body></html>
-"""
+share of its time saved, in %, against its fixed order / against it as a hint.</p><div class="scroll">{table}</div>"""
 
 
 def page(outcomes: Sequence[Outcome], size: Size) -> str:
@@ -334,21 +230,10 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
         "(mid-link). Operations and messages vary normally; the fluctuation is their standard deviation. "
         f"{size.samples} plays of each schedule, all on the same draws."
     )
-    config = {"displayModeBar": False, "responsive": True}
-    first = gains_figure(outcomes).to_html(full_html=False, include_plotlyjs=True, config=config)
-    second = floor_figure(outcomes).to_html(full_html=False, include_plotlyjs=False, config=config)
+    first, second = drawings((gains_figure(outcomes), floor_figure(outcomes)))
     said = {"gains": where_it_gains(outcomes), "fixed": where_fixed_is_as_good(outcomes)}
-    return PAGE.format(question=question, first=first, second=second, table=_html_table(outcomes), **said)
-
-
-def _html_table(outcomes: Sequence[Outcome]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in (*HEAD, *(SHOWN[name] for name in BASELINES)))
-    lines, last = [], None
-    for row in rows(outcomes):
-        new = ' class="new"' if last != row[:3] else ""
-        lines.append(f"<tr{new}>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>")
-        last = row[:3]
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    body = BODY.format(question=question, first=first, second=second, table=page_table(HEAD, rows(outcomes)), **said)
+    return whole_page(TITLE, body)
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
@@ -363,10 +248,12 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
     given = vars(parser.parse_args(arguments))
     folder, console = given.pop("out"), Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 220)
     size = Size(**given)
-    outcomes = tuple(measure(case, size) for case in track(cases(), "Playing", console=Console(stderr=True)))
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
+    outcomes = tuple(
+        measure(case, size) for case in track(cases(DELAYS, LEVELS), "Playing", console=Console(stderr=True))
+    )
     target = folder / "schedules_under_fluctuation.html"
-    target.write_text(page(outcomes, size), encoding="utf-8")
+    write_files(folder, {target.name: page(outcomes, size)})
     console.print(table(outcomes))
     for sentence in (where_it_gains(outcomes), where_fixed_is_as_good(outcomes), f"Written: {target}"):
         console.print(sentence, highlight=False)
@@ -374,4 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

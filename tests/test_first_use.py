@@ -51,6 +51,25 @@ def test_the_state_follows_the_sources(monkeypatch, tmp_path):
     assert len(set(states)) == 3
 
 
+def test_kernels_of_the_queue_are_not_kept_when_one_of_them_changes(monkeypatch, tmp_path):
+    """Numba would go on with a caller whose own file is the same."""
+    kept, kernel = tmp_path / "jobs" / "__pycache__" / "play.nbi", tmp_path / "jobs" / "called.py"
+    kept.parent.mkdir(parents=True)
+    monkeypatch.setattr(first_use, "SOURCES", tmp_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    found = []
+    monkeypatch.setattr(first_use, "_replay_something", lambda: found.append(kept.exists()))
+    for text in ("", "", "changed"):
+        kernel.write_text(text)
+        os.utime(kernel, ns=(0, 0))
+        kept.touch()
+        first_use._state.cache_clear()
+        first_use.prepare_jobs()
+    first_use._state.cache_clear()
+    assert found == [False, False]  # at first, and when it changed
+    assert not kept.exists()
+
+
 def test_the_judge_of_small_problems_is_not_asked(planned):
     first_use.prepare([planner("brute")])
     assert planned == []
@@ -135,3 +154,14 @@ def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
         [sys.executable, "-c", COUNTER + MOVED], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True []\n"
+
+
+def test_the_queue_once(monkeypatch, tmp_path):
+    made: list[bool] = []
+    monkeypatch.setattr(first_use, "_replay_something", lambda: made.append(True))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    said: list[str] = []
+    for _ in range(2):
+        first_use.prepare_jobs(progress=lambda phase, share: said.append(phase))
+    assert made == [True]
+    assert said == ["the queue: compiling, once"]

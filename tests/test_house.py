@@ -19,9 +19,13 @@ NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
 MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 60, 400
 STATES = {"Book", "Drafting", "Renewal"}  # what grows during a run is no noun: one of each per run, never shared
 POLICIES = ("flat_ppo.onnx", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
-LEARNED = {"src/hippo/agents/hi_ppo.policy", "src/hippo/dynamics/gru.npz"} | {
-    f"src/hippo/agents/policies/{name}" for name in POLICIES
-}
+LEARNED = {
+    "src/hippo/agents/hi_ppo.policy",
+    "src/hippo/dynamics/gru.npz",
+    "src/hippo/pipeline/learned/dispatch.npz",
+    "src/hippo/jobs/learned/jobs.npz",
+    "src/hippo/jobs/learned/deadlines.npz",
+} | {f"src/hippo/agents/policies/{name}" for name in POLICIES}
 MOST_LEARNED_BYTES = 2_000_000
 PICTURES = {".png", ".gz"}
 NAMELESS = {"utils", "common", "core", "helpers", "manager", "misc"}

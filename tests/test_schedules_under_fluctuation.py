@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "schedules_under_fluctuation.py"
+from .conftest import ROOT
+from .scripts import script
+
+SCRIPT = "examples/schedules_under_fluctuation.py"
 SMALL = ["--ranks", "3", "--micro-batches", "6", "--samples", "200", "--search-s", "0.02"]
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = spec_from_file_location("schedules_under_fluctuation", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for their module
-    spec.loader.exec_module(module)
+    module = script(SCRIPT)
     module.__dict__.update(DELAYS=(0.0, 1.0, 5.0), LEVELS=(0.0, 0.3))
     return module
 
@@ -75,3 +73,13 @@ def test_without_fluctuation_the_gain_over_1f1b_grows_with_the_delay(outcomes) -
     gains = [each.gain("1f1b", "fixed") for each in still]
     assert gains == sorted(gains)
     assert gains[-1] > 0.25
+
+
+@pytest.mark.parametrize("words", [("--ranks", "1"), ("--samples", "0"), ("--search-s", "0")])
+def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path, words: tuple[str, str]) -> None:
+    command = [sys.executable, str(ROOT / SCRIPT), *SMALL, *words, "--out", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"error: {words[0][2:].replace('-', '_')}: must be ")
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

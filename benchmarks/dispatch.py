@@ -1,0 +1,470 @@
+"""Learned dispatch of micro-batches against fixed orders, hints, patient hints and hindsight, on the same draws.
+
+Baselines: ZB-H1, ZB-H2, ZB-auto and the cross-domain generator, each in fixed order, as a hint, and as a hint with
+patience (the best of .25 to 2). The best baseline of a row is chosen on the very draws that are reported, which
+favours the baselines; learned dispatch is told how unsteady the steps before were. Intervals are of 95 %, of
+differences play by play. Draws are new: none was trained or tuned on.
+`--json` prints every row as a document, `--exact-s S` adds CP-SAT with S seconds per play where p is 8 and m 32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from hippo.pipeline.learned.dispatch import decision_seconds
+from hippo.pipeline.learned.policy import shipped
+from hippo.pipeline.problem import Link, ScheduleProblem
+from hippo.simulate.clairvoyant import clairvoyant
+from hippo.simulate.fluctuation import Fluctuation, MakespanSpread, drawn
+from hippo.simulate.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
+from hippo.simulate.fluctuation_grid import pipeline as alike
+from hippo.simulate.learned_play import spread_learned
+from hippo.simulate.robust_order import HINT, robust_order
+from hippo.simulate.timed_play import order_run, timed_hint, timed_learned
+from hippo.simulate.trial import KINDS, ORDERS, ZERO_BUBBLE, Baseline, Trial, order_for, trial
+
+SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
+PLAYS, ASKED_PLAYS = 50, 200  # of each seed
+SHOWN = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}
+LEGEND = (
+    "Mean makespans in F. H1, H2, auto: zero-bubble orders, cross: the cross-domain generator; each in fixed order, as "
+    "a hint, as a patient hint. Floor: of each play, all draws known. 'of ..': what learned dispatch saves of the best "
+    "such baseline, its name and patience. Seeds: on how many it is ahead of the best baseline. – does not fit."
+)
+NOISES = {
+    "normal": Fluctuation(0.3),
+    "uniform + ranks": Fluctuation(0.3, kind="uniform", rank_level=0.15),
+    "slow ranks": Fluctuation(0.3, rank_level=0.2),
+    "rare late": Fluctuation(0.3, abnormal_share=0.01, abnormal_factor=10.0),
+}
+"""At 30 %. The second is that of facts/pipeline.md, section 8: ranks vary by half as much for a whole play."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a table."""
+
+    part: str
+    links: str
+    memory: str
+    noise: str
+    problem: ScheduleProblem
+    fluctuation: Fluctuation
+    plays: int = PLAYS
+
+
+def pipeline(
+    layout: str, delay: float, live: int, *, ranks: int = 8, micro_batches: int = 32, uneven: bool = False
+) -> ScheduleProblem:
+    """A pipeline of the grid, ``mid`` for its slow link in the middle; ``uneven``: ranks differ by up to 30 %."""
+    where = MID_LINK if layout == "mid" else UNIFORM
+    problem = alike(where, delay, live, ranks=ranks, micro_batches=micro_batches)
+    if not uneven:
+        return problem
+    pace = [1.0, 1.3, 0.8, 1.1, 0.9, 1.25, 0.75, 1.0]
+    pace = (pace * ranks)[:ranks]
+    forward, backward, weight = (tuple(each * slow for slow in pace) for each in TIMES)
+    return replace(problem, forward=forward, backward=backward, weight=weight)
+
+
+def grid() -> Iterator[Case]:
+    """Fluctuation, delay, layout and memory, p 8, m 32."""
+    for layout, delay in [("uniform", each) for each in DELAYS] + [("mid", each) for each in DELAYS[1:]]:
+        for live in (8, 16):
+            for level in LEVELS:
+                problem, noise = pipeline(layout, delay, live), Fluctuation(level)
+                yield Case("grid", f"{layout} {delay:g}", f"{live}", f"{level:.0%}", problem, noise)
+
+
+def noises() -> Iterator[Case]:
+    """Other kinds of noise, at 30 %."""
+    for name, noise in list(NOISES.items())[1:]:
+        for layout, delay in (("uniform", 0.1), ("uniform", 1.0), ("mid", 5.0)):
+            for live in (8, 16):
+                if (layout, delay) != ("mid", 5.0):  # those are asked for, with more plays
+                    yield Case("noise", f"{layout} {delay:g}", f"{live}", name, pipeline(layout, delay, live), noise)
+
+
+def asked() -> Iterator[Case]:
+    """The rows that were asked for: one slow link in the middle, 30 %."""
+    for live in (8, 16):
+        for name, noise in NOISES.items():
+            yield Case("asked", "mid 5", f"{live}", name, pipeline("mid", 5.0, live), noise, ASKED_PLAYS)
+
+
+def sizes() -> Iterator[Case]:
+    """Other sizes, and ranks that differ, at 30 %."""
+    noise = NOISES["normal"]
+    for layout, delay in (("uniform", 1.0), ("mid", 5.0)):
+        for ranks, micro_batches, plays in ((4, 8, PLAYS), (16, 64, PLAYS // 2), (24, 72, PLAYS // 3)):
+            for live in (ranks, 2 * ranks):
+                problem = pipeline(layout, delay, live, ranks=ranks, micro_batches=micro_batches)
+                links = f"p {ranks} m {micro_batches}, {layout} {delay:g}"
+                yield Case("sizes", links, f"{live}", "30%", problem, noise, plays)
+        for live in (8, 16):
+            problem = pipeline(layout, delay, live, uneven=True)
+            yield Case("sizes", f"unequal ranks, {layout} {delay:g}", f"{live}", "30%", problem, noise)
+
+
+def unseen() -> Iterator[Case]:
+    """Problems drawn here, by other rules than those that training draws by: 30 %, all four kinds of noise."""
+    rng = random.Random(2026)
+    for index in range(40):
+        p = rng.choice((3, 4, 6, 8, 10, 12))
+        m = p * rng.choice((2, 3, 4)) + rng.randrange(3)
+        times = (1.0, rng.uniform(0.7, 1.4), rng.uniform(0.3, 1.2))
+        uneven = rng.choice((0.0, 0.2, 0.4))
+        pace = [1 + uneven * rng.uniform(-1, 1) for _ in range(p)]
+        delays = [rng.choice((0.0, 0.05, 0.3))] * (p - 1)
+        for link in rng.sample(range(p - 1), k=min(p - 1, rng.choice((0, 1, 2, 3)))):
+            delays[link] = rng.choice((0.5, 2.0, 8.0)) * rng.uniform(0.5, 1.5)
+        limit = float(rng.choice((max(2, p // 2), p, p, max(2, round(1.5 * p)), 2 * p)))
+        links = tuple(Link(each) for each in delays)
+        forward, backward, weight = (tuple(each * slow for slow in pace) for each in times)
+        problem = ScheduleProblem(m, forward, backward, weight, links, links, (limit,) * p)
+        name = list(NOISES)[index % len(NOISES)]
+        yield Case("unseen", f"drawn {index}, p {p} m {m}", f"{limit:g}", name, problem, NOISES[name], PLAYS // 3)
+
+
+PARTS = {
+    "asked": ("Asked: p 8, m 32, one middle link of 5 F, 30 %", asked),
+    "grid": ("p 8, m 32: fluctuation (normal) against delay", grid),
+    "noise": ("p 8, m 32: other noise, 30 %", noises),
+    "unseen": ("Problems drawn by other rules than those of training: times, links, memory; 30 %", unseen),
+    "sizes": ("Other sizes, and ranks whose times differ by up to 30 %; 30 %, normal", sizes),
+}
+
+
+# -------------------------------------------------------------------------------------------------------------- a row
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A case and what came of it."""
+
+    case: Case
+    trial: Trial
+
+    @property
+    def fixed(self) -> Baseline:
+        """The best fixed order."""
+        return self.trial.best("fixed")
+
+    @property
+    def plain(self) -> Baseline:
+        """The best hint without patience."""
+        return self.trial.best("hint")
+
+    @property
+    def hint(self) -> Baseline:
+        """The best hint with or without patience."""
+        return self.trial.best("hint", "patient")
+
+    @property
+    def zero_bubble(self) -> Baseline:
+        """The best of the zero-bubble orders as their paper runs them."""
+        return self.trial.best("fixed", orders=ZERO_BUBBLE)
+
+
+def measured(case: Case) -> Row:
+    """Plays a case."""
+    return Row(case, trial(case.problem, case.fluctuation, samples=case.plays, seeds=SEEDS))
+
+
+def signed(share: tuple[float, float]) -> str:
+    """A share with its interval, in %."""
+    return f"{round(100 * share[0], 1) + 0.0:+.1f} ±{100 * share[1]:.1f}"  # + 0: no -0.0
+
+
+def named(baseline: Baseline) -> str:
+    """An order and, where it has one, its patience."""
+    return SHOWN[baseline.order] + (f" {baseline.way.patience:g}" if baseline.way.announces else "")
+
+
+def cell(found: Trial, order: str) -> str:
+    """Fixed, hint, patient hint of one order."""
+    means = [None if (one := found.of(order, kind)) is None else one.spread.mean for kind in KINDS]
+    return " ".join(f"{'–':>5s}" if mean is None else f"{mean:5.1f}" for mean in means)
+
+
+COLUMNS = ("learned", "floor", "above it %", "of fixed %", "of hint %", "of patient hint %", "seeds", "verdict")
+
+
+def table(title: str, rows: Sequence[Row]) -> Table:
+    """For the terminal."""
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    shown.add_column("links, K", no_wrap=True)
+    shown.add_column("noise", justify="right", no_wrap=True)
+    for name in SHOWN.values():
+        shown.add_column(f"{name}: fixed, hint, patient", justify="right", min_width=17, max_width=17)
+    for name in COLUMNS:
+        shown.add_column(name, justify="right", no_wrap=True)
+    last = None
+    for row in rows:
+        case, found = row.case, row.trial
+        if last not in (None, case.links) and case.part != "unseen":
+            shown.add_section()
+        last = case.links
+        ahead, seeds = found.seeds_ahead(found.best())
+        shown.add_row(
+            f"{case.links}, K {case.memory}",
+            case.noise,
+            *(cell(found, order) for order in ORDERS),
+            f"{found.learned.mean:.1f} ±{found.learned.error:.1f}",
+            f"{found.floor.mean():.1f}",
+            signed(found.above_floor)[1:],
+            *(f"{signed(found.saved(each))} {named(each)}" for each in (found.best(kind) for kind in KINDS)),
+            f"{ahead}/{seeds}",
+            found.verdict,
+        )
+    return shown
+
+
+def document(row: Row) -> dict[str, object]:
+    """A row as JSON values."""
+    case, found = row.case, row.trial
+    return {
+        "part": case.part,
+        "links": case.links,
+        "memory": case.memory,
+        "noise": case.noise,
+        "plays": len(found.learned.makespans),
+        "learned": {"mean": found.learned.mean, "error": found.learned.error},
+        "floor": float(found.floor.mean()),
+        "above_floor": found.above_floor,
+        "baselines": [
+            {
+                "order": each.order,
+                "way": each.way.name,
+                "mean": each.spread.mean,
+                "error": each.spread.error,
+                "saved": found.saved(each),
+            }
+            for each in found.baselines
+        ],
+        "seeds_ahead": found.seeds_ahead(found.best()),
+        "verdict": found.verdict,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+def verdicts(everything: Sequence[Row]) -> Iterator[str]:
+    """What the rows say together: where learned dispatch wins, the claim, and where a hint is the better baseline."""
+    yield from drawn_problems([row for row in everything if row.case.part == "unseen"])
+    rows = [row for row in everything if row.case.part != "unseen"]
+    if not rows:
+        return
+    noisy = [row for row in rows if len(row.trial.learned.makespans) > 1]
+    count = {name: sum(row.trial.verdict == name for row in noisy) for name in ("learned", "even", "hint", "fixed")}
+    yield (
+        f"Of {len(noisy)} rows with noise learned dispatch beats every baseline in {count['learned']}, intervals "
+        f"apart; {count['even']} are even; a hint is better in {count['hint']}, a fixed order in {count['fixed']}."
+    )
+    yield from claim([row for row in noisy if row.case.noise not in ("10%", "20%")])
+    apart = [row for row in noisy if row.hint.spread.minus(row.fixed.spread).interval[1] < 0]
+    worse = [row for row in noisy if row.hint.spread.minus(row.fixed.spread).interval[0] > 0]
+    yield (
+        f"Among the baselines a hint (with or without patience) beats every fixed order in {len(apart)} rows, a fixed "
+        f"order every hint in {len(worse)}: {listed(worse)}."
+    )
+    lost = [row for row in noisy if row.trial.verdict in ("hint", "fixed")]
+    if lost:
+        yield f"Learned dispatch loses at {listed(lost)}."
+
+
+def drawn_problems(rows: Sequence[Row]) -> Iterator[str]:
+    """Of problems drawn here: the mean saving over problems, with its interval."""
+    if not rows:
+        return
+    told = []
+    for against, saved in (
+        ("the best fixed order", [row.trial.saved(row.fixed)[0] for row in rows]),
+        ("the best hint of any kind", [row.trial.saved(row.hint)[0] for row in rows]),
+    ):
+        error = 1.96 * statistics.stdev(saved) / len(saved) ** 0.5
+        told.append(f"{100 * statistics.fmean(saved):.2f} ±{100 * error:.2f} % of {against}")
+    count = {name: sum(row.trial.verdict == name for row in rows) for name in ("learned", "even", "hint", "fixed")}
+    yield (
+        f"{len(rows)} problems drawn by other rules than those of training, 30 %: learned dispatch saves "
+        f"{' and '.join(told)} (95 % over problems); it beats every baseline in {count['learned']}, "
+        f"{count['even']} are even, a hint is better in {count['hint']}, a fixed order in {count['fixed']}."
+    )
+
+
+def claim(rows: Sequence[Row]) -> Iterator[str]:
+    """The claim of the documents, that PPO beats Zero Bubble at 30 %: against fixed orders, and against hints."""
+    for against, chosen in (
+        ("the best zero-bubble order in fixed order", [row.zero_bubble for row in rows]),
+        (
+            "the best zero-bubble order as a hint",
+            [row.trial.best("hint", "patient", orders=ZERO_BUBBLE) for row in rows],
+        ),
+        ("the best hint of all", [row.hint for row in rows]),
+    ):
+        saved = [100 * row.trial.saved(each)[0] for row, each in zip(rows, chosen, strict=True)]
+        sides = [row.trial.side(each) for row, each in zip(rows, chosen, strict=True)]
+        yield (
+            f"At 30 %, against {against}: learned dispatch is ahead in {sides.count(1)} of {len(rows)} rows, behind in "
+            f"{sides.count(-1)}; median {statistics.median(saved):+.1f} %, from {min(saved):+.1f} to "
+            f"{max(saved):+.1f} %."
+        )
+
+
+def listed(rows: Sequence[Row]) -> str:
+    """Names of rows; none: 'nowhere'."""
+    return "; ".join(f"{row.case.links} K {row.case.memory} {row.case.noise}" for row in rows) or "nowhere"
+
+
+# ------------------------------------------------------------------------------------------------- hindsight, and time
+def searched(rows: Sequence[Row]) -> Iterator[str]:
+    """The order that ``robust_order`` searches for each asked noise, which is no baseline of the tables."""
+    for row in rows:
+        if row.case.noise not in ("normal", "uniform + ranks"):
+            continue
+        found = robust_order(row.case.problem, row.case.fluctuation, time_limit_s=1.0, seed=1)
+        best = MakespanSpread(
+            np.concatenate(
+                [
+                    found.winner.way.played(
+                        row.case.problem, found.winner.schedule, row.case.fluctuation, samples=row.case.plays, seed=seed
+                    ).makespans
+                    for seed in SEEDS
+                ]
+            )
+        )
+        saved = row.trial.saved(Baseline("searched", HINT, best))
+        yield (
+            f"K {row.case.memory}, {row.case.noise}: {found.winner.name} (searched for this noise, 1 s) "
+            f"{best.mean:.1f} ±{best.error:.1f}; learned dispatch saves {signed(saved)} % of it."
+        )
+
+
+def told_wrongly() -> Iterator[str]:
+    """What it costs a dispatcher to believe that operations are steadier than they are: 30 %, normal."""
+    for layout, delay, live in (("mid", 5.0, 8), ("mid", 5.0, 16), ("uniform", 1.0, 8), ("uniform", 0.1, 8)):
+        problem, noise = pipeline(layout, delay, live), NOISES["normal"]
+        means = {
+            level: statistics.mean(
+                spread_learned(problem, noise, samples=PLAYS, seed=seed, told=level).mean for seed in SEEDS
+            )
+            for level in LEVELS
+        }
+        shown = ", ".join(f"{mean:.1f} told {level:.0%}" for level, mean in means.items())
+        yield f"{layout} {delay:g}, K {live}, times that move by 30 %: learned dispatch takes {shown}."
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """Plays whose optimum with all draws known was proved, or bounded."""
+
+    name: str
+    learned: MakespanSpread
+    baseline: MakespanSpread
+    optimum: MakespanSpread  # the shortest order found
+    bound: MakespanSpread  # proved
+    floor: MakespanSpread
+
+    def told(self) -> str:
+        """A line."""
+        proved = int((self.optimum.makespans <= self.bound.makespans * 1.001).sum())
+        above = [
+            signed((each.minus(self.bound).mean / self.bound.mean, each.minus(self.bound).error / self.bound.mean))
+            for each in (self.learned, self.baseline)
+        ]
+        slack = self.bound.mean / self.floor.mean - 1
+        return (
+            f"{self.name}, {len(self.bound.makespans)} plays, {proved} proved: learned {self.learned.mean:.1f}, "
+            f"{above[0]} % above hindsight ({self.bound.mean:.1f}); best baseline {above[1]} %; the quick floor "
+            f"({self.floor.mean:.1f}) lies {100 * slack:.1f} % below hindsight."
+        )
+
+
+def exact(name: str, problem: ScheduleProblem, noise: Fluctuation, *, plays: int, time_limit_s: float) -> Exact:
+    """CP-SAT on each play; it starts from the shorter of what learned dispatch and the best baseline ran there."""
+    seed = SEEDS[0]
+    found = trial(problem, noise, samples=plays, seeds=(seed,))
+    best = found.best("hint", "patient")
+    hint, _ = order_for(problem, best.order)
+    optimum, bound = [], []
+    for factors in drawn(problem, noise, samples=plays, rng=np.random.default_rng(seed)):
+        for index in range(len(factors.ranks)):
+            learned = timed_learned(problem, shipped(), factors, index, level=noise.deviation)
+            other = timed_hint(problem, hint, factors, index, patience=best.way.patience)
+            start = order_run(min(learned, other, key=lambda each: each.makespan), "run")
+            one = clairvoyant(problem, factors, index, start, time_limit_s=time_limit_s)
+            optimum.append(one.makespan)
+            bound.append(one.lower_bound)
+    shown = (found.learned.makespans, found.best().spread.makespans, np.array(optimum), np.array(bound), found.floor)
+    return Exact(name, *(MakespanSpread(each) for each in shown))
+
+
+def hindsight(exact_s: float) -> Iterator[str]:
+    """Small problems exactly; the asked ones where there is time."""
+    for layout, delay in (("uniform", 1.0), ("mid", 5.0)):
+        for live in (4, 8):
+            problem = pipeline(layout, delay, live, ranks=4, micro_batches=8)
+            name = f"p 4 m 8, {layout} {delay:g}, K {live}, 30 %"
+            yield exact(name, problem, NOISES["normal"], plays=40, time_limit_s=2.0).told()
+    problem = pipeline("mid", 5.0, 8, micro_batches=16)
+    if exact_s > 0:
+        name = f"p 8 m 16, mid 5, K 8, 30 %, {exact_s:g} s of CP-SAT a play"
+        yield exact(name, problem, NOISES["normal"], plays=12, time_limit_s=exact_s).told()
+    for live in (8, 16) if exact_s > 0 else ():
+        name = f"p 8 m 32, mid 5, K {live}, 30 %, {exact_s:g} s of CP-SAT a play"
+        yield exact(name, pipeline("mid", 5.0, live), NOISES["normal"], plays=12, time_limit_s=exact_s).told()
+
+
+def decision_times() -> Iterator[str]:
+    """Microseconds of one decision by the clock: median and least of 15 means over a whole play."""
+    for ranks, micro_batches, live in ((4, 8, 4), (8, 32, 8), (8, 32, 16), (16, 64, 32)):
+        problem = pipeline("mid", 5.0, live, ranks=ranks, micro_batches=micro_batches)
+        spent = sorted(decision_seconds(problem, repeats=1600 // micro_batches) for _ in range(15))
+        yield (
+            f"A decision, p {ranks} m {micro_batches} K {live}: median {1e6 * statistics.median(spent):.2f} us, "
+            f"from {1e6 * spent[0]:.2f} to {1e6 * spent[-1]:.2f} (asked: 20 us)."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------- main
+def main(arguments: Sequence[str] | None = None) -> list[Row]:
+    """Prints the tables, then what they say."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="every row as a document")
+    parser.add_argument("--part", choices=PARTS, help="one table alone, without hindsight and times")
+    parser.add_argument("--exact-s", type=float, default=0.0, help="CP-SAT seconds per play where p is 8 and m 32")
+    given = parser.parse_args(arguments)
+    began = time.process_time()
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 250)
+    if not given.json:
+        console.print(LEGEND, highlight=False)
+    rows: list[Row] = []
+    for name, (title, cases) in PARTS.items():
+        if given.part in (None, name):
+            mine = [measured(case) for case in cases()]
+            rows += mine
+            if not given.json:
+                console.print(table(title, mine))
+    if given.json:
+        print(json.dumps([document(row) for row in rows], indent=1))
+        return rows
+    asked_rows = [row for row in rows if row.case.part == "asked"]
+    more = () if given.part else (*searched(asked_rows), *told_wrongly(), *hindsight(given.exact_s))
+    for sentence in (*verdicts(rows), *more, *(() if given.part else decision_times())):
+        console.print(sentence, highlight=False)
+    console.print(f"{time.process_time() - began:.0f} s of CPU.", highlight=False)
+    return rows
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

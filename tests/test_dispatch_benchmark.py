@@ -1,0 +1,73 @@
+"""The table of learned dispatch, in a small form: what it prints is what was played."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+
+import pytest
+
+from .scripts import script
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    module = script("benchmarks/dispatch.py")
+    module.__dict__.update(SEEDS=(1, 2), PLAYS=2, ASKED_PLAYS=2)
+    return module
+
+
+def test_what_was_asked_is_a_row_of_each_noise_and_memory(
+    bench: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = bench.main(["--part", "asked"])
+    said = capsys.readouterr().out
+    assert {(row.case.noise, row.case.memory) for row in rows} == {(n, k) for n in bench.NOISES for k in ("8", "16")}
+    for row in rows:
+        problem = row.case.problem
+        assert (problem.ranks, problem.micro_batches, row.case.fluctuation.level) == (8, 32, 0.3)
+        assert [link.latency for link in problem.down] == [0.05, 0.05, 0.05, 5.0, 0.05, 0.05, 0.05]
+        assert f"{row.trial.learned.mean:.1f} ±{row.trial.learned.error:.1f}" in said
+        for order in ("zb-h1", "zb-h2", "zb-auto", "cross-domain"):
+            assert bench.cell(row.trial, order) in said
+    for sentence in bench.verdicts(rows):
+        assert sentence in " ".join(said.split())
+
+
+def test_what_rounds_to_nothing_has_no_minus(bench: ModuleType) -> None:
+    assert [bench.signed((share, 0.0)) for share in (-1e-9, 0.0, -0.0006)] == ["+0.0 ±0.0", "+0.0 ±0.0", "-0.1 ±0.0"]
+
+
+def test_every_delay_and_level_is_in_the_grid(bench: ModuleType) -> None:
+    cases = list(bench.grid())
+    assert len(cases) == (4 + 3) * 2 * 4
+    assert {case.fluctuation.level for case in cases} == {0.0, 0.1, 0.2, 0.3}
+    assert {case.links for case in cases} == {
+        *(f"uniform {each:g}" for each in bench.DELAYS), "mid 0.1", "mid 1", "mid 5"
+    }  # fmt: skip
+
+
+def test_problems_drawn_here_are_told_as_a_mean(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "PLAYS", 6)
+    rows = [bench.measured(case) for case in list(bench.unseen())[:6]]
+    saved = [100 * row.trial.saved(row.fixed)[0] for row in rows]
+    (told,) = bench.drawn_problems(rows)
+    assert f"saves {sum(saved) / 6:.2f} ±" in told
+    assert {row.case.noise for row in rows} == set(bench.NOISES)
+    assert list(bench.drawn_problems([])) == []
+
+
+def test_rows_as_documents(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = bench.main(["--part", "asked", "--json"])
+    documents = json.loads(capsys.readouterr().out)
+    assert [each["learned"]["mean"] for each in documents] == [row.trial.learned.mean for row in rows]
+    assert all(len(each["baselines"]) in (4 * 8, 4 * 8 - 1) for each in documents)  # H2 alone may not fit
+
+
+def test_hindsight_lies_between_floor_and_play(bench: ModuleType) -> None:
+    pytest.importorskip("ortools")
+    problem = bench.pipeline("mid", 5.0, 3, ranks=3, micro_batches=5)
+    found = bench.exact("small", problem, bench.NOISES["slow ranks"], plays=3, time_limit_s=5.0)
+    for least, most in ((found.floor, found.optimum), (found.optimum, found.learned), (found.optimum, found.baseline)):
+        assert (least.makespans <= most.makespans * (1 + 1e-6)).all()
+    assert "3 plays, 3 proved" in found.told()
