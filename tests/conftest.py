@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -23,9 +24,15 @@ OF_TERMINALS = (
 
 
 def pytest_sessionstart() -> None:
-    """What the user's terminal wishes is no wish of the tests; a test that has one sets it."""
+    """What the user's terminal wishes is no wish of the tests; a test that has one sets it.
+
+    Nor do the tests ignore signals because they were started in the background: what they start would ignore them too.
+    """
     for name in OF_TERMINALS:
         os.environ.pop(name, None)
+    for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")

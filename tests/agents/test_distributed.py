@@ -23,6 +23,8 @@ SETTINGS = Settings(
     ppo=Ppo(steps_per_update=128, passes=3, minibatch=32, learning_rate=0.01),
     run=Run(updates=3, minutes=0.0, shares=2),
 )
+WITHOUT_EFFECT = "score.2.bias"
+"""It shifts all scores alike: its gradient is rounding and nothing else, which Adam enlarges to whole steps."""
 
 
 def trained(folder: Path, place: Place) -> dict[str, torch.Tensor]:
@@ -53,7 +55,8 @@ def test_two_processes_learn_what_one_does(tmp_path: Path):
     start = toy_policy().state_dict()
     for name, weight in alone.items():
         assert torch.equal(first[name], second[name])
-        torch.testing.assert_close(first[name], weight, rtol=1e-4, atol=1e-5)
+        if name != WITHOUT_EFFECT:
+            torch.testing.assert_close(first[name], weight, rtol=1e-4, atol=1e-5)
     assert any((alone[name] - start[name]).abs().max() > 0.01 for name in alone)
     shares = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shares"]
     assert len(shares) == 2

@@ -20,6 +20,7 @@ from hippo.export import slurm
 from hippo.export.base import Wishes
 from hippo.plan.plan import Pipeline
 
+from ..processes import started
 from .examples import example
 
 MISSING = [tool for tool in ("slurmctld", "sbatch", "scancel") if shutil.which(tool) is None]
@@ -118,8 +119,7 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
     configuration = folder / "slurm.conf"
     configuration.write_text(CONFIGURATION.format(folder=folder, **ports))
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
-    controller = subprocess.Popen(["slurmctld", "-D"], env=environment, stdout=-3, stderr=-3)
-    try:
+    with started(["slurmctld", "-D"], env=environment, stdout=-3, stderr=-3) as controller:
         _wait(ports["port"], controller)
 
         def ask(text: str) -> subprocess.CompletedProcess[str]:
@@ -130,9 +130,9 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
 
         yield ask
         subprocess.run(["scancel", "-u", "root"], env=environment, check=False, timeout=30)
-    finally:
         controller.terminate()
-        controller.wait(30)
+        with suppress(subprocess.TimeoutExpired):
+            controller.wait(30)
 
 
 def _wait(port: int, controller: subprocess.Popen[bytes]) -> None:

@@ -17,6 +17,7 @@ from hippo.export import torchrun
 from hippo.export.base import Wishes
 from hippo.plan.plan import Pipeline, ScheduleChoice, Stage
 
+from ..processes import started
 from .conftest import Written, exported
 from .examples import cluster, devices, example
 
@@ -157,11 +158,12 @@ def test_ranks_follow_the_plan_whoever_starts_first(written: Written, tmp_path: 
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "4,5,6,7",
     }
-    hosts = [
-        subprocess.Popen(["bash", "launch.sh", domain, "0"], cwd=folder, env={**environment, "WHERE": domain})
+    first, second = (
+        started(["bash", "launch.sh", domain, "0"], cwd=folder, env={**environment, "WHERE": domain})
         for domain in ("dc-a", "dc-b")
-    ]
-    assert [host.wait(180) for host in hosts] == [0, 0]
+    )
+    with first as one, second as other:
+        assert [host.wait(180) for host in (one, other)] == [0, 0]
     told = {(tmp_path / str(rank)).read_text() for rank in range(4)}
     # the plan's first stage lies in dc-b, on its GPUs 3 and 1 in that order: the second and the first of those in use
     assert told == {"0 0 5,4 4 dc-b", "1 1 5,4 4 dc-b", "2 0 4,5 4 dc-a", "3 1 4,5 4 dc-a"}

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hippo.jobs import site_file
+from hippo.jobs.job import KINDS as JOB_KINDS
+from hippo.jobs.job import Job
+from hippo.jobs.site_file import load_site
+from hippo.jobs.traces.load import load_trace as load_jobs
 from hippo.pipeline import problem_json
 from hippo.pipeline.problem import PLACEMENTS, Link, ScheduleProblem
 from hippo.pipeline.problem_json import problems_of_text
@@ -30,7 +35,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "input.md"
 FILES = {
     "Model": "config.json",
     "Cluster": "net.yaml",
+    "Agents": "agents.yaml",
     "Network trace": "net.csv",
+    "Job trace": "jobs.json",
     "Profile": "profile.json",
     "Plan file": "plan.json",
     "Schedule problem": "problems.json",
@@ -74,6 +81,24 @@ def test_cluster_and_trace(example: dict[str, str]) -> None:
     trace = load_trace(example["Network trace"], cluster)
     there = cluster.link_index["north", "south"]
     assert (trace.bandwidth_bytes_per_s[:, there] * 8 / 1e9).tolist() == pytest.approx([5, 3.5, 0, 5])
+
+
+def test_agents(example: dict[str, str]) -> None:
+    site, _ = load_site(example["Agents"])
+    assert [(pool.kind, pool.devices, pool.speed) for pool in site.pools] == [
+        ("A100-SXM-80GB", 80, 1.0),
+        ("cpu", 256, 0.02),
+        ("npu", 16, 0.5),
+    ]
+
+
+def test_job_trace(example: dict[str, str]) -> None:
+    jobs, gpu = load_jobs(example["Job trace"]).workload, "A100-SXM-80GB"
+    assert [jobs.job(place) for place in range(3)] == [
+        Job("a", 0, 3600, 8, "train", "ada", (gpu, "npu"), priority=1, deadline_s=9000, estimate_s=7200),
+        Job("b", 60.5, 86400, 64, runs_on=(gpu,), model="llama-3-70b", data_gb=400, data_at="west"),
+        Job("c", 90, 600, 16, kind="preprocess", runs_on=("cpu",), memory_gb=4),
+    ]
 
 
 def test_profile(example: dict[str, str]) -> None:
@@ -120,6 +145,8 @@ def names(kind: type) -> set[str]:
 KEYS = {
     "Model": set(config_json._KEYS),
     "Cluster": {*cluster_yaml._TOP, *cluster_yaml._DOMAIN, *cluster_yaml._LINK, *cluster_yaml._GPU, *names(Dynamics)},
+    "Agents": {*site_file._TOP, *site_file._AGENT},
+    "Job trace": {*names(Job), *JOB_KINDS},
     "Profile": {"precision", "state_bytes_per_parameter", "source", "rows"} | names(ProfileRow),
     "Schedule problem": {*problem_json.KEYS, "fixed", "per_sample", "at_forward", "at_backward", *PLACEMENTS},
     "Plan file": {*plan_codec._TOP, *names(Problem), *names(Pipeline), *names(Stage), *names(Sync), "live_limit"},
