@@ -1,11 +1,15 @@
-"""Takes the pictures of the pages from a report or from the page of a schedule, with a headless Chromium.
+"""Takes the pictures of the pages from a report or from the page of a schedule, with the Chromium of the tests.
 
     .venv/bin/hippo compare --model llama-3-70b --cluster four-hubs --out out     (what `make run` does)
-    .venv/bin/python docs/img/take.py out/report.html
+    .venv/bin/python -m docs.img.take out/report.html
     .venv/bin/hippo schedule .. --out out     (the command of the front page)
-    .venv/bin/python docs/img/take.py out/schedule.html
+    .venv/bin/python -m docs.img.take out/schedule.html
     .venv/bin/hippo watch .. --out out     (the command of docs/watch.md)
-    .venv/bin/python docs/img/take.py out/watch.html
+    .venv/bin/python -m docs.img.take out/watch.html
+    .venv/bin/hippo jobs replay .. --out out     (the command of docs/jobs.md)
+    .venv/bin/python -m docs.img.take out/jobs.html
+    .venv/bin/python examples/dispatch_under_fluctuation.py
+    .venv/bin/python -m docs.img.take out/dispatch.html
 
 Each picture is the report itself with some sections hidden, 1280 wide and as high as what is left.
 """
@@ -13,26 +17,20 @@ Each picture is the report itself with some sections hidden, 1280 wide and as hi
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.chromium import CHROMIUM, NAMES, opened
+
 WIDTH = 1280
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
-    "--no-first-run",
-    "--virtual-time-budget=4000",
-)
+MOST_BYTES = 300_000  # of a picture in all its colours
 SECTIONS = ("why", "step", "layers", "network", "memory", "planners", "front", "inputs")
 OF_SCHEDULE = ("timeline", "binds", "ranks", "methods", "problem")
 OF_WATCH = ("work", "decisions", "plans")
+OF_JOBS = ("policies", "time", "completion", "groups", "waited", "refused")
+OF_DISPATCH = ("makespan", "gaps", "play", "habits", "figures")
 
 PICTURES: Mapping[str, tuple[str, ...]] = {
     "report": ("hero", "why", "step", "network"),
@@ -49,22 +47,28 @@ SHORT = "#why dl.why, .hint { display: none !important; }"
 
 def main(report: Path) -> None:
     """Writes every picture beside this file."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        sys.exit(f"none of {', '.join(BROWSERS)} is on the PATH")
+    if CHROMIUM is None:
+        sys.exit(f"none of {', '.join(NAMES)} is on the PATH")
     page = report.read_text(encoding="utf-8")
-    others = {"schedule.html": {"schedule": ("hero", "timeline")}, "watch.html": {"watch": ("hero", "network", "work")}}
+    others = {
+        "schedule.html": {"schedule": ("hero", "timeline")},
+        "watch.html": {"watch": ("hero", "network", "work")},
+        "jobs.html": {"jobs": ("hero", "policies", "time", "completion")},
+        "dispatch.html": {"dispatch": ("makespan", "play")},
+    }
     pictures = others.get(report.name, PICTURES)
     with tempfile.TemporaryDirectory() as folder:
         for name, shown in pictures.items():
             target = Path(__file__).with_name(f"{name}.png")
-            take(browser, Path(folder), reduced(page, shown), target)
+            take(Path(folder), reduced(page, shown), target)
+            if target.stat().st_size > MOST_BYTES:
+                fewer_colours(target)
             sys.stderr.write(f"{target.name}: {target.stat().st_size / 1000:.0f} kB\n")
 
 
 def reduced(page: str, shown: tuple[str, ...]) -> str:
     """The page with only some of its sections, which tells its height on the root element."""
-    hidden = [f"#{name}" for name in (*SECTIONS, *OF_SCHEDULE, *OF_WATCH) if name not in shown]
+    hidden = [f"#{name}" for name in (*SECTIONS, *OF_SCHEDULE, *OF_WATCH, *OF_JOBS, *OF_DISPATCH) if name not in shown]
     hidden += [] if "hero" in shown else [".hero"]
     rules = [
         f"{', '.join([*hidden, '.top', 'footer', 'details'])} {{ display: none !important; }}",
@@ -78,21 +82,26 @@ def reduced(page: str, shown: tuple[str, ...]) -> str:
     return page.replace("</head>", f"<style>{chr(10).join(rules)}</style>{script}</head>")
 
 
-def take(browser: str, folder: Path, text: str, target: Path) -> None:
+def take(folder: Path, text: str, target: Path) -> None:
     """One picture: the page is opened once for its height, once to be taken."""
     page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
-    command = [browser, *QUIET, f"--user-data-dir={folder / 'profile'}"]
-    dom = run([*command, "--dump-dom", f"--window-size={WIDTH},800", page.as_uri()])
+    dom = opened(page, "--dump-dom", f"--window-size={WIDTH},800")
     height = re.search(r'data-height="(\d+)"', dom)
     if height is None:
         sys.exit("the page did not tell its height")
-    run([*command, f"--screenshot={target}", f"--window-size={WIDTH},{height[1]}", page.as_uri()])
+    opened(page, f"--screenshot={target}", f"--window-size={WIDTH},{height[1]}")
 
 
-def run(command: list[str]) -> str:
-    """What the browser prints."""
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+def fewer_colours(target: Path) -> None:
+    """The picture in 128 colours, a third as large; as it is where Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    with Image.open(target) as picture:
+        few = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    few.save(target, optimize=True)
 
 
 if __name__ == "__main__":
