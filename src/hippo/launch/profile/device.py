@@ -58,7 +58,8 @@ def gpu_of(device: torch.device, name: str, precision: str) -> Gpu:
     """The device as a GPU that a cluster file can hold: the catalogue's, else measured.
 
     Measured, best of a few tries: a large matrix product (``peak_flops`` of this precision), a large copy. Devices
-    of one node are taken to be joined by memory, half of it each way. Rent is 0: nobody has said one.
+    of one node are taken to be joined by memory, half of it each way. Rent is 0: nobody has said one. Figures are
+    rounded in a cluster file's units, so that the file says them exactly.
 
     Raises
     ------
@@ -74,16 +75,21 @@ def gpu_of(device: torch.device, name: str, precision: str) -> Gpu:
             remedy = f"give one of {', '.join(key for key in known.peak_flops if key in DTYPES)}"
             raise InputError(f"{known.name} has no rate for it", source="--precision", value=precision, remedy=remedy)
         return known
-    bytes_per_s = float(f"{_copy_bytes_per_s(device):.4g}")
+    bytes_per_s = _rounded(_copy_bytes_per_s(device), 1e9)
     return Gpu(
         name=name,
-        peak_flops=MappingProxyType({precision: float(f"{_product_flops(device, DTYPES[precision]):.4g}")}),
-        memory_bytes=float(round(memory_bytes(device), -6)),
+        peak_flops=MappingProxyType({precision: _rounded(_product_flops(device, DTYPES[precision]), 1e12)}),
+        memory_bytes=round(memory_bytes(device) / 1e9, 3) * 1e9,
         hbm_bytes_per_s=bytes_per_s,
         nvlink_bytes_per_s=bytes_per_s / 2,
         price_usd_per_hour=0.0,
         source=f"measured by hippo profile with torch {torch.__version__}, {torch.get_num_threads()} threads",
     )
+
+
+def _rounded(measured: float, unit: float) -> float:
+    """Four digits of ``unit``. Not of the value itself: three in a hundred are no double times 1e9 or 1e12."""
+    return float(f"{measured / unit:.4g}") * unit
 
 
 def memory_bytes(device: torch.device) -> float:
