@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from hippo.decide.wording import count, number, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
 from hippo.report.html import frame
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 from hippo.report.text import NOTHING, usd
 
 Document = Mapping[str, Any]
@@ -153,14 +152,7 @@ def world_page(document: Document) -> str:
 
 
 def _page(**content: Any) -> str:
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("evaluation.html.j2").render(**frame("timeline.js"), **content)
+    return template("evaluation.html.j2").render(**frame("timeline.js"), **content)
 
 
 # ---------------------------------------------------------------------------------------------- from the text's form

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from hippo.decide.wording import gbps, number, percent, seconds
@@ -27,7 +27,7 @@ from hippo.report.panels.reasons import reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
-from hippo.report.templates import template_text
+from hippo.report.templates import template, template_text
 from hippo.report.text import (
     NOTHING,
     arrows,
@@ -53,7 +53,7 @@ MOST_REASONS = 4
 
 def report(story: Story) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
-    page = _environment(story).get_template("report.html.j2")
+    page = template("report.html.j2", **_filters(story))
     return page.render(**frame("timeline.js"), **_headline(story), **_panels(story))
 
 
@@ -66,16 +66,9 @@ def inline_json(document: object) -> Markup:
 
 
 # ------------------------------------------------------------------------------------------------------- templates
-def _environment(story: Story) -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def _filters(story: Story) -> dict[str, Callable[..., object]]:
     colours = domain_colours(story)
-    environment.filters |= {
+    return {
         "seconds": seconds,
         "percent": percent,
         "number": number,
@@ -89,7 +82,6 @@ def _environment(story: Story) -> Environment:
         "domain_colour": colours.__getitem__,
         "arrows": arrows,
     }
-    return environment
 
 
 def frame(timeline: str) -> dict[str, object]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from hippo.decide.wording import count, number, percent
@@ -18,7 +17,7 @@ from hippo.report.html import frame
 from hippo.report.jobs_account import Account, Play
 from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, span, stacked, swatch
 from hippo.report.jobs_terminal import COLUMNS, any_deadline, cells_of, headline, verdict
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 from hippo.report.text import NOTHING, unbroken, usd
 
 X_LABEL = "time since the first arrival"
@@ -49,14 +48,7 @@ class Row:
 
 def jobs_html(account: Account) -> str:
     """The page: a whole document."""
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("jobs.html.j2")
+    page = template("jobs.html.j2")
     return page.render(
         **frame("timeline.js"),
         trace=Path(account.source).name,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from hippo.decide.decision import Decision
 from hippo.decide.wording import percent, seconds
 from hippo.report.panels.reasons import reason_groups, waterfall
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 from hippo.report.terminal import ranked
 from hippo.report.text import (
     arrows,
@@ -53,19 +53,12 @@ def decision_html(decision: Decision) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return template(
+        "notebook.html.j2",
+        arrows=arrows,
+        seconds=seconds,
+        percent=percent,
+        usd=usd,
+        gap=gap_text,
+        versus=versus,
     )
-    environment.filters |= {
-        "arrows": arrows,
-        "seconds": seconds,
-        "percent": percent,
-        "usd": usd,
-        "gap": gap_text,
-        "versus": versus,
-    }
-    return environment.get_template("notebook.html.j2")

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from hippo.decide.wording import number
 from hippo.report.html import frame
 from hippo.report.run_terminal import sentence
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 
 WIDTH, HEIGHT, LEFT, ROW = 920, 220, 70, 22
 CLASSES = ("k0", "k1", "k2", "k3", "k4")  # F, B, W, agreement, optimizer
@@ -24,11 +23,7 @@ Points = Sequence[tuple[float, float]]
 
 def run_html(document: Mapping[str, Any]) -> str:
     """The page of the document of ``hippo run --json``."""
-    environment = Environment(
-        loader=FunctionLoader(template_text), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("run.html.j2")
-    return page.render(
+    return template("run.html.j2").render(
         **frame("timeline.js"),
         title=f"{document['model']} on {document['cluster']}",
         sentence=sentence(document),

@@ -10,7 +10,6 @@ from math import inf, isfinite
 from types import MappingProxyType
 
 import numpy as np
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from hippo.decide.wording import count, listed, number, percent
 from hippo.pipeline.bound.lower_bound import bounds
@@ -20,7 +19,7 @@ from hippo.pipeline.solve import Answer
 from hippo.report.gantt import slow_links, told_links
 from hippo.report.html import frame, inline_json
 from hippo.report.schedule_marks import LongestWay, longest_way, memory_over_time, messages, operation_ranks
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 from hippo.report.text import NOTHING
 
 TICKS = 1_000_000
@@ -51,16 +50,9 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
 
 def schedule_html(answer: Answer) -> str:
     """The page of one answer: a whole document, about 40 bytes an operation."""
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return template("schedule.html.j2", percent=percent).render(
+        **frame("schedule.js"), **_headline(answer), **_panels(answer)
     )
-    environment.filters["percent"] = percent
-    page = environment.get_template("schedule.html.j2")
-    return page.render(**frame("schedule.js"), **_headline(answer), **_panels(answer))
 
 
 # ----------------------------------------------------------------------------------------------------------- headline

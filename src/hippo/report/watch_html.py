@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from numpy.typing import NDArray
 
 from hippo.decide.online.explain import link_words, placement
@@ -20,7 +19,7 @@ from hippo.decide.wording import capital, count, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.report.html import frame, inline_json
 from hippo.report.palette import DOMAIN_COLOURS
-from hippo.report.templates import template_text
+from hippo.report.templates import template
 from hippo.report.text import question_line, settings, unbroken, usd
 from hippo.report.watch_terminal import WORDS, clock, verdict
 from hippo.units import gbps_from_bytes_per_s
@@ -78,14 +77,7 @@ class PlanRow:
 
 def watch_html(story: Story) -> str:
     """The page of one replay: a whole document, about a byte per link and epoch beyond its frame."""
-    environment = Environment(
-        loader=FunctionLoader(template_text),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("watch.html.j2")
+    page = template("watch.html.j2")
     changes = [told for told in story.decisions if told.changes]
     kept = [told for told in story.decisions if not told.changes]
     names = plan_names(story)
