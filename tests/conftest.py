@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_TERMINALS = (
@@ -21,6 +22,10 @@ OF_TERMINALS = (
     "LINES",
     "TERMINAL_WIDTH",
 )
+
+# How long an example takes says nothing of its property: a machine under load must fail none.
+settings.register_profile("hippo", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("hippo")
 
 
 def pytest_sessionstart() -> None:
