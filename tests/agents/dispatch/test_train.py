@@ -166,6 +166,15 @@ def test_learning_undoes_a_bad_habit() -> None:
     assert before - after > 0.5 * (before - usual)
 
 
+@pytest.mark.parametrize("draws", [2, 130])
+def test_an_update_plays_all_draws_that_were_asked_for(draws: int) -> None:
+    """However many: they come in parts of 64."""
+    settings = replace(TINY, worlds=replace(TINY.worlds, draws=draws, plays=2))
+    policy = untrained(6)
+    told = learn(policy, torch.optim.Adam(policy.parameters()), [SMALL], settings, np.random.default_rng(0))
+    assert told.plays == 2 * draws
+
+
 def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:
     train(TINY, out=tmp_path / "whole")
     half = replace(TINY, run=replace(TINY.run, updates=4, minutes=1e-6))

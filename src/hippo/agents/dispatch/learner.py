@@ -26,7 +26,7 @@ from hippo.envs.dispatch.rollout import Rollout, roll_out
 from hippo.pipeline.learned.base import base_of
 from hippo.pipeline.learned.features import CHOICES
 from hippo.pipeline.learned.network import Weights
-from hippo.simulate.fluctuation import drawn
+from hippo.simulate.fluctuation import Factors, drawn
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +70,8 @@ def learn(
 
 def _played(world: World, weights: Weights, settings: Settings, rng: np.random.Generator) -> Rollout:
     given = settings.worlds
-    factors = next(drawn(world.problem, world.fluctuation, samples=given.draws, rng=rng))
+    parts = drawn(world.problem, world.fluctuation, samples=given.draws, rng=rng)
+    factors = Factors(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     base = base_of(world.problem, world.fluctuation.deviation)
     return roll_out(world.problem, base, weights, factors, plays=given.plays, share=given.share, rng=rng)
 
