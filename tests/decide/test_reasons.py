@@ -118,10 +118,17 @@ EXAMPLES: tuple[tuple[Reason, str], ...] = (
     (Gap("exact", 0.002, None, ()), "Gap at most 0.2 %: no plan that exact knows is better by more."),
     (Gap("even", None, None, ()), "Gap unknown: even proves nothing about the optimum."),
     (
-        RewardParts("the plan of even", 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.55, 10.0, 2.0),
+        RewardParts("the plan of even", 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.55, 10.0, 2.0, 8.0),
         "Against the plan of even (10.0 s a step) the plan takes 40 % less time (R_eff), keeps its "
         "domains busy 80 % of it "
         "(R_util) and pays 0.500 times its egress (R_cost): R = 1.00 x 0.400 + 0.500 x 0.800 - 0.500 x 0.500 = 0.550.",
+    ),
+    (
+        RewardParts("the plan of even", 0.4, 0.8, 1.0, 1.0, 0.5, 0.5, 0.3, 10.0, 0.0, 0.0),
+        "Against the plan of even (10.0 s a step) the plan takes 40 % less time (R_eff), keeps its "
+        "domains busy 80 % of it "
+        "(R_util) and pays for egress alone, where that one costs nothing (R_cost): "
+        "R = 1.00 x 0.400 + 0.500 x 0.800 - 0.500 x 1.000 = 0.300.",
     ),
     (
         RunnerUp("pipeline across domains, a -> b", ("a", "b"), "pipeline across domains", 12.0, 1.5, 0.2),

@@ -30,3 +30,10 @@ def test_without_egress_of_the_baseline_its_whole_price_is_the_measure() -> None
     free = replace(BASE, egress_usd_per_step=0.0)
     assert reward(BASE, free, WEIGHTS)["r_cost"] == pytest.approx(2.0 / 8.0)
     assert reward(free, free, WEIGHTS)["r_cost"] == 0.0
+
+
+def test_where_the_baseline_costs_nothing_egress_is_all_that_a_plan_costs() -> None:
+    """GPUs without rent, as ``hippo profile`` writes them, and a baseline within one domain."""
+    free = replace(BASE, egress_usd_per_step=0.0, usd_per_step=0.0)
+    assert reward(replace(BASE, usd_per_step=2.0), free, WEIGHTS)["r_cost"] == 1.0
+    assert reward(free, free, WEIGHTS)["r_cost"] == 0.0

@@ -87,6 +87,7 @@ def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[R
             reward=score.reward,
             baseline_step_time_s=base.step_time_s,
             baseline_egress_usd_per_step=base.egress_usd_per_step,
+            baseline_usd_per_step=base.usd_per_step,
         )
     ]
 

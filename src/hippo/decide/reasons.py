@@ -247,12 +247,15 @@ class RewardParts(Reason):
     reward: float
     baseline_step_time_s: float
     baseline_egress_usd_per_step: float
+    baseline_usd_per_step: float
 
     def _said(self) -> str:
         faster = f"takes {percent(abs(self.r_eff))} {'less' if self.r_eff >= 0 else 'more'} time"
         egress = f"pays {number(self.r_cost)} times its egress" if self.r_cost else "pays no egress"
         if self.r_cost and self.baseline_egress_usd_per_step <= 0:
             egress = f"pays {number(self.r_cost)} times its whole price for egress, as it has none itself"
+            if self.baseline_usd_per_step <= 0:
+                egress = "pays for egress alone, where that one costs nothing"
         pairs = ((self.w_eff, self.r_eff), (self.w_util, self.r_util), (self.w_cost, self.r_cost))
         eff, util, cost = (f"{number(weight)} x {part:.3f}" for weight, part in pairs)
         return (

@@ -342,12 +342,13 @@ def _reward(view: View, answer: Expected, keeping: Expected) -> list[Reason]:
     per_step = view.book.tokens_per_step
     step_s, kept_s = (each.seconds * per_step / each.tokens for each in (answer, keeping))
     usd, kept_usd = (each.egress_usd * per_step / each.tokens for each in (answer, keeping))
-    measure = kept_usd or view.usd_per_token * per_step
+    rent_usd = view.usd_per_token * per_step
     r_eff, r_util = (kept_s - step_s) / kept_s, answer.busy_s / answer.seconds
-    r_cost = usd / measure if usd and measure else 0.0
+    r_cost = usd / (kept_usd or rent_usd or usd) if usd else 0.0  # as in ``score.reward``
     w_eff, w_util, w_cost = view.weights
     total = w_eff * r_eff + w_util * r_util - w_cost * r_cost
-    return [RewardParts("keeping", r_eff, r_util, r_cost, w_eff, w_util, w_cost, total, kept_s, kept_usd)]
+    parts, kept = (r_eff, r_util, r_cost, w_eff, w_util, w_cost, total), (kept_s, kept_usd, kept_usd + rent_usd)
+    return [RewardParts("keeping", *parts, *kept)]
 
 
 def step_now_s(view: View, index: int) -> float:
