@@ -30,6 +30,7 @@ from hippo.plan.plan import Plan
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
+NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 MOVING = {"met": "to meet for a move", "given": "to hand over layers", "taken": "to take layers over"}
 SEAT = "hippo.launch.executor.seat"
@@ -268,7 +269,9 @@ class Crew:
 
     def _died(self, rank: int, told: Mapping[str, Any] | None) -> str:
         if told is not None:
-            return f"{self._seat(rank)} failed: {told['failed']}"
+            if (killed := self._killed()) is None:
+                return f"{self._seat(rank)} failed: {told['failed']}"
+            rank = killed
         try:
             code = self._processes[rank].wait(GRACE_S)
         except subprocess.TimeoutExpired:
@@ -276,6 +279,16 @@ class Crew:
         reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = last_line(self._folder / f"log-{rank}")
         return f"{self._seat(rank)} {reason}{': ' + last if last else ''}"
+
+    def _killed(self) -> int | None:
+        """A process that was ended by a signal: its neighbours find their connections broken, and may say so first."""
+        until = time.monotonic() + NEWS_S
+        while time.monotonic() < until:
+            for rank, process in enumerate(self._processes):
+                if (process.poll() or 0) < 0:
+                    return rank
+            time.sleep(0.01)
+        return None
 
     def _stuck(self, key: str, found: Mapping[int, Any], patience_s: float) -> str:
         missing = [rank for rank in range(len(self._processes)) if rank not in found]
