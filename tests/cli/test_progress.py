@@ -17,7 +17,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_EVERY_S", 0.0)
 
 
-def wait_until(done, limit_s: float = 5.0) -> None:
+def wait_until(done, limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not done() and time.monotonic() < end:
         time.sleep(0.005)

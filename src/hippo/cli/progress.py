@@ -66,6 +66,6 @@ class Watch:
         return f"{self.title}: {self._phase}" if self._phase else self.title
 
     def _say(self) -> None:
-        self._said_at_s = time.monotonic()
         done = f", {self._share:.0%} done" if self._share else ""
         print(f"hippo: {self._words()}{done} ...", file=sys.stderr, flush=True)
+        self._said_at_s = time.monotonic()  # only now: the callback, in another thread, speaks after the first line
