@@ -12,7 +12,7 @@ from hippo.launch.probe.instants import instant
 from hippo.launch.probe.rounds import Leg, legs_between, refuse_silence, rounds
 from hippo.launch.probe.wire import NoAnswer
 
-from .worlds import QUICK
+from .worlds import QUICK, Clock
 
 FOUND = Measured(0.01, 0.02, 5, Goodput(954.0, 1.0), Goodput(477.0, 1.0), 1448.0)
 
@@ -29,7 +29,8 @@ def test_every_pair_once():
         legs_between(hosts("a"), None)
 
 
-def test_an_outage_is_a_rate_of_zero():
+def test_an_outage_is_a_rate_of_zero(monkeypatch):
+    monkeypatch.setattr("hippo.launch.probe.rounds.time", Clock())
     answers = iter([FOUND, NoAnswer("gone"), FOUND])
 
     def ask(_):
@@ -48,6 +49,19 @@ def test_an_outage_is_a_rate_of_zero():
     assert [later - times[0] for later in times] == pytest.approx([0, 0.05, 0.1])
     with pytest.raises(InputError, match="a to b: gone"):
         refuse_silence(found[1][1])
+
+
+def test_rounds_that_a_long_one_covers_fall_out(monkeypatch):
+    """Rounds of 1, 2.5 and 1 s, a second apart: the one at 2 s falls out, as does that at 3 s."""
+    clock, lasts = Clock(), iter([1.0, 2.5, 1.0])
+    monkeypatch.setattr("hippo.launch.probe.rounds.time", clock)
+
+    def ask(_):
+        clock.sleep(next(lasts))
+        return FOUND
+
+    found = list(rounds([Leg(("a", "b"), "a to b", ask)], QUICK, every_s=1.0, for_s=4.0, progress=lambda *_: None))
+    assert [time_s - found[0][0] for time_s, _ in found] == [0.0, 1.0, 4.0]
 
 
 @pytest.mark.parametrize(
