@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from hippo.agents.session import Session
 from hippo.agents.settings import Ppo, Run, Settings
 from hippo.errors import InputError
 
+from ..ports import reserved_port
 from .toy import ToyEnvs, toy_policy
 
 SETTINGS = Settings(
@@ -42,15 +42,10 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         torch.save(trained(Path(folder), place), Path(folder) / f"weights-{rank}.pt")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_two_processes_learn_what_one_does(tmp_path: Path):
     alone = trained(tmp_path / "alone", Place())
-    mp.spawn(one_of_two, args=(free_port(), str(tmp_path)), nprocs=2)
+    with reserved_port() as port:
+        mp.spawn(one_of_two, args=(port, str(tmp_path)), nprocs=2)
     first, second = (torch.load(tmp_path / f"weights-{rank}.pt") for rank in range(2))
     start = toy_policy().state_dict()
     for name, weight in alone.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +16,7 @@ from hippo.export import torchrun
 from hippo.export.base import Wishes
 from hippo.plan.plan import Pipeline, ScheduleChoice, Stage
 
+from ..ports import reserved_port
 from ..processes import started
 from .conftest import Written, exported
 from .examples import cluster, devices, example
@@ -144,9 +144,6 @@ def test_ranks_follow_the_plan_whoever_starts_first(written: Written, tmp_path: 
     pytest.importorskip("torch", reason="torchrun comes with torch (extra 'run')")
     folder = written("torchrun", *unlike(), program="own", places=MappingProxyType({}))
     (folder / "probe.py").write_text(PROBE)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -154,16 +151,20 @@ def test_ranks_follow_the_plan_whoever_starts_first(written: Written, tmp_path: 
         "TRAIN": "probe.py",
         "FOLDER": str(tmp_path),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "4,5,6,7",
     }
-    first, second = (
-        started(["bash", "launch.sh", domain, "0"], cwd=folder, env={**environment, "WHERE": domain})
-        for domain in ("dc-a", "dc-b")
-    )
-    with first as one, second as other:
-        assert [host.wait(180) for host in (one, other)] == [0, 0]
+    with reserved_port() as port:
+        first, second = (
+            started(
+                ["bash", "launch.sh", domain, "0"],
+                cwd=folder,
+                env={**environment, "MASTER_PORT": str(port), "WHERE": domain},
+            )
+            for domain in ("dc-a", "dc-b")
+        )
+        with first as one, second as other:
+            assert [host.wait(600) for host in (one, other)] == [0, 0]
     told = {(tmp_path / str(rank)).read_text() for rank in range(4)}
     # the plan's first stage lies in dc-b, on its GPUs 3 and 1 in that order: the second and the first of those in use
     assert told == {"0 0 5,4 4 dc-b", "1 1 5,4 4 dc-b", "2 0 4,5 4 dc-a", "3 1 4,5 4 dc-a"}
