@@ -19,7 +19,8 @@ from .worlds import GPT2, pipelines, problem
 
 LEFT = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
 TWINS = Plan(pipelines((2, [("a", 0, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
-SHORT_S = 1.0
+SHORT_S = 2.0
+"""No step stands still for so long, however busy the machine is."""
 
 
 def slow(step: Step) -> None:
@@ -34,8 +35,8 @@ def test_replicas_may_train_alone_for_longer_than_the_timeout():
 
 
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
-    job = Job(problem(GPT2), LEFT, Options(steps=13, stand_in=True, timeout_s=SHORT_S))
-    assert len(run_then(job, Then(TWINS, 12), watch=slow).whole.steps) == 13
+    job = Job(problem(GPT2), LEFT, Options(steps=9, stand_in=True, timeout_s=SHORT_S))
+    assert len(run_then(job, Then(TWINS, 8), watch=slow).whole.steps) == 9
 
 
 class Hanging(Here):
@@ -59,4 +60,4 @@ def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
 
     with pytest.raises(RunError, match="signal 9"):
         run_then(job, Then(TWINS, 3), place=Hanging(), watch=strike)
-    assert time.monotonic() - began[0] < 20.0
+    assert time.monotonic() - began[0] < 40.0  # of the 60 s and more that it would have waited

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from time import process_time
 
 import numpy as np
 import pytest
@@ -102,33 +101,42 @@ def test_a_lever_acts_in_the_epoch_in_which_it_is_pulled(known: Book, still: Wor
 
 @dataclass
 class Thinker(Scripted):
-    """Pulls the lever once it has thought: ``asked`` tells of which epochs, and how often it was asked."""
+    """Pulls the lever once it has thought: ``asked`` tells of which epochs, and how often it was asked.
+
+    It answers in 1 ms and thinks for 20, by a clock of its own."""
 
     asked: list[int] = field(default_factory=list)
     works_s: float = 0.02
+    spent_s: float = 0.0
+
+    def begin(self, view: View) -> int:
+        self.spent_s += 0.001
+        return super().begin(view)
 
     def decide(self, view: View) -> Action:
+        self.spent_s += 0.001
         self.asked.append(view.epoch)
         return Action(How.SWITCH, PRESSED) if self.asked.count(view.epoch) == 2 else Action()
 
     def think(self, view: View) -> bool:
         if view.epoch not in (0, 7):
             return False
-        end_s = process_time() + self.works_s
-        while process_time() < end_s:
-            pass
+        self.spent_s += self.works_s
         return True
 
 
-def test_who_has_thought_may_answer_again_and_the_thought_counts(known: Book, still: World) -> None:
+def test_who_has_thought_may_answer_again_and_the_thought_counts(
+    known: Book, still: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method = Thinker()
+    monkeypatch.setattr("hippo.envs.cross_domain.play.process_time", lambda: method.spent_s)
     run = play(still, known, method, Terms(1e-6), forecasts=unchanging(still))
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)
     assert method.asked == sorted([*range(1, EPOCHS), 7])
     assert run.actions[7] == Action(How.SWITCH, PRESSED)
-    assert run.thinking_s[7] >= method.works_s
-    assert run.decision_s[7] >= run.thinking_s[7]  # the answer that counts came after the thought
-    assert run.thinking_s[0] >= method.works_s > run.decision_s[0]  # where a run begins nothing is asked again
+    assert run.thinking_s[[0, 1, 7]] == pytest.approx([0.02, 0.0, 0.02])
+    # the answer that counts came after the thought; where a run begins nothing is asked again
+    assert run.decision_s[[0, 1, 7]] == pytest.approx([0.001, 0.001, 0.022])
 
 
 def test_stop_and_copy_costs_what_the_links_need(known: Book, still: World) -> None:

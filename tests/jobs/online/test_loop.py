@@ -191,20 +191,26 @@ def test_a_policy_that_lets_no_job_end_falls_too(tmp_path: Path) -> None:
         assert loop.log.served[1][2].startswith("measured ")
 
 
+def watched(loop: Loop[np.ndarray]) -> None:
+    """Waits for the watch, which a decision may have taken note of already."""
+    while loop._watching.busy:
+        loop._watched(loop._watching.take(patient=True))
+
+
 def test_an_update_that_hangs_does_not_hold_up_the_watch(tmp_path: Path) -> None:
     choices = settings(tmp_path, background="process", review_every_jobs=12)
     with Loop(Counting(sleeps_s=600.0), weights(40.0), Fixed(100.0), choices) as loop:
         source = Steady(14)
         while (moment := source.look()) is not None:
             source.carry_out(loop.decide(moment))
-        loop._watched(loop._watching.take(patient=True))
+        watched(loop)
         assert loop._learning.busy
         source = Steady(20, first=14, takes_s=900.0)
         while (moment := source.look()) is not None:
             source.carry_out(loop.decide(moment))
-        assert loop._watching.busy
-        loop._watched(loop._watching.take(patient=True))
+        watched(loop)
         assert loop.version == GUARD
+        assert loop._learning.busy
 
 
 def test_an_update_made_before_a_fall_must_beat_the_guard(tmp_path: Path) -> None:
