@@ -54,7 +54,16 @@ def train(choice: Choice) -> None:
     with Watch("training") as watch:
         if learner == USUAL:
             prepare_moving(progress=watch)
-        found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
+        try:
+            found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
+        except InputError as error:  # training knows the settings, not their file
+            raise InputError(
+                error.problem,
+                source=error.source or str(choice.config or "--config"),
+                key=error.key,
+                value=error.value,
+                remedy=error.remedy,
+            ) from None
     if not found:  # another process speaks
         return
     if choice.json:

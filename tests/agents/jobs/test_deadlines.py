@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from hippo.agents.jobs import deadlines
 from hippo.agents.jobs.deadline_settings import Draws, Search, Settings, parse_settings
 from hippo.agents.jobs.deadlines import DuePolicy, Moments, begun, credits, update
 from hippo.errors import InputError
@@ -52,6 +53,17 @@ def test_credit_is_for_deadlines_that_follow_the_less_the_later():
     spared = np.array([1.0, 1.0, -1.0])
     found = credits(Workload.of(jobs), spared, np.array([1]), 100.0)
     assert found == pytest.approx([1.0 - np.exp(-1.0)])  # its own in full, the next one's at one horizon
+
+
+def test_credit_is_the_same_however_many_pairs_are_looked_at_at_once(monkeypatch: pytest.MonkeyPatch):
+    rng = np.random.default_rng(0)
+    arrival_s = np.sort(rng.uniform(0.0, 1000.0, 60))
+    jobs = [Job(f"{i}", at_s, 5.0, deadline_s=at_s + rng.uniform(10.0, 300.0)) for i, at_s in enumerate(arrival_s)]
+    spared, chosen = rng.choice([-1.0, 0.0, 1.0], 60), np.arange(0, 60, 4)
+    whole = credits(Workload.of(jobs), spared, chosen, 100.0)
+    for pairs in (1, 100):  # a row at a time, some
+        monkeypatch.setattr(deadlines, "PAIRS", pairs)
+        assert credits(Workload.of(jobs), spared, chosen, 100.0) == pytest.approx(whole)
 
 
 def test_an_update_learns_which_way_noise_pays():

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from hippo.agents.checkpoint import Checkpoint, earlier_run, save
-from hippo.agents.dispatch.learner import Told, learn
+from hippo.agents.dispatch.learner import Told, learn, need
 from hippo.agents.dispatch.look import Look, look_of
 from hippo.agents.dispatch.policy import DispatchPolicy
 from hippo.agents.dispatch.settings import Network, Settings
+from hippo.agents.room import refuse_too_large
 from hippo.agents.tracking import Tracker
 from hippo.envs.dispatch.generator import World, drawn_world
 from hippo.errors import InputError
@@ -50,8 +51,10 @@ def train(
     Raises
     ------
     InputError
-        ``out`` holds a run already; ``resume`` without a checkpoint or with other settings.
+        ``out`` holds a run already; ``resume`` without a checkpoint or with other settings; more plays of an update
+        than this machine can hold.
     """
+    refuse_too_large(settings, [need(settings)])
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
     if before is not None:

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from hippo.agents import ppo
 from hippo.agents.checkpoint import Checkpoint, earlier_run, save
 from hippo.agents.jobs.deadline_settings import Settings
-from hippo.agents.jobs.windows import Bank, Window, bank
+from hippo.agents.jobs.windows import REPLAY_BYTES, Bank, Window, bank
 from hippo.agents.ppo import Evaluated, normalised
+from hippo.agents.room import Need, refuse_too_large
 from hippo.agents.tracking import Tracker
 from hippo.errors import InputError
 from hippo.files import write_whole
@@ -49,6 +50,7 @@ START = {
 """Of the features: half what a random search found on windows of the first 55 % of the Philly trace (close to the
 earliest deadline), half the index times devices over weight; of five such mixtures the best from 55 to 70 %."""
 DRAWN = 60_000  # durations from which windows are counted
+PAIRS = 8_000_000  # of a job with noise and a job that it changed, at once
 _SEEDS = 1_000_000
 
 
@@ -159,12 +161,15 @@ def roll(at: Stretch, weights: DueWeights, settings: Settings, generator: np.ran
 
 def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
     """(N,) what noise on each ``job`` (N,) is credited with: its own cost spared, and that of later deadlines."""
-    changed = np.flatnonzero(spared)
-    ends_s, arrival_s = workload.deadline_s[changed], workload.arrival_s[job]
-    ahead_s = ends_s[None, :] - arrival_s[:, None]
-    share = np.where(ahead_s > 0, np.exp(-np.maximum(ahead_s, 0.0) / horizon_s), 0.0)
-    share[changed[None, :] == job[:, None]] = 1.0
-    return np.asarray(share @ spared[changed], np.float64)
+    changed, found = np.flatnonzero(spared), np.zeros(len(job))
+    ends_s, step = workload.deadline_s[changed], max(1, PAIRS // max(len(changed), 1))
+    for first in range(0, len(job), step):  # all pairs of a long trace would fill the machine
+        rows = job[first : first + step]
+        ahead_s = ends_s[None, :] - workload.arrival_s[rows][:, None]
+        share = np.where(ahead_s > 0, np.exp(-np.maximum(ahead_s, 0.0) / horizon_s), 0.0)
+        share[changed[None, :] == rows[:, None]] = 1.0
+        found[first : first + step] = share @ spared[changed]
+    return found
 
 
 def joined(parts: list[Moments]) -> Moments:
@@ -207,8 +212,10 @@ def train(
     Raises
     ------
     InputError
-        A trace that cannot be learned from; ``resume`` without a checkpoint or with other settings.
+        A trace that cannot be learned from; ``resume`` without a checkpoint or with other settings; more than this
+        machine can hold.
     """
+    refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
     if before is not None and before.settings != asdict(settings):
@@ -219,6 +226,16 @@ def train(
     session = _Session(settings, windows, out, before, progress)
     session.run()
     return session.answer()
+
+
+def needs(settings: Settings) -> list[Need]:
+    """What a window holds, and the moments of an update: apart, joined, and as they are learned from."""
+    jobs, search = settings.windows.jobs, settings.search
+    moments = search.rolls * jobs * search.share
+    return [
+        Need(jobs * REPLAY_BYTES, ("windows.jobs",)),
+        Need(moments * 4 * (len(FEATURES) + 2) * 4, ("search.rolls", "windows.jobs", "search.share")),
+    ]
 
 
 class _Session:

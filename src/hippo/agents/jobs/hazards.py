@@ -26,6 +26,7 @@ from hippo.jobs.learned.past import BINS, EDGES_S, SOURCES
 from hippo.jobs.learned.weights import Weights
 
 KEYS_PER_JOB = 20  # about, in a replay
+AT_RISK = 10  # bins of a key, about; measured: 8.4
 
 Floats = NDArray[np.float64]
 
@@ -103,6 +104,12 @@ def fit(
             if found < least:
                 best, least = network.into(best), found
     return best
+
+
+def need(settings: Hazards, windows: int) -> float:
+    """Bytes of what so many windows see at their keys, once apart and once joined, and of room for one of them."""
+    seen = 4 * len(SEEN)
+    return settings.keys * (BINS * seen + 2 * windows * AT_RISK * (seen + 4))
 
 
 def collected(window: Window, weights: Weights, keys: int) -> Rows:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hippo.agents.jobs.windows import Window
+from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.memory import Trial, trial
 from hippo.jobs.learned.past import BINS
 from hippo.jobs.learned.weights import Weights
@@ -40,6 +41,13 @@ def noise(n: int, deviation: float, share: float, generator: np.random.Generator
     """Noise (n, B) of the pushes of each job in each bin; 0 at all moments but a share of them."""
     drawn = generator.normal(scale=deviation, size=(n, BINS))
     return np.where(generator.random((n, BINS)) < share, drawn, 0.0)
+
+
+def need(jobs: int, share: float, rolls: int) -> float:
+    """Bytes of the moments of an update: so many windows, each with its mirror image, apart, joined, and as they are
+    learned from."""
+    moments = min(float(MOST_MOMENTS), jobs * BINS * share)
+    return rolls * 2 * moments * 4 * (len(FEATURES) + 2) * 4
 
 
 def roll(

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from hippo.agents.checkpoint import Checkpoint, earlier_run, save
-from hippo.agents.jobs import a2c, a3c, hazards, ppo, reinforce
+from hippo.agents.jobs import a2c, a3c, hazards, ppo, reinforce, rollout
 from hippo.agents.jobs.policy import KeyPolicy
 from hippo.agents.jobs.rollout import Moments, joined, noise, roll
 from hippo.agents.jobs.settings import Settings
-from hippo.agents.jobs.windows import Bank, Window, bank
+from hippo.agents.jobs.windows import JOB_BYTES, REPLAY_BYTES, Bank, Window, bank
+from hippo.agents.room import Need, refuse_too_large
 from hippo.agents.tracking import Tracker
 from hippo.errors import InputError
 from hippo.files import write_whole
@@ -49,8 +50,10 @@ def train(
     Raises
     ------
     InputError
-        A trace that cannot be learned from; ``resume`` without a checkpoint or with other settings.
+        A trace that cannot be learned from; ``resume`` without a checkpoint or with other settings; more than this
+        machine can hold.
     """
+    refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
     if before is not None and before.settings != _plain(settings):
@@ -64,6 +67,17 @@ def train(
     found = session.run(before)
     tracker.close()
     return found
+
+
+def needs(settings: Settings) -> list[Need]:
+    """What the windows hold (the drawn ones twice: to learn on and to look at), the estimate, and one update."""
+    windows, gradient = settings.windows, settings.gradient
+    strangers, apart = 2 * windows.drawn, 4 + windows.drawn + 2  # of the trace, drawn, a quarter of those looked at
+    return [
+        Need(windows.jobs * (2 * strangers * JOB_BYTES + 2 * REPLAY_BYTES), ("windows.jobs", "windows.drawn")),
+        Need(hazards.need(settings.hazards, apart), ("hazards.keys", "windows.drawn")),
+        Need(rollout.need(windows.jobs, gradient.share, gradient.rolls), ("gradient.rolls", "gradient.share")),
+    ]
 
 
 class _Session:

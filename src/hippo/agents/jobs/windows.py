@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 
 MOST_PAST = 8000  # jobs before a window that its replays remember
 PARTS = 2  # of the time that is looked at
+JOB_BYTES = 104.0  # of a workload
+REPLAY_BYTES = 3000.0  # of a job in a replay, with its noise in every bin
 
 
 @dataclass(frozen=True, eq=False)

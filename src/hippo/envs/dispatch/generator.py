@@ -48,9 +48,14 @@ def _on_grid(rng: np.random.Generator) -> ScheduleProblem:
     return replace(middle, down=links, up=links)
 
 
+def most_micro_batches(ranks: int) -> int:
+    """Of drawn problems with so many ranks."""
+    return max(ranks + 1, min(4 * ranks, 40))
+
+
 def _problem(rng: np.random.Generator, most_ranks: int) -> ScheduleProblem:
     p = int(rng.integers(2, most_ranks + 1))
-    m = int(rng.integers(p, max(p + 2, min(4 * p, 40) + 1)))
+    m = int(rng.integers(p, most_micro_batches(p) + 1))
     spread = float(rng.choice([0.0, 0.0, 0.2]))
     forward, backward, weight = (
         tuple((mean * (1 + spread * rng.uniform(-1, 1, p))).tolist())

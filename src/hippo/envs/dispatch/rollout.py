@@ -23,6 +23,9 @@ from hippo.pipeline.learned.state import begin, new_state
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.simulate.fluctuation import Factors
 
+DECISIONS = 4
+"""For which there is room at first, in a play of p ranks and m micro-batches over p m: WAIT is rare."""
+
 
 class Decisions(NamedTuple):
     """Those that were drawn from the policy, of all plays, in the order of time within each."""
@@ -59,9 +62,9 @@ def roll_out(
     ``share``: of the decisions that are drawn from the policy; in all others the best choice is taken.
     """
     count = len(factors.ranks) * plays
-    most = 4 * problem.ranks * problem.micro_batches  # decisions of a play: WAIT is rare
+    most = DECISIONS * problem.ranks * problem.micro_batches
     while True:
-        rows = _room(count * most)
+        rows = rows_of(count * most)
         ends, makespans = np.empty(count, np.int64), np.empty((len(factors.ranks), plays))
         reference = np.empty(len(factors.ranks))
         total = _roll_out(problem.tables, base, weights, *factors, plays, share, rng, rows, ends, makespans, reference)
@@ -71,7 +74,8 @@ def roll_out(
         most *= 2
 
 
-def _room(count: int) -> Decisions:
+def rows_of(count: int) -> Decisions:
+    """Room for so many decisions."""
     return Decisions(
         np.empty((count, FEATURES), np.float32),
         np.empty((count, LAGS), np.float32),
