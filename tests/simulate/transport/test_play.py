@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.simulate.transport.worlds import measured_world
 from tests.simulate.worlds import random_program
@@ -146,6 +146,7 @@ def test_an_outage_is_waited_for_and_one_without_end_lasts_for_ever() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([IDEAL, HIPPO, Transport("narrow", 0.7, 0.1, window_bytes=1.5)]))
+@example(120363, IDEAL)  # two ranks, two chunks: what goes down and what goes up has one receiver and two routes
 def test_the_clear_engine_says_what_the_quick_one_says(seed: int, each: Transport) -> None:
     program = random_program(seed)
     assert is_quick(each)

@@ -1,7 +1,7 @@
 """The clear engine under a transport: receivers that ask, flows that warm up, links that move, ranks free to choose.
 
-Letters: G ranks, E links, T instants. A *flow* is what one rank sends another of one kind; its messages leave in order.
-A *stream* is what one rank sends another at all.
+Letters: G ranks, E links, T instants. A *flow* is what one rank sends another of one kind. A *stream* is a flow or,
+where notices go behind bulk data, all that one rank sends another. Messages of a stream leave in order.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hippo.simulate.transport.links import MovingLink
 from hippo.simulate.transport.transport import Transport, lost_s
 
 Flow = tuple[int, int, int]  # rank that sends, rank that receives, kind
+Stream = tuple[int, ...]  # rank that sends, rank that receives, and the kind where each has a stream of its own
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class CarriedWorld(World):
         self._asked: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)
         self._gone: defaultdict[int, Event] = defaultdict(self.env.event)  # by operation: its message left the link
         self._before: dict[int, int | None] = {}  # by operation: whose message entered the stream before its own
-        self._last: dict[tuple[int, int], int] = {}  # of each stream
+        self._last: dict[Stream, int] = {}  # of each stream
         self._count: defaultdict[Flow, int] = defaultdict(int)  # messages of a flow
         self._silent_s: dict[Flow, float] = {}  # when a flow's last message had left
         self._waiting: defaultdict[Link, list[Flow]] = defaultdict(list)  # fresh flows with a message for the link
@@ -86,12 +87,13 @@ class CarriedWorld(World):
                 self._waiting[self.links[route[0]]].append(flow)
         yield from super()._message(op, kind, slot, arrived)
 
-    def _ends(self, op: int) -> tuple[tuple[int, int], Flow]:
+    def _ends(self, op: int) -> tuple[Stream, Flow]:
         """Stream and flow of what an operation sends."""
         kind, chunk, _ = (int(value) for value in self.program.order[op])
         rank = int(self.op_rank[op])
-        stream = (rank, int(self.dest[kind, rank * self.chunks + chunk]) // self.chunks)
-        return stream, (*stream, kind)
+        pair = (rank, int(self.dest[kind, rank * self.chunks + chunk]) // self.chunks)
+        flow = (*pair, kind)
+        return pair if self.transport.notices_behind_bulk else flow, flow
 
     def _freshness(self, flow: Flow) -> float:
         """Share of a slow start that the next message of a flow pays; flows that are warm pay nothing."""
