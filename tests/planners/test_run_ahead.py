@@ -85,3 +85,11 @@ def test_warm_ups_worth_a_play() -> None:
     assert all(6 >= a >= b >= 1 for each in found for a, b in pairwise(each))
     assert warm_ups(Chain(forward, seconds, delays, np.array([9.0, 0.0, 8.0]), 6, 1.2)) == []
     assert warm_ups(Chain(forward[:1], seconds[:1], delays[:1], np.ones(1), 6, 0.0)) == [()]
+
+
+def test_a_stage_whose_forward_takes_no_time_is_never_idle() -> None:
+    """As a profile may have it of an embedding alone: it runs as far ahead as memory allows."""
+    forward, seconds, delays = np.array([0.0, 0.4, 0.0]), np.array([0.1, 1.0, 0.1]), np.array([0.0, 3.0, 3.0])
+    found = warm_ups(Chain(forward, seconds, delays, np.array([20.0, 9.0, 9.0]), 16, 0.0))
+    assert found[0] == (15, 8, 1)  # nine tenths of the way from the least, (9, 5, 1) here, to 16 waves and to memory
+    assert all(first >= second for ways in found for first, second in pairwise(ways))

@@ -96,5 +96,6 @@ def warm_ups(chain: Chain) -> list[tuple[int, ...]]:
         return []
     trips = chain.seconds + chain.delays_s
     rest = np.cumsum(trips[::-1])[::-1] - trips
-    ways = deeper(least, np.minimum(1 + np.ceil(rest / chain.forward_s), chain.waves), room)
+    behind = np.divide(rest, chain.forward_s, out=np.where(rest > 0, np.inf, 0.0), where=chain.forward_s > 0)
+    ways = deeper(least, np.minimum(1 + np.ceil(behind), chain.waves), room)
     return list(dict.fromkeys([*ways[:FEW], ways[-1]]))
