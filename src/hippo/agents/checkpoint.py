@@ -8,7 +8,8 @@ runs no code.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def earlier_run(folder: Path, *, resume: bool) -> Checkpoint | None:
     return None
 
 
+def must_match(run: Checkpoint, settings: Any, *, free: Collection[str]) -> None:
+    """``InputError`` where a run to go on with was made with other settings; it names them as ``section.key``.
+
+    ``free``: those that a resumed run may change.
+    """
+    mine = asdict(settings)
+    differing = [
+        f"{section}.{key}"
+        for section in mine
+        for key in mine[section]
+        if f"{section}.{key}" not in free
+        and _plain(run.settings.get(section, {}).get(key)) != _plain(mine[section][key])
+    ]
+    if differing:
+        problem = f"was made with other settings: {', '.join(differing)}"
+        raise InputError(problem, source="--resume", remedy="give the same configuration, or begin a new run")
+
+
 def load(path: Path) -> Checkpoint:
     """A run from its file, or from the folder that holds one.
 
@@ -81,6 +100,10 @@ def load(path: Path) -> Checkpoint:
         raise
     except Exception:  # what is no pickle may break the reader anywhere
         raise InputError("is no training run, or a broken one", source=str(file), remedy=remedy) from None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple | list) else value
 
 
 def _tensors(value: Any) -> Any:

@@ -15,12 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from hippo.agents.checkpoint import Checkpoint, save
+from hippo.agents.checkpoint import Checkpoint, must_match, save
 from hippo.agents.distributed import agreed, gathered
 from hippo.agents.learner import Learner, Told
 from hippo.agents.settings import Settings
 from hippo.agents.tracking import Tracker
-from hippo.errors import InputError
 
 Progress = Callable[[str, float], None]
 Look = Callable[[nn.Module], dict[str, float]]
@@ -123,10 +122,7 @@ class Session:
 
     def _restore(self, run: Checkpoint) -> None:
         """Everything as it was; ``InputError`` where the run was made by other settings."""
-        differing = _differing(run.settings, asdict(self.settings))
-        if differing:
-            problem = f"was made with other settings: {', '.join(differing)}"
-            raise InputError(problem, source="--resume", remedy="give the same configuration, or begin a new run")
+        must_match(run, self.settings, free=FREE)
         learner = self.learner
         learner.policy.load_state_dict(run.policy)
         learner.optimizer.load_state_dict(run.optimizer)
@@ -144,22 +140,8 @@ class Session:
         return Outcome(number, notes["epochs"], seconds, notes["best"], notes["best_update"], policy)
 
 
-FREE = {"run": {"minutes", "construction_minutes", "checkpoint_every"}}
+FREE = ("run.minutes", "run.construction_minutes", "run.checkpoint_every")
 """Settings that a resumed run may change: how long it sits, and how often it is written down."""
-
-
-def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Names of settings that two runs do not share, as ``section.key``."""
-    return [
-        f"{section}.{key}"
-        for section in other
-        for key in other[section]
-        if key not in FREE.get(section, set()) and _plain(one.get(section, {}).get(key)) != _plain(other[section][key])
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple | list) else value
 
 
 def _words(number: int, updates: int, figures: dict[str, float], notes: dict[str, Any]) -> str:

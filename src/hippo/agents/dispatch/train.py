@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hippo.agents.checkpoint import Checkpoint, earlier_run, save
+from hippo.agents.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.agents.dispatch.learner import Told, learn, need
 from hippo.agents.dispatch.look import Look, look_of
 from hippo.agents.dispatch.policy import DispatchPolicy
@@ -26,7 +26,7 @@ from hippo.pipeline.learned.policy import read
 
 Progress = Callable[[str, float], None]
 POLICY = "dispatch.npz"
-_FREE = {"minutes", "checkpoint_every"}  # of ``run``: what a resumed run may change
+_FREE = ("run.minutes", "run.checkpoint_every")  # what a resumed run may change
 _BANK, _UPDATE = 1, 2  # streams of random numbers
 
 
@@ -58,27 +58,13 @@ def train(
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
     if before is not None:
-        _must_match(before, settings)
+        must_match(before, settings, free=_FREE)
     torch.manual_seed(settings.run.seed)
     policy = DispatchPolicy(_begun(settings))
     session = _Session(policy, settings, out, look_of(settings), bank(settings), progress)
     say(f"{settings.worlds.train} drawn worlds to learn on, {len(session.look.worlds)} to look at")
     session.run(before)
     return session.written()
-
-
-def _must_match(run: Checkpoint, settings: Settings) -> None:
-    """``InputError`` where a run to go on with was made with other settings."""
-    mine = asdict(settings)
-    differing = [
-        f"{section}.{key}"
-        for section in mine
-        for key in mine[section]
-        if not (section == "run" and key in _FREE) and run.settings.get(section, {}).get(key) != mine[section][key]
-    ]
-    if differing:
-        problem = f"was made with other settings: {', '.join(differing)}"
-        raise InputError(problem, source="--resume", remedy="give the same configuration, or begin a new run")
 
 
 def _begun(settings: Settings) -> Weights:

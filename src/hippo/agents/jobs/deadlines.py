@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.agents import ppo
-from hippo.agents.checkpoint import Checkpoint, earlier_run, save
+from hippo.agents.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.agents.jobs.deadline_settings import Settings
 from hippo.agents.jobs.windows import REPLAY_BYTES, Bank, Window, bank
 from hippo.agents.ppo import Evaluated, normalised
 from hippo.agents.room import Need, refuse_too_large
 from hippo.agents.tracking import Tracker
-from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.jobs.deadlines import drawn, missed
 from hippo.jobs.engine.play import play
@@ -51,6 +50,7 @@ START = {
 earliest deadline), half the index times devices over weight; of five such mixtures the best from 55 to 70 %."""
 DRAWN = 60_000  # durations from which windows are counted
 PAIRS = 8_000_000  # of a job with noise and a job that it changed, at once
+FREE = ("run.minutes", "run.updates")  # what a resumed run may change
 _SEEDS = 1_000_000
 
 
@@ -218,9 +218,8 @@ def train(
     refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
-    if before is not None and before.settings != asdict(settings):
-        remedy = "resume with the configuration that the run began with"
-        raise InputError("the run began with other settings", source="--resume", value=str(out), remedy=remedy)
+    if before is not None:
+        must_match(before, settings, free=FREE)
     windows = bank(settings.windows)
     say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
     session = _Session(settings, windows, out, before, progress)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hippo.agents.checkpoint import Checkpoint, earlier_run, save
+from hippo.agents.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.agents.jobs import a2c, a3c, hazards, ppo, reinforce, rollout
 from hippo.agents.jobs.policy import KeyPolicy
 from hippo.agents.jobs.rollout import Moments, joined, noise, roll
@@ -22,11 +22,12 @@ from hippo.agents.jobs.settings import Settings
 from hippo.agents.jobs.windows import JOB_BYTES, REPLAY_BYTES, Bank, Window, bank
 from hippo.agents.room import Need, refuse_too_large
 from hippo.agents.tracking import Tracker
-from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.jobs.learned.weights import SHIPPED, Weights, packed, untrained
 from hippo.planners.base import Progress
 
+FREE = ("run.minutes", "run.updates")
+"""Settings that a resumed run may change: how long it goes on."""
 UPDATES = {"ppo": ppo.update, "a2c": a2c.update, "reinforce": reinforce.update}
 
 
@@ -56,9 +57,8 @@ def train(
     refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
     before = earlier_run(out, resume=resume)
-    if before is not None and before.settings != _plain(settings):
-        remedy = "resume with the configuration that the run began with"
-        raise InputError("the run began with other settings", source="--resume", value=str(out), remedy=remedy)
+    if before is not None:
+        must_match(before, settings, free=FREE)
     began = time.monotonic() - (before.seconds if before else 0.0)
     windows = bank(settings.windows)
     tracker = Tracker(out, resumed_at=before.update if before else 0)
@@ -151,7 +151,7 @@ class _Session:
             Checkpoint(
                 update=update,
                 seconds=self._seconds(),
-                settings=_plain(self.settings),
+                settings=asdict(self.settings),
                 policy=self.policy.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 multipliers=[],
@@ -222,11 +222,3 @@ def sampled(
     quiet = window.play(weights)
     drawn = noise(len(window.workload), policy.noise, gradient.share, generator)
     return joined([roll(window, weights, quiet, each, gradient.horizon_s)[0] for each in (drawn, -drawn)])
-
-
-def _plain(settings: Settings) -> dict[str, Any]:
-    """The settings as mappings and lists, but for how long the run may take."""
-    found = asdict(settings)
-    del found["run"]["minutes"], found["run"]["updates"]
-    found["windows"]["loads"] = list(settings.windows.loads)
-    return found
