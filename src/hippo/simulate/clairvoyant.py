@@ -21,7 +21,6 @@ from hippo.simulate.fluctuation import Factors, play
 from hippo.simulate.hindsight import floors_of
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 _STEPS = 20_000  # of the solver's whole numbers in the longest operation
 

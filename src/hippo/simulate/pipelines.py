@@ -11,7 +11,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.pipeline.learned.guard import followed
@@ -22,8 +21,6 @@ from hippo.simulate.fluctuation import Fluctuation, MakespanSpread, spread
 from hippo.simulate.hindsight import floors
 from hippo.simulate.learned_play import spread_learned
 from hippo.simulate.ordering import ordering, ordering_key
-
-Floats = NDArray[np.float64]
 
 DISPATCHERS = ("fixed", "hint", "learned")
 """The plan's order kept to; as a hint (a rank runs what is ready and comes first); the shipped policy."""

@@ -16,7 +16,6 @@ from __future__ import annotations
     BEGAN,  # of the run that is on
     READY,  # when it computes: restarted, and its data there if it waits for them
     RATE,  # work per second of the run that is on
-    THERE,  # when its data are where it runs
     FINISH,  # of the run that is on, if nobody stops it
     SINCE,  # when it began to wait
     FIRST,  # start; nan: none
@@ -25,8 +24,8 @@ from __future__ import annotations
     USD_PER_S,  # of the exchange between its domains
     USD,
     SLOWDOWN,
-) = range(22)
-JOB_COLUMNS = 22
+) = range(21)
+JOB_COLUMNS = 21
 """``World.job`` (n, ...), float64."""
 
 (

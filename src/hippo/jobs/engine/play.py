@@ -38,9 +38,9 @@ def play(
 ) -> Ledger:
     """Replay a workload.
 
-    ``slowdown``: what spanning costs (default: no job spans). ``segments``: write down who held what when.
-    ``learner``: weights and past of the learned policy (default: the weights that ship, no past).
-    ``watch(jobs done, jobs)`` is called now and then.
+    ``slowdown``: what spanning costs (default: no job spans). ``segments``: write down who held what when, by
+    which the tests judge that no pool gives more than it has. ``learner``: weights and past of the learned policy
+    (default: the weights that ship, no past). ``watch(jobs done, jobs)`` is called now and then.
     """
     settings = settings or Settings()
     rows = 4 * len(workload) + 1024 if segments else 0

@@ -24,7 +24,6 @@ FEATURES = (
     *("load_room", "load_slack", "running", "load", "attained", "median", "estimated", "one"),
 )
 """Logarithms: of seconds divided by 10, of the others by 3."""
-F_ROOM, F_SLACK, F_LOAD_ROOM = 3, 4, 7
 BEHIND = 1e3
 """Added to the key's logarithm where no deadline can be met any more, or none is set."""
 STALE_S = 1800.0

@@ -11,7 +11,6 @@ from hippo.files import write_whole
 from hippo.jobs.online.learner import Learner
 
 W = TypeVar("W")
-MOST_BYTES = 256_000_000
 
 
 def newest(folder: Path) -> int:

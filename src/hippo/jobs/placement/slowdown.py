@@ -44,7 +44,6 @@ class Slowdown:
     kinds: tuple[Kind, ...]  # (R - 1,), row r is kinds[r - 1]
     factor: Floats  # (R, 2^K), at least 1
     usd_per_s: Floats  # (R, 2^K), what the exchange between the domains costs while the job runs
-    plans: int = 0  # plans that were searched for
 
     @classmethod
     def none(cls, domains: int) -> Slowdown:

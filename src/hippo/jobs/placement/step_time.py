@@ -36,23 +36,18 @@ class Step:
 NEVER = Step(np.inf)
 
 
-def step_time(
-    cluster: Cluster,
-    devices_by_domain: Mapping[str, int],
-    *,
-    model: str = "",
-    stop: Stop = STOP,
-    planner: Planner | None = None,
-) -> float:
-    """Seconds of one step on so many devices of each of these domains (inf: the model does not fit, or no link).
+def step_time(cluster: Cluster, devices_by_domain: Mapping[str, int]) -> float:
+    """Seconds of one step on so many devices of each of these domains (inf: the model does not fit, or no link), of the
+    model that suits their number.
 
-    ``model``: a catalogue name; "" picks by the number of all devices. ``KeyError`` for a domain that does not exist.
+    One question without a table: the tests hold those of ``slowdown`` against it. ``KeyError`` for a domain that does
+    not exist.
     """
     counts = {name: count for name, count in devices_by_domain.items() if count > 0}
     chosen = tuple(part(cluster.domain(name), count) for name, count in counts.items())
     links = tuple(link for link in cluster.links if {link.source, link.destination} <= set(counts))
     there = replace(cluster, domains=chosen, links=links)
-    return _step(training(sum(counts.values()), model), there, stop, planner or Exact()).step_time_s
+    return _step(training(sum(counts.values())), there, STOP, Exact()).step_time_s
 
 
 def _step(wanted: Training, cluster: Cluster, stop: Stop, planner: Planner) -> Step:
@@ -107,11 +102,6 @@ class _Asking:
     def _alone(self, domain: Domain, devices: int) -> Cluster:
         return replace(self.cluster, domains=(part(domain, devices),), links=())
 
-    @property
-    def plans(self) -> int:
-        """How often the planner was asked."""
-        return len(self._known)
-
 
 def slowdown(
     cluster: Cluster,
@@ -143,7 +133,7 @@ def slowdown(
         times, usd = _answer(asking, question)
         if times <= most or question.kind.devices > largest:
             factor[question.row, question.mask], usd_per_s[question.row, question.mask] = times, usd
-    return Slowdown(wanted, factor, usd_per_s, plans=asking.plans)
+    return Slowdown(wanted, factor, usd_per_s)
 
 
 def _answer(asking: _Asking, question: _Question) -> tuple[float, float]:

@@ -21,7 +21,6 @@ from hippo.pipeline.learned.fixed import FIXED
 
 Floats32 = NDArray[np.float32]
 HIDDEN = 32
-NAMES = ("first", "first_bias", "second", "second_bias", "last", "last_bias", "trust")
 FORMAT = "hippo dispatch policy 1"
 
 
