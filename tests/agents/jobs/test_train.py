@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from hippo.agents.jobs import deadline_settings, deadlines
 from hippo.agents.jobs.settings import Gradient, Hazards, Run, Settings, Windows, parse_settings
 from hippo.agents.jobs.train import train
 from hippo.agents.tracking import read_curve
@@ -46,6 +47,22 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_p
     one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
     assert [line.get("loss") for line in one] == [line.get("loss") for line in other]
     assert again["of_limit"] == whole["of_limit"]
+
+
+def test_a_run_on_deadlines_that_was_cut_off_goes_on_with_more_minutes(trace: Path, tmp_path: Path):
+    windows = settings(trace, 0).windows
+    run = Run(minutes=0.0, updates=3, validate_every=2, checkpoint_every=2)
+    long = deadline_settings.Settings(windows=windows, search=deadline_settings.Search(rolls=2, share=0.3), run=run)
+    whole = deadlines.train(long, out=tmp_path / "whole")
+    cut = deadlines.train(replace(long, run=replace(run, updates=2)), out=tmp_path / "cut")
+    assert cut["updates"] == 2
+    again = deadlines.train(replace(long, run=replace(run, minutes=60.0)), out=tmp_path / "cut", resume=True)
+    assert [again[key] for key in ("updates", "cost", "start")] == [whole[key] for key in ("updates", "cost", "start")]
+    one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
+    assert [line["cost"] for line in one] == [line["cost"] for line in other]
+    changed = replace(long, search=replace(long.search, rolls=3))
+    with pytest.raises(InputError, match=r"other settings: search\.rolls"):
+        deadlines.train(changed, out=tmp_path / "cut", resume=True)
 
 
 def test_what_it_writes_is_a_policy_and_kept(trace: Path, tmp_path: Path):
