@@ -168,7 +168,11 @@ def _parse(kind: Any, document: Any, source: str | None, key: str) -> Any:
         else:
             given[name] = _typed(getattr(kind, name, ()), value, source, path)
             _check(path, given[name], metadata[name], source)
-    return kind(**given)
+    try:
+        return kind(**given)
+    except InputError as error:  # keys that are wrong together: their dataclass knows neither file nor section
+        path = ".".join(part for part in (key, error.key) if part)
+        raise InputError(error.problem, source=source, key=path, value=error.value, remedy=error.remedy) from None
 
 
 def _typed(default: Any, value: Any, source: str | None, key: str) -> Any:

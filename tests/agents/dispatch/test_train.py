@@ -53,8 +53,8 @@ def test_wrong_settings_are_refused() -> None:
         parse_settings({"worlds": {"share": 2.0}})
     with pytest.raises(InputError, match="each_update"):
         parse_settings({"worlds": {"each_updates": 2}})
-    with pytest.raises(InputError, match=r"grid: is too much beside asked 0\.7 \(got 0\.7\)"):
-        parse_settings({"worlds": {"asked": 0.7, "grid": 0.7}})
+    with pytest.raises(InputError, match=r"mine\.yaml: worlds\.grid: is too much beside asked 0\.7 \(got 0\.7\)"):
+        parse_settings({"worlds": {"asked": 0.7, "grid": 0.7}}, source="mine.yaml")
     assert parse_settings({"worlds": {"asked": 0.9, "grid": 0.1}}).worlds.grid == 0.1
 
 
