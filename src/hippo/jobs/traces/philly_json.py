@@ -8,7 +8,7 @@ is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from hippo.jobs.traces.head import Head
 from hippo.jobs.traces.json_rows import entries
 from hippo.jobs.traces.passed import STILL, Passed
-from hippo.jobs.traces.rows import Rows, Words
+from hippo.jobs.traces.rows import Floats, Ints, Rows, Words
 from hippo.jobs.traces.source import whole
 from hippo.jobs.traces.values import Column, times
 
@@ -32,32 +32,34 @@ def read(path: Path, passed: Passed) -> Rows:
     lines: list[int] = []
     names: list[str] = []
     submitted: list[str] = []
-    ran: list[tuple[float, int]] = []
+    gpus: list[int] = []
+    runs: list[tuple[int, str, str]] = []
     users = Words()
     user: list[int] = []
     for line, entry in entries(whole(path), passed):
-        found = _attempts(entry, line, passed)
-        if found is None:
+        attempts = _attempts(entry, line, passed)
+        if attempts is None:
             continue
+        runs.extend((len(lines), *_times(attempt)) for attempt, _ in attempts)
         lines.append(line)
         names.append(str(entry.get("jobid") or passed.where(line)))
         submitted.append(_text(entry.get("submitted_time")))
         user.append(users.one(_text(entry.get("user")) or _text(entry.get("vc"))))
-        ran.append(found)
+        gpus.append(max((held for _, held in attempts), default=0))
     line_of = np.array(lines, np.int64)
     return Rows(
         line=line_of,
         arrival_s=times(Column("submitted_time", submitted, line_of), passed),
-        duration_s=np.array([seconds for seconds, _ in ran]),
-        devices=np.array([float(gpus) for _, gpus in ran]),
+        duration_s=_ran(runs, line_of, passed),
+        devices=np.array(gpus, np.float64),
         user=users.coded(user),
         names=names,
         origin_s=0.0,
     )
 
 
-def _attempts(entry: Mapping[str, Any], line: int, passed: Passed) -> tuple[float, int] | None:
-    """Seconds that the attempts ran together (NaN: none did) and GPUs of the largest; None: not to be taken."""
+def _attempts(entry: Mapping[str, Any], line: int, passed: Passed) -> Sequence[tuple[Mapping[str, Any], int]] | None:
+    """The attempts of a job, each with its GPUs; None: the job is not to be taken."""
     attempts = entry.get("attempts") or []
     if not isinstance(attempts, list) or not all(isinstance(attempt, dict) for attempt in attempts):
         passed.refuse(line, "must be a list of objects", key="attempts", remedy="write a list, it may be empty")
@@ -65,22 +67,32 @@ def _attempts(entry: Mapping[str, Any], line: int, passed: Passed) -> tuple[floa
     if attempts and _text(attempts[-1].get("start_time")) and not _text(attempts[-1].get("end_time")):
         passed.leave([line], STILL)
         return None
-    seconds, gpus = np.nan, 0
+    found = []
     for attempt in attempts:
         held = _gpus(attempt)
         if held is None:
             remedy = 'write [{"ip": .., "gpus": ["gpu0", ..]}, ..]'
             passed.refuse(line, "tells no list of GPUs", key="detail", value=attempt.get("detail"), remedy=remedy)
             return None
-        gpus = max(gpus, held)
-        texts = [_text(attempt.get(key)) for key in ("start_time", "end_time")]
-        start_s, end_s = times(Column("attempts", texts, np.full(2, line)), passed)
-        if end_s < start_s:
-            passed.refuse(line, "an attempt ends before it starts", value=texts[1], remedy="correct the times")
-            return None
-        if not np.isnan(end_s - start_s):
-            seconds = np.nansum([seconds, end_s - start_s])
-    return float(seconds), gpus
+        found.append((attempt, held))
+    return found
+
+
+def _times(attempt: Mapping[str, Any]) -> tuple[str, str]:
+    return _text(attempt.get("start_time")), _text(attempt.get("end_time"))
+
+
+def _ran(runs: Sequence[tuple[int, str, str]], line_of: Ints, passed: Passed) -> Floats:
+    """(n,) seconds that the attempts of each job ran together; NaN: none did. ``runs``: job, start, end."""
+    job = np.array([number for number, _, _ in runs], np.int64)
+    starts, ends = [start for _, start, _ in runs], [end for _, _, end in runs]
+    start_s, end_s = (times(Column("attempts", texts, line_of[job]), passed) for texts in (starts, ends))
+    for row in np.flatnonzero(end_s < start_s).tolist():
+        line = int(line_of[job[row]])
+        passed.refuse(line, "an attempt ends before it starts", value=ends[row], remedy="correct the times")
+    told = ~np.isnan(end_s - start_s)
+    total_s = np.bincount(job[told], (end_s - start_s)[told], len(line_of))
+    return np.where(np.bincount(job[told], minlength=len(line_of)) > 0, total_s, np.nan)
 
 
 def _gpus(attempt: Mapping[str, Any]) -> int | None:
