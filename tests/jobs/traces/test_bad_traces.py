@@ -72,6 +72,11 @@ def packed(text: str) -> bytes:
         (SWF_ROW.format(1, 0, 5) + SWF_ROW.format(2, 3, -7), "line 2: a negative duration"),
         (SWF_ROW.format(1, 0, 5) + SWF_ROW.format(1, 3, 7), "line 2: the id of line 1 again"),
         (SWF_ROW.format(1, 0, 5) + "2 3 0 5 4\n", "line 2: 5 fields"),
+        (
+            SWF_ROW.format(1, 0, 5) + SWF_ROW.format(2, 3, "5").replace(" 5 4 ", " 5 1.5 "),
+            r"line 2, allocated processors: must be a whole number \(got '1.5'",
+        ),
+        (TASK.format("1.0", "50.0") + TASK.format("1.0", "50.0"), "line 2, job_name: the task of line 1 again"),
         ("A3C\tc\tn\t0\t9\t0.0\t1\nB4D\tc\tn\t0\t9\t1.0\t1\n", "line 2, job_type: unknown job type"),
         ("A3C\tc\tn\t0\t9\t0.0\t1\nA3C\tc\tn\t0\t9\t1", "line 2: 6 fields"),
         ("j,t,1.0,Terminated,9.0,5.0,100.0,1.0,100.0,T4\nk,t,1.0,Terminated,1.0,5.0,100.0,1.0,100.0,T4\n", "line 1"),
@@ -150,6 +155,25 @@ def test_the_rest_is_taken_where_wrong_rows_are_passed_over(reading: Reading, te
     assert "wrong row" in trace.remarks[-1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        HELIOS + "".join(f"{name},u,v,1,1,1,X,2020-06-09 18:41:01,,,5,0\n" for name in "778899"),
+        OWN % ",\n".join(f'{{"name": "{name}", "arrival_s": 1, "duration_s": 1}}' for name in "abbccdd"),
+    ],
+)
+def test_rows_that_stand_twice_are_counted_under_one_reason(reading: Reading, text: str):
+    assert sum(reading(text, skip_bad=True).passed.values()) > 2
+    assert list(reading(text, skip_bad=True).passed) == ["wrong row: an id that stands twice"]
+
+
+def test_a_task_that_stands_twice_does_not_double_its_job(reading: Reading):
+    row = TASK.format("2", "100.0")
+    trace = reading(row + row.replace("worker", "ps") + row.replace("200.0", "250.0", 1) + row, skip_bad=True)
+    assert list(trace.workload.devices) == [6]  # another task and another run of the first are no repetitions
+    assert trace.passed == {"wrong row: a task again": 1}
+
+
 def test_a_wrong_task_is_not_netted_against_the_others_of_its_job(reading: Reading):
     trace = reading(TASK.format("-3", "100.0") + TASK.format("5", "100.0"), skip_bad=True)
     assert list(trace.workload.devices) == [5]
@@ -178,6 +202,7 @@ def test_missing_values_are_passed_over_and_counted(reading: Reading):
         ("timestamp;dauer für\n".encode("latin-1"), "not UTF-8"),
         (gzip.compress(HEAD.encode() * 50, mtime=0)[:-20], "cannot unpack"),
         (b"\x1f\x8bnot gzip at all", "cannot unpack"),
+        (gzip.compress(HEAD.encode() * 50, mtime=0)[:10] + b"\xff" * 40, "cannot unpack"),
         (b"a,b,c\n1,2,3\n", "in no format that is known"),
         ((HEAD + GOOD).replace(",", ";").encode(), "its fields are parted by semicolons"),
         ((HEAD + GOOD).replace(",", "\t").encode(), "its fields are parted by tabs"),
@@ -220,6 +245,14 @@ def test_a_format_that_does_not_fit(reading: Reading):
         reading(HEAD + GOOD, form="phily")
 
 
-def test_the_job_table_of_pai_alone_has_no_sizes(reading: Reading):
+@pytest.mark.parametrize(
+    "table",
+    [
+        "j1,i1,alice,Terminated,90.0,160.0\n",
+        "j1,worker,a,b,i1,Terminated,90.0,160.0,m1\n",
+        "job_name,task_name,inst_name,worker_name,inst_id,status,start_time,end_time,machine\nj1,t,a,b,c,Failed,,,m\n",
+    ],
+)
+def test_other_tables_of_pai_alone_have_no_sizes(reading: Reading, table: str):
     with pytest.raises(InputError, match="holds no sizes"):
-        reading("j1,i1,alice,Terminated,90.0,160.0\n")
+        reading(table)

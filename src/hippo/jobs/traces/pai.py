@@ -17,7 +17,7 @@ import numpy as np
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS
 from hippo.jobs.traces.head import Head
-from hippo.jobs.traces.passed import STILL, Passed
+from hippo.jobs.traces.passed import STILL, TWICE, Passed
 from hippo.jobs.traces.rows import CPU, Coded, Floats, Ints, Rows, Words
 from hippo.jobs.traces.table import Shape, chunks
 from hippo.jobs.traces.tally import Tally
@@ -28,6 +28,9 @@ TASK = (
     "gpu_type",
 )
 JOB = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
+INSTANCE = (
+    *("job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time", "end_time", "machine"),
+)
 STATUSES = frozenset({"Terminated", "Failed", "Running", "Waiting", "Interrupted", "Ready", "Cancelled", ""})
 ENDINGS = (".csv", ".csv.gz")
 ZONE_S = 8 * 3600.0
@@ -35,8 +38,8 @@ ZONE_S = 8 * 3600.0
 
 
 def looks(head: Head) -> bool:
-    """Whether the file begins like the task table or the job table."""
-    return _is_tasks(head) or _is_jobs(head)
+    """Whether the file begins like the task table, or like one that cannot be read without it."""
+    return _is_tasks(head) or _is_jobs(head) or _is_instances(head)
 
 
 def _is_tasks(head: Head) -> bool:
@@ -49,6 +52,13 @@ def _is_jobs(head: Head) -> bool:
     fields = head.first.split(",")
     bare = len(fields) == len(JOB) and fields[3] in STATUSES and all(is_number(fields[at]) for at in (4, 5))
     return head.names(*JOB) or bare
+
+
+def _is_instances(head: Head) -> bool:
+    fields = head.first.split(",")
+    return head.names(*INSTANCE) or (
+        len(fields) == len(INSTANCE) and fields[5] in STATUSES and all(is_number(fields[at]) for at in (6, 7))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +83,7 @@ def read(path: Path, passed: Passed) -> Rows:
         copies = np.nan_to_num(amounts(chunk.column("inst_num"), passed), nan=1.0)
         tally.lines(chunk.line)
         tally.add("job", words.of(chunk.texts["job_name"]))
+        tally.say("task", chunk.texts["task_name"] if chunk.has("task_name") else ("",) * len(chunk.line))
         start_s = numbers(chunk.column("start_time"), passed)
         tally.add("start_s", start_s)
         tally.add("end_s", numbers(chunk.column("end_time"), passed))
@@ -110,8 +121,8 @@ def _submitted(path: Path, passed: Passed) -> Submitted:
     place: dict[str, int] = {}
     for row, name in enumerate(tally.names or ()):
         if place.setdefault(name, row) != row:
-            problem = f"the job of line {tally.line[place[name]]} again"
-            told.refuse(int(tally.line[row]), problem, key="job_name", value=name, remedy="keep one of them")
+            line, problem = int(tally.line[row]), f"the job of line {tally.line[place[name]]} again"
+            told.refuse(line, problem, key="job_name", value=name, remedy="keep one of them", counted=TWICE)
     passed.counts.update(told.counts)
     passed.first.update({reason: line for reason, line in told.first.items() if reason not in passed.first})
     return Submitted(place, tally.column("arrival_s"), tally.coded("user"))
@@ -123,6 +134,7 @@ def _jobs(tally: Tally, names: tuple[str, ...], submitted: Submitted | None, pas
     start_s, end_s = tally.column("start_s"), tally.column("end_s")
     for row in np.flatnonzero(end_s < start_s):
         passed.refuse(int(line[row]), "a task ends before it starts", value=float(end_s[row]), remedy="correct it")
+    _refuse_again(tally, names, passed)
     taken = passed.kept(line)
     job, ran = tally.column("job").astype(np.int64), taken & ~np.isnan(end_s - start_s)
     first, last = np.full(len(names), np.inf), np.full(len(names), -np.inf)
@@ -149,6 +161,22 @@ def _jobs(tally: Tally, names: tuple[str, ...], submitted: Submitted | None, pas
     )
     rows = rows.taken(np.flatnonzero(kept))
     return rows if submitted is None else _with(rows, submitted)
+
+
+def _refuse_again(tally: Tally, names: tuple[str, ...], passed: Passed) -> None:
+    """A task of one job, name, start and end that stands twice would double its job: both lines are named."""
+    columns = [tally.column(name) for name in ("job", "task", "start_s", "end_s")]
+    line = tally.line
+    order = np.lexsort(columns[::-1])  # equal rows in the order of the file
+    order = order[passed.kept(line)[order]]
+    above, below = order[:-1], order[1:]
+    same = np.ones(len(below), np.bool_)
+    for column in columns:
+        same &= (column[above] == column[below]) | (np.isnan(column[above]) & np.isnan(column[below]))
+    for row in np.flatnonzero(same).tolist():
+        job, task = names[int(columns[0][below[row]])], f"the task of line {line[above[row]]} again"
+        remedy = "keep one of them"
+        passed.refuse(int(line[below[row]]), task, key="job_name", value=job, remedy=remedy, counted="a task again")
 
 
 def _with(rows: Rows, submitted: Submitted) -> Rows:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 
 WRONG = "wrong row"
+TWICE = "an id that stands twice"
 STILL = "still running when the trace ends"
 
 
@@ -44,13 +45,18 @@ class Passed:
         alone = self._line_of[row - 2 : row - 1] != [line] and self._line_of[row : row + 1] != [line]
         return f"line {line}" if alone else f"line {line}, job {row}"
 
-    def refuse(self, line: int, problem: str, *, key: str = "", value: object = None, remedy: str) -> None:
-        """Raises ``InputError`` for a wrong row, or takes note of it."""
+    def refuse(
+        self, line: int, problem: str, *, key: str = "", value: object = None, remedy: str, counted: str = ""
+    ) -> None:
+        """Raises ``InputError`` for a wrong row, or takes note of it.
+
+        ``counted``: what such rows are counted under, where the problem tells what one row has alone.
+        """
         place = f"{self.where(line)}, {key}" if key else self.where(line)
         if not self.skip_bad:
             ways = f"{remedy}, or pass over such rows with --skip-bad"
             raise InputError(problem, source=self.source, key=place, value=value, remedy=ways)
-        self._note(f"{WRONG}: {problem}", line)
+        self._note(f"{WRONG}: {counted or problem}", line)
 
     def leave(self, lines: Sequence[int] | NDArray[np.int64], reason: str) -> None:
         """Takes note of jobs that are passed over, by their lines."""

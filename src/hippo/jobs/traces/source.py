@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ def opened(path: Path) -> Iterator[TextIO]:
         raise InputError(
             f"trace is not text: byte {byte:#04x} is not UTF-8", source=source, remedy="save the file as UTF-8"
         ) from None
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(
             f"cannot unpack the trace: {error}", source=source, remedy="give the whole file, or unpack it first"
         ) from None

@@ -18,7 +18,7 @@ from hippo.jobs.traces.passed import Passed
 from hippo.jobs.traces.rows import Floats, Rows
 from hippo.jobs.traces.table import SPACES, Chunk, Shape, chunks
 from hippo.jobs.traces.tally import Tally
-from hippo.jobs.traces.values import is_number, numbers
+from hippo.jobs.traces.values import is_number, numbers, whole
 
 NAMES = (
     *("job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory"),
@@ -41,8 +41,8 @@ def read(path: Path, passed: Passed) -> Rows:
     """The rows of a file."""
     head, tally = Head.of(path), Tally()
     for chunk in chunks(path, Shape(SPACES, NAMES, comment=";"), passed):
-        devices = _known(chunk, "allocated processors", passed)
-        asked = _known(chunk, "requested processors", passed)
+        devices = whole(chunk.column("allocated processors"), passed, least=-1)
+        asked = whole(chunk.column("requested processors"), passed, least=-1)
         memory = _known(chunk, "requested memory", passed)
         used = _known(chunk, "used memory", passed)
         status = numbers(chunk.column("status"), passed)
@@ -51,7 +51,7 @@ def read(path: Path, passed: Passed) -> Rows:
         submit_s = numbers(chunk.column("submit time"), passed)
         tally.add("arrival_s", np.where(submit_s < 0, np.nan, submit_s))
         tally.add("duration_s", _run(chunk, passed))
-        tally.add("devices", np.where(devices > 0, devices, asked))
+        tally.add("devices", np.where(devices > 0, devices, np.where(asked > 0, asked, np.nan)))
         tally.add("memory_gb", GB_PER_KB * np.nan_to_num(np.where(memory > 0, memory, used)))
         tally.add("estimate_s", _known(chunk, "requested time", passed))
         tally.say("user", [_owner(*each) for each in zip(chunk.texts["user"], chunk.texts["group"], strict=True)])

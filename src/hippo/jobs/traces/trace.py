@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, MOST_DEVICES, MOST_GB
-from hippo.jobs.traces.passed import Passed
+from hippo.jobs.traces.passed import TWICE, Passed
 from hippo.jobs.traces.rows import Coded, Floats, Ints, Rows
 from hippo.jobs.workload import Workload
 
@@ -114,7 +114,7 @@ def _refuse_twice(rows: Rows, passed: Passed) -> None:
         name, line = rows.names[row], int(rows.line[row])
         if first.setdefault(name, line) != line:
             problem = f"the id of {passed.where(first[name])} again"
-            passed.refuse(line, problem, value=name, remedy="keep one of them")
+            passed.refuse(line, problem, value=name, remedy="keep one of them", counted=TWICE)
 
 
 def _workload(rows: Rows, first_s: float) -> Workload:
