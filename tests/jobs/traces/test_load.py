@@ -125,6 +125,13 @@ def test_gavel_in_ten_columns(reading: Reading):
     assert list(jobs.deadline_s) == [np.inf, pytest.approx(2010)]
 
 
+def test_gavel_in_nine_columns_is_ten_without_the_directory(reading: Reading):
+    rows = [line.split("\t") for line in GAVEL_10.splitlines()]
+    nine = reading("".join("\t".join([*row[:2], *row[3:]]) + "\n" for row in rows))
+    assert nine.format == "gavel"
+    assert [nine.workload.job(job) for job in range(2)] == [reading(GAVEL_10).workload.job(job) for job in range(2)]
+
+
 def test_swf(reading: Reading):
     trace = reading(SWF)
     jobs = trace.workload
