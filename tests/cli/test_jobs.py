@@ -80,6 +80,13 @@ def test_the_rest_goes_on_without_a_job_that_is_too_large(hippo, cluster, trace)
     assert document["makespan_s"] == pytest.approx(150)
 
 
+def test_the_table_counts_refused_jobs_beyond_the_first_reasons(hippo, cluster, trace):
+    whales = [{"name": f"w{size}", "arrival_s": 5, "duration_s": 10, "devices": size} for size in range(3, 11)]
+    answer = hippo("jobs", "replay", trace([*BOTH, *whales]), "--cluster", cluster, "--policy", "fifo")
+    assert answer.out.count("refused 1 job:") == 5
+    assert "refused 3 jobs more, for 3 other reasons" in answer.out
+
+
 def test_nothing_can_run(hippo, cluster, trace):
     answer = hippo("jobs", "replay", trace([{**A, "devices": 3}]), "--cluster", cluster, "--policy", "fifo", "--json")
     assert answer.code == 3

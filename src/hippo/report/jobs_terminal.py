@@ -17,6 +17,7 @@ COLUMNS = (
     *("policy", "knows", "mean", "p50", "p95", "p99", "queueing", "makespan", "busy", "late", "fairness", "stops"),
     "egress",
 )
+REASONS = 5  # of refusal that are told one by one
 
 
 def account_view(account: Account) -> RenderableType:
@@ -31,8 +32,12 @@ def account_view(account: Account) -> RenderableType:
         table.add_row(*(cells[name] for name in shown), style="bold" if each is account.first else None)
     parts: list[RenderableType] = [Text(headline(account), style="dim"), Text(), table, Text()]
     parts.append(Text(verdict(account)))
-    for reason, number in account.refused[:5]:
+    for reason, number in account.refused[:REASONS]:
         parts.append(Text(f"refused {count(number, 'job')}: {reason}", style="red"))
+    more = account.refused[REASONS:]
+    if more:
+        told = f"refused {count(sum(number for _, number in more), 'job')} more, for {count(len(more), 'other reason')}"
+        parts.append(Text(f"{told} (--json and --out name them)", style="red"))
     return Group(*parts)
 
 
