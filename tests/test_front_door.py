@@ -34,6 +34,10 @@ NAMES = [
 ]
 
 
+STOP = hippo.Stop(time_limit_s=100)
+"""Searches end by themselves, in a second or so."""
+
+
 def run(program: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -84,7 +88,7 @@ def toy() -> hippo.Problem:
 
 @pytest.fixture(scope="module")
 def decision(toy) -> hippo.Decision:
-    return hippo.plan(toy, hippo.Stop(time_limit_s=5), seed=0)
+    return hippo.plan(toy, STOP, seed=0)
 
 
 def test_one_sentence(toy, decision):
@@ -95,7 +99,7 @@ def test_one_sentence(toy, decision):
 
 
 def test_the_same_question_gets_the_same_answer(toy, decision):
-    again = hippo.plan(toy, hippo.Stop(time_limit_s=5), seed=0)
+    again = hippo.plan(toy, STOP, seed=0)
     assert (again.plan, again.score, again.reasons) == (decision.plan, decision.score, decision.reasons)
 
 
@@ -106,20 +110,20 @@ def test_a_notebook_shows_the_decision(decision):
 
 
 def test_planners_side_by_side(toy, decision):
-    compared = hippo.compare(toy, hippo.Stop(time_limit_s=2), planner="exact,even,single_domain")
+    compared = hippo.compare(toy, STOP, planner="exact,even,single_domain")
     assert [row.planner for row in compared.rows] == ["exact", "even", "single_domain"]
     assert compared.score.step_time_s == pytest.approx(decision.score.step_time_s, rel=1e-6)
 
 
 def test_everyone_may_stand_beside_the_plan(toy, decision):
-    beside = hippo.plan(toy, hippo.Stop(time_limit_s=5), planner="exact,even", everyone=True)
+    beside = hippo.plan(toy, STOP, planner="exact,even", everyone=True)
     assert [row.planner for row in beside.rows] == ["exact", "even"]
     assert beside.score.step_time_s == pytest.approx(decision.score.step_time_s, rel=1e-6)
 
 
 def test_weights_are_weighed_over_the_front(toy):
     question = hippo.problem(model="gpt2", cluster="toy", global_batch=64, seq=512, objective="0,0,1")
-    answer = hippo.plan(question, hippo.Stop(time_limit_s=5))
+    answer = hippo.plan(question, STOP)
     assert answer.score.egress_usd_per_step == 0
     assert "It weighed" in answer.summary()
 
@@ -128,7 +132,7 @@ def test_a_plan_goes_to_a_file_and_back_and_is_explained(toy, decision, tmp_path
     hippo.save_plan(tmp_path / "plan.json", toy, decision.plan)
     problem, plan = hippo.load_plan(tmp_path / "plan.json")
     assert (problem, plan) == (toy, decision.plan)
-    explained = hippo.explain(problem, plan, hippo.Stop(time_limit_s=2))
+    explained = hippo.explain(problem, plan, STOP)
     kinds = {reason.kind for reason in explained.reasons}
     assert {"binding_constraint", "bottleneck", "memory", "better"} <= kinds
     assert explained.score == decision.score
@@ -152,7 +156,7 @@ def test_one_layout_by_hand():
 
 
 def test_the_front_of_plans_that_none_beats(toy):
-    front = hippo.pareto(toy, hippo.Stop(time_limit_s=2))
+    front = hippo.pareto(toy, STOP)
     figures = [(s.step_time_s, -s.utilization, s.egress_usd_per_step) for _, s in front.points]
     assert figures == sorted(figures)
     assert front.hypervolume >= 0

@@ -24,7 +24,7 @@ TWO = (domain("a", 1, 2), domain("b", 1, 2))
 SINGLES = tuple(domain(name) for name in "abc")
 FAST, SLOW = both("a", "b", 1e11, 1e-5), both("a", "b", 1e7, 0.05)
 STATE_WHOLE = Space(sharding=("none",))
-LONG = Stop(60.0)
+LONG = Stop(600.0)
 
 
 def answer(asked: Problem, space: Space = STATE_WHOLE) -> Proposal:

@@ -16,7 +16,7 @@ from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import fits
 
-STOP = Stop(30.0)
+STOP = Stop(300.0)
 FAST, SLOW = 5e10, 1e7
 
 

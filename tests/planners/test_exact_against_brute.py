@@ -18,7 +18,7 @@ from hippo.score.evaluate import evaluate
 
 SEEDS = range(40)
 SAME = 1e-9  # relative: both score with the same simulator
-STOP = Stop(60.0)
+STOP = Stop(600.0)
 OTHERS = tuple(name for name in PLANNERS if name not in ("brute", "exact", "diloco"))
 
 

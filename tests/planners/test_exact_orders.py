@@ -153,7 +153,7 @@ def test_tied_ends_in_one_domain_wait_for_its_network() -> None:
     field = field_of(problem((slow,), of=model(2, tied=True)))
     layout = next(each for each in field.layouts[0] if each.stages == 2)
     assert field.ends_s(layout) >= field.tied_bytes / 1e9
-    found = Exact().propose(field.problem, Stop(20.0))
+    found = Exact().propose(field.problem, Stop(200.0))
     assert found.plan is not None
     assert len(found.plan.pipelines[0].stages) == 1
 
@@ -229,7 +229,7 @@ def test_the_least_way_back_takes_each_layer_where_it_is_quick() -> None:
 def test_runtimes_with_1f1b_alone_get_no_order(runtime: str) -> None:
     for seed in range(6):
         asked = replace(random_world(seed), runtime=runtime)
-        found = Exact().propose(asked, Stop(20.0))
+        found = Exact().propose(asked, Stop(200.0))
         assert not Field.of(asked, Judge(asked)).tables.split
         assert found.plan is None or not any(line.order for line in found.plan.pipelines)
 
@@ -250,7 +250,7 @@ def test_the_proof_is_made_again_for_replicas_that_get_orders_last(monkeypatch: 
 
     monkeypatch.setattr(exact, "_lower", proven)
     monkeypatch.setattr(exact, "_polish", polished)
-    found = Exact().propose(asked, Stop(20.0))
+    found = Exact().propose(asked, Stop(200.0))
     assert granted == [SINGLE, EVERY]
     assert found.plan is not None
     assert found.plan.schedule.name == "best"

@@ -15,7 +15,7 @@ from hippo.problem.workload import Workload
 from hippo.score.evaluate import fits
 from hippo.units import bytes_per_s_from_gbps
 
-STOP = Stop(60.0)
+STOP = Stop(600.0)
 
 
 def domain(name: str, nodes: int, gpus_per_node: int) -> Domain:

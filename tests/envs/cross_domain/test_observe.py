@@ -59,7 +59,7 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def book(world: World) -> Book:
-    found = Exact().propose(world.problem, Stop(time_limit_s=2.0, gap=0.05))
+    found = Exact().propose(world.problem, Stop(time_limit_s=60.0, gap=0.05))
     book = Book(world.problem)
     for plan in (found.plan, *(each for each, _ in found.runners_up)):
         if plan is not None:

@@ -46,7 +46,7 @@ class Scripted:
 @pytest.fixture(scope="module")
 def known() -> Book:
     problem = load_problem(model="gpt3-175b", cluster="four-hubs", global_batch=64)
-    best, alone = (each.propose(problem, Stop(5.0)).plan for each in (Exact(), SingleDomain()))
+    best, alone = (each.propose(problem, Stop(60.0)).plan for each in (Exact(), SingleDomain()))
     assert best is not None
     assert alone is not None
     one, other = best.domains
