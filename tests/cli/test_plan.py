@@ -15,7 +15,19 @@ from .test_bad_input import CLUSTER, MODEL, written
 def small(tmp_path):
     """A model that plans in no time, and two domains."""
     model, cluster = written(tmp_path, "config.json", MODEL), written(tmp_path, "net.yaml", CLUSTER)
-    return ("plan", "--model", model, "--cluster", cluster, "--global-batch", "32", "--planner", "sailor", "--time-limit", "100")
+    return (
+        "plan",
+        "--model",
+        model,
+        "--cluster",
+        cluster,
+        "--global-batch",
+        "32",
+        "--planner",
+        "sailor",
+        "--time-limit",
+        "100",
+    )
 
 
 def test_the_document(hippo):
