@@ -19,8 +19,8 @@ run: $(STAMP) ## plan Llama-3 70B over four hubs: comparison, reasons, out/repor
 test: $(STAMP) ## every quick test, on two cores
 	@$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(STAMP) ## every test, the slow ones too
-	@$(BIN)/python -m pytest -n 2
+test-all: $(STAMP) ## every test, the slow ones too, on other examples each time
+	@$(BIN)/python -m pytest -n 2 --hypothesis-profile exploring
 
 check: $(STAMP) ## lint, types, import contract
 	@$(BIN)/ruff check .
