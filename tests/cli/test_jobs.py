@@ -225,6 +225,15 @@ def test_a_trace_is_drawn_and_replayed(hippo, cluster, tmp_path, shared_data):
     assert again["deadline_jobs"] == 300
 
 
+def test_jobs_without_gpus_are_not_drawn_as_jobs_on_gpus(hippo, trace, tmp_path):
+    gpus = [{**C, "name": f"g{job}", "arrival_s": 90 * job} for job in range(60)]
+    cores = [{**gpus[job], "name": f"c{job}", "devices": 64, "runs_on": ["cpu"]} for job in range(40)]
+    answer = hippo("jobs", "generate", "--like", trace(gpus + cores), "--out", tmp_path / "drawn.csv", "--json")
+    assert answer.document["jobs"] == 60
+    assert answer.document["moments"]["mean devices"] == {"trace": 1, "drawn": 1}
+    assert "left out 40 jobs: no GPU is asked for" in answer.err
+
+
 def test_data_are_drawn_into_the_domains_of_a_file_of_agents(hippo, tmp_path, shared_data):
     place, out = tmp_path / "agents.yaml", tmp_path / "drawn.csv"
     rows = [{"domain": name, "kind": "npu", "nodes": 1, "per_node": 8} for name in ("east", "west")]

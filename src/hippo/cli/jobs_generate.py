@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.jobs_question import Form, SkipBad
+from hippo.cli.jobs_question import Form, SkipBad, only_cpus
 from hippo.cli.options import Json, Seed, takes
 from hippo.cli.output import print_document, print_view, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
+
+if TYPE_CHECKING:
+    from hippo.jobs.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,17 @@ def _domains(cluster: str | None) -> tuple[str, ...]:
     return () if cluster is None else load_site(cluster)[0].domains
 
 
+def _on_gpus(workload: Workload) -> Workload:
+    """The jobs without those on CPUs alone: drawn jobs name no kind of device, so cores would become GPUs."""
+    from hippo.decide.wording import count
+
+    alone = only_cpus(workload)
+    if not alone.any():
+        return workload
+    say(f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs")
+    return workload.take(~alone)
+
+
 def _drawn(drawing: Drawing, mix: Any, progress: Watch) -> dict[str, Any]:
     """Reads, fits, draws and writes; the document of ``--json``."""
     import numpy as np
@@ -84,15 +98,16 @@ def _drawn(drawing: Drawing, mix: Any, progress: Watch) -> dict[str, Any]:
     trace = load_trace(drawing.like, form=drawing.format, skip_bad=drawing.skip_bad)
     for remark in trace.remarks:
         say(remark)
-    fit = fitted(trace.workload, begin_s=trace.begin_s)
+    like = _on_gpus(trace.workload)
+    fit = fitted(like, begin_s=trace.begin_s)
     progress("drawing", 0.3)
     rng = np.random.default_rng(drawing.seed)
-    number = len(trace.workload) if drawing.jobs is None else drawing.jobs
+    number = len(like) if drawing.jobs is None else drawing.jobs
     workload = mixed(generated(fit, number, rng), mix, rng)
     progress("writing", 0.5)
     write_jobs(drawing.out, workload)
-    told, drawn = moments(trace.workload), moments(workload)
-    far = distances(trace.workload, workload)
+    told, drawn = moments(like), moments(workload)
+    far = distances(like, workload)
     return {
         "like": str(drawing.like),
         "format": trace.format,

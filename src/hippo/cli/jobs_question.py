@@ -218,7 +218,7 @@ def _chosen(wanted: Question, trace: Trace, site: Site) -> tuple[Workload, dict[
         span_s = float(trace.workload.arrival_s[-1])
         problem = "no job arrives in that part"
         raise InputError(problem, source=str(wanted.trace), remedy=f"choose from 0 to {span_s:g} s")
-    alone = _only_cpus(workload) if CPU not in site.kinds else None
+    alone = only_cpus(workload) if CPU not in site.kinds else None
     if alone is not None and alone.any():
         left_out["no GPU is asked for, and the site has no CPUs (give it some with --cpus-per-node)"] = int(alone.sum())
         workload = workload.take(~alone)
@@ -287,7 +287,7 @@ def _shares(text: str) -> tuple[float, float]:
     return found
 
 
-def _only_cpus(workload: Workload) -> NDArray[np.bool_]:
+def only_cpus(workload: Workload) -> NDArray[np.bool_]:
     """(n,) which jobs run on CPUs and nothing else."""
     import numpy as np
 
@@ -325,7 +325,7 @@ def offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> flo
 
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
     plain = Site(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
-    counted = runs if pools == site.pools else runs & ~_only_cpus(workload)
+    counted = runs if pools == site.pools else runs & ~only_cpus(workload)
     if not counted.any():
         return 0.0
     span_s = float(workload.arrival_s[-1] - workload.arrival_s[0])
