@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -50,3 +51,26 @@ def test_short_jobs_learn_to_go_first(algorithm: str):
     after = window.mean_completion_s(policy.into(untrained()))
     assert before > 1.3 * window.limit_s()
     assert after == pytest.approx(window.limit_s(), rel=0.01)
+
+
+class Alone(torch.optim.SGD):
+    """Notes whether somebody stepped while another did."""
+
+    stepping, together = False, False
+
+    def step(self, closure=None):
+        self.together |= self.stepping
+        self.stepping = True
+        time.sleep(0.01)
+        super().step(closure)
+        self.stepping = False
+
+
+def test_workers_of_a3c_step_one_at_a_time():
+    """Two in Adam's moments at once made first steps that no later one could undo."""
+    chosen = replace(settings("a3c"), gradient=replace(settings("a3c").gradient, workers=4))
+    policy = KeyPolicy(chosen.gradient.noise)
+    before, ways = [each.detach().clone() for each in policy.parameters()], Alone(policy.parameters(), lr=0.01)
+    step(policy, ways, two_kinds, untrained(), chosen, 1)
+    assert not ways.together
+    assert any((each != old).any() for each, old in zip(policy.parameters(), before, strict=True))
