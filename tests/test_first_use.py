@@ -51,12 +51,28 @@ def test_the_state_follows_the_sources(monkeypatch, tmp_path):
     assert len(set(states)) == 3
 
 
-def test_kernels_of_the_queue_are_not_kept_when_one_of_them_changes(monkeypatch, tmp_path):
-    """Numba would go on with a caller whose own file is the same."""
-    kept, kernel = tmp_path / "jobs" / "__pycache__" / "play.nbi", tmp_path / "jobs" / "called.py"
-    kept.parent.mkdir(parents=True)
+@pytest.mark.parametrize("told", [False, True])
+def test_kernels_of_the_queue_are_not_kept_when_one_of_them_changes(monkeypatch, tmp_path, told):
+    """Numba would go on with a caller whose own file is the same. It names the folder where it keeps them itself."""
+    caller, kernel = tmp_path / "jobs" / "caller.py", tmp_path / "jobs" / "called.py"
+    caller.parent.mkdir()
+    (tmp_path / "__pycache__").mkdir()
+    caller.write_text("import numba\n\n\n@numba.njit(cache=True)\ndef one():\n    return 1\n")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "told")}
+    if not told:
+        del environment["NUMBA_CACHE_DIR"]
+    compiled = subprocess.run(
+        [sys.executable, "-c", "import caller; caller.one(); print(caller.one.stats.cache_path)"],
+        cwd=caller.parent, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    folder = Path(compiled.stdout.strip())
+    (kept,) = folder.glob("*.nbi")
+    assert folder.is_relative_to(tmp_path / "told") == told
+
     monkeypatch.setattr(first_use, "SOURCES", tmp_path)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    if told:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "told"))
     found = []
     monkeypatch.setattr(first_use, "_replay_something", lambda: found.append(kept.exists()))
     for text in ("", "", "changed"):

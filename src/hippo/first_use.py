@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
+from hashlib import sha1, sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,10 +139,20 @@ def _move_something() -> None:
 def _replay_anew() -> None:
     """Without what was compiled before: numba compares the file of a kernel with what it kept, not those of the kernels
     that it calls, and the learned policy's state lies behind addresses, where an old kernel would write anywhere."""
-    for kept in (SOURCES / "jobs").rglob("*.nbi"):
+    for kept in _kept(SOURCES / "jobs"):
         with suppress(OSError):
             kept.unlink()
     _replay_something()
+
+
+def _kept(sources: Path) -> Iterator[Path]:
+    """What numba keeps of kernels in these sources: where it was told to, else beside them or in the user's cache."""
+    told = os.environ.get("NUMBA_CACHE_DIR")
+    for folder in {path.parent for path in sources.rglob("*.py")}:
+        elsewhere = f"{folder.name}_{sha1(str(folder).encode()).hexdigest()}"
+        places = (Path.home() / ".cache" / "numba" / elsewhere, folder / "__pycache__")
+        for place in (Path(told) / elsewhere,) if told else places:
+            yield from place.glob("*.nbi")
 
 
 def _replay_something() -> None:
