@@ -14,6 +14,13 @@ from hippo.cli.output import say
 REQUESTS = (signal.SIGTERM, signal.SIGHUP)
 
 
+class _Asked(BaseException):
+    """No ``Exception``, which may be caught on the way: by ``Thread.start``, which then forgets a thread that runs."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 @contextmanager
 def ended_cleanly() -> Iterator[None]:
     """Within it a request to end is an exception, so that contexts are left; exit code 128 + its number.
@@ -26,6 +33,8 @@ def ended_cleanly() -> Iterator[None]:
             signal.signal(number, _end)
     try:
         yield
+    except _Asked as asked:
+        raise typer.Exit(128 + asked.number) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -36,4 +45,4 @@ def _end(number: int, _: FrameType | None) -> None:
     for each in REQUESTS:
         signal.signal(each, signal.SIG_IGN)
     say(f"ended: {signal.strsignal(number)}")
-    raise typer.Exit(128 + number)
+    raise _Asked(number)
