@@ -33,7 +33,10 @@ def test_settings_that_differ_are_named() -> None:
 
 
 def test_what_may_change_may_differ_and_lists_are_tuples() -> None:
-    must_match(begun(minutes=9.0, loads=[1.0, 2.0]), Settings(), free=["run.minutes"])
+    run = begun(minutes=9.0, loads=[1.0, 2.0])
+    with pytest.raises(InputError, match=r"other settings: run\.minutes\. To fix"):
+        must_match(run, Settings(), free=[])
+    must_match(run, Settings(), free=["run.minutes"])
 
 
 def test_a_setting_that_the_run_did_not_know_differs() -> None:

@@ -81,8 +81,12 @@ def test_the_command_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_machine_that_does_not_tell_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = [Need(1e15, ("worlds.draws",))]
+    monkeypatch.setattr(room, "available_bytes", lambda: 1e9)
+    with pytest.raises(InputError, match="GB free"):
+        refuse_too_large(Settings(), needs)
     monkeypatch.setattr(room, "available_bytes", lambda: None)
-    refuse_too_large(Settings(), [Need(1e15, ("worlds.draws",))])
+    refuse_too_large(Settings(), needs)
 
 
 def test_an_update_holds_no_more_than_was_said() -> None:
