@@ -3,7 +3,7 @@
     python examples/jobs_rllib.py --algorithm ppo --iterations 20
     python examples/jobs_rllib.py --algorithm appo --address auto --runners 16 --trace philly.csv
 
-needs ``pip install 'hippo[learn,ray]'`` (RLlib 2.60 pins gymnasium 1.2.2: use an environment of its own).
+needs two extras, ``pip install -e '.[learn,ray]'`` (RLlib 2.60 pins gymnasium 1.2.2: use an environment of its own).
 ``--address auto`` joins the cluster that ``ray start`` made; every node of it needs hippo and the trace. Without it Ray
 starts here.
 
@@ -36,7 +36,7 @@ from hippo.envs.jobs.env import Queue
 from hippo.envs.jobs.generator import Cuts
 from hippo.envs.jobs.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
 from hippo.envs.jobs.spaces import C, F
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
 from hippo.jobs.policies.fifo import FIFO
 from hippo.jobs.policies.srtf import SRTF
@@ -224,8 +224,7 @@ def cluster(address: str) -> Iterator[Any]:
         import ray
         import ray.rllib
     except ImportError as error:
-        remedy = "pip install 'hippo[learn,ray]' (an environment of its own)"
-        raise InputError(f"RLlib is not installed ({error})", source="ray", remedy=remedy) from None
+        raise MissingExtraError(f"RLlib ({error.name}; in an environment of its own)", "learn,ray") from None
     if address:
         ray.init(address=address, log_to_driver=False)
     else:

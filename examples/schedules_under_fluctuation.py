@@ -22,13 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hippo.errors import InfeasibleError, InputError, MissingExtraError
+
+try:
+    import plotly.graph_objects as go
+except ModuleNotFoundError:
+    sys.exit(f"error: {MissingExtraError('plotly', 'plots')}")
+
 from hippo.cli.output import check_folder, write_files
-from hippo.errors import InfeasibleError, InputError
 from hippo.pipeline.methods import generate
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.report.fluctuation_views import (

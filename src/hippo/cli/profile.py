@@ -12,7 +12,7 @@ import typer
 from hippo.cli.options import Json, ModelName, Seq, takes
 from hippo.cli.output import check_folder, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,8 +83,7 @@ def _profiled() -> Callable[[Asked, Watch], Answer]:
     except ImportError as error:
         if error.name != "torch":
             raise
-        remedy = "install it: pip install 'hippo[run]'"
-        raise InputError("needs the library torch", source="hippo profile", remedy=remedy) from None
+        raise MissingExtraError("torch", "run", source="hippo profile") from None
     return found
 
 

@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from importlib.util import find_spec
 
-from hippo.errors import InputError, UnknownNameError
+from hippo.errors import InputError, MissingExtraError, UnknownNameError
 from hippo.launch.job import Job, Options
 from hippo.launch.torch_runtime.fits import check_torch
 from hippo.launch.work import Work
@@ -56,8 +56,7 @@ def check_job(job: Job, *, source: str) -> None:
 def check_machine(job: Job) -> None:
     """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
     if find_spec("torch") is None:
-        remedy = "install it: pip install 'hippo[run]'"
-        raise InputError("needs the library torch", source="hippo run", remedy=remedy)
+        raise MissingExtraError("torch", "run", source="hippo run")
     there = 0 if job.options.device != "cuda" else _gpus()
     if job.options.device == "cuda" and there < job.plan.gpus:
         told = f"needs a GPU per process: {job.plan.gpus}, and this machine has {there}"

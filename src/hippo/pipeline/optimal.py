@@ -22,7 +22,7 @@ from math import inf
 
 import numpy as np
 
-from hippo.errors import HippoError, InputError
+from hippo.errors import HippoError, InputError, MissingExtraError
 from hippo.pipeline.bound.heads import heads_and_tails
 from hippo.pipeline.bound.lower_bound import lower_bound, must_fit
 from hippo.pipeline.bound.precedence import Rules, rules
@@ -207,4 +207,4 @@ def _refuse_without_solver() -> None:
     try:
         from ortools.sat.python import cp_model  # noqa: F401
     except ImportError as error:
-        raise InputError("the exact method needs OR-tools", key="method", remedy="pip install hippo[solve]") from error
+        raise MissingExtraError("OR-tools", "solve", source="the method 'optimal'") from error

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 from hippo.pipeline.problem import ScheduleProblem
 from hippo.pipeline.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
 from hippo.simulate.fluctuation import Factors, play
@@ -89,8 +89,7 @@ class _Model:
         try:
             from ortools.sat.python import cp_model
         except ImportError as error:
-            remedy = "pip install hippo[solve]"
-            raise InputError("the exact play needs OR-tools", key="method", remedy=remedy) from error
+            raise MissingExtraError("OR-tools", "solve", source="the exact play") from error
         self.problem, self.lengths, self.cp = problem, lengths, cp_model.CpModel()
         self.steps = _STEPS / float(lengths.taken.max())
         self.whole = np.floor(lengths.taken * self.steps).astype(np.int64)  # (3, p, m)

@@ -1,6 +1,6 @@
 """The two clocks under RLlib itself: its own check of environments, and an iteration of its PPO with two policies.
 
-Ray is an extra of its own (``pip install 'hippo[learn,ray]'``); without it these are skipped.
+Ray is an extra of its own (``pip install -e '.[learn,ray]'``); without it these are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hippo.envs.cross_domain.multi_agent import UPPER, multi_agent_env
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: an extra of its own, `hippo[ray]`"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: an extra of its own, `ray`"),
     pytest.mark.filterwarnings("ignore"),  # of Ray and what it brings
 ]
 

@@ -1,6 +1,6 @@
 """The agents that pull jobs under RLlib itself: its check of environments, and the example with each algorithm.
 
-Ray is an extra of its own (``pip install 'hippo[learn,ray]'``); without it these are skipped.
+Ray is an extra of its own (``pip install -e '.[learn,ray]'``); without it these are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .worlds import drawn, small_site
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: an extra of its own, `hippo[ray]`"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: an extra of its own, `ray`"),
     pytest.mark.filterwarnings("ignore"),  # of Ray and what it brings
 ]
 

@@ -35,5 +35,5 @@ def test_numbers_that_cannot_be_are_refused_before_ray_is_asked_for() -> None:
 def test_training_without_ray_is_one_clear_message() -> None:
     told = run("--iterations", "1")
     assert told.returncode == 2
-    assert told.stderr.startswith("error: ray: RLlib is not installed")
+    assert told.stderr.startswith("error: needs RLlib (ray; in an environment of its own), which is not installed")
     assert "Traceback" not in told.stderr

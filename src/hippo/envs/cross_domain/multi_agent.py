@@ -51,7 +51,7 @@ from hippo.envs.cross_domain.reward import draw_weights, taste_of
 from hippo.envs.cross_domain.scene import CONSTRUCTED, figures
 from hippo.envs.cross_domain.spaces import MOST_OPTIONS
 from hippo.envs.cross_domain.world import World, course
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InfeasibleError, InputError, MissingExtraError
 from hippo.simulate.moving import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Course, advance
 
 UPPER, LOWER = "upper", "lower"
@@ -322,7 +322,7 @@ def multi_agent_env(worlds: Sequence[World], *, flat: bool = True, **choices: An
     try:
         from ray.rllib.env.multi_agent_env import MultiAgentEnv
     except ImportError:
-        raise InputError("RLlib is not installed", source="ray", remedy="pip install 'hippo[learn,ray]'") from None
+        raise MissingExtraError("RLlib", "learn,ray") from None
 
     class TwoClocksEnv(MultiAgentEnv):  # type: ignore[misc,unused-ignore]
         """RLlib's view of ``TwoClocks``."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hippo.envs.jobs import moment, reward
 from hippo.envs.jobs.env import Queue
 from hippo.envs.jobs.spaces import LARGEST, MOST_CANDIDATES, C, F, Observation
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.ledger import Ledger
@@ -119,7 +119,7 @@ def multi_agent_env(queue: Queue, **choices: Any) -> Any:
     try:
         from ray.rllib.env.multi_agent_env import MultiAgentEnv
     except ImportError:
-        raise InputError("RLlib is not installed", source="ray", remedy="pip install 'hippo[learn,ray]'") from None
+        raise MissingExtraError("RLlib", "learn,ray") from None
 
     class PullersEnv(MultiAgentEnv):  # type: ignore[misc,unused-ignore]
         """RLlib's view of ``Pullers``."""

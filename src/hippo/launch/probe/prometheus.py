@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 from hippo.launch.probe.sample import Sample
 from hippo.units import BITS_PER_BYTE
 
@@ -179,8 +179,7 @@ def _httpx() -> Any:
     try:
         import httpx
     except ImportError:
-        remedy = "install it: pip install 'hippo[service]'"
-        raise InputError("needs the library httpx", source="--prometheus", remedy=remedy) from None
+        raise MissingExtraError("httpx", "service", source="--prometheus") from None
     return httpx
 
 
