@@ -38,7 +38,6 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from hippo.agents.ppo import choice
 from hippo.errors import InfeasibleError, InputError
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
@@ -46,6 +45,7 @@ from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload
+from hippo.learn.ppo import choice
 
 Order = Sequence[tuple[int, int]]
 """(task, agent) in the order in which tasks are given out; an agent runs its own in that order."""
