@@ -21,14 +21,14 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from hippo.agents.export import graph
-from hippo.agents.flat_ppo import FILE, WIDTH, flat, flat_mask
-from hippo.agents.rollout import Envs
-from hippo.agents.settings import Settings
-from hippo.agents.worlds import Look, banks
-from hippo.envs.cross_domain.env import Env, Rules
-from hippo.envs.cross_domain.spaces import MOST_OPTIONS, Observation
 from hippo.files import write_whole
+from hippo.learn.settings import Settings
+from hippo.network.env.env import Env, Rules
+from hippo.network.env.spaces import MOST_OPTIONS, Observation
+from hippo.network.hi_ppo.flat_ppo import FILE, WIDTH, flat, flat_mask
+from hippo.network.train.export import graph
+from hippo.network.train.rollout import Envs
+from hippo.network.train.worlds import Look, banks
 
 PARALLEL = 128
 DECISIONS = 32  # of each world per update

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from _data import data  # type: ignore[import-not-found]
+from hippo.dispatch.noise.fluctuation import Fluctuation, spread
+from hippo.dispatch.noise.robust_order import robust_order
 from hippo.errors import HippoError, InfeasibleError
-from hippo.pipeline.best import Best, best
-from hippo.pipeline.methods import METHODS, generate
-from hippo.pipeline.optimal import optimal
-from hippo.pipeline.problem import Link, Memory, ScheduleProblem
-from hippo.pipeline.problem_json import problems_of_text
-from hippo.pipeline.replay import durations, makespan, play, replay, sequence
-from hippo.pipeline.schedule import Schedule
-from hippo.simulate.fluctuation import Fluctuation, spread
-from hippo.simulate.robust_order import robust_order
+from hippo.schedule.best import Best, best
+from hippo.schedule.methods import METHODS, generate
+from hippo.schedule.optimal import optimal
+from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem_json import problems_of_text
+from hippo.schedule.replay import durations, makespan, play, replay, sequence
+from hippo.schedule.schedule import Schedule
 
 LIMIT_S = None  # the usual one: 1.7 s for small problems, .95 s for others
 SEED = 2026

@@ -44,13 +44,14 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {MissingExtraError('torch', 'learn')}")
 
-from hippo.agents.ppo import choice
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload
+from hippo.learn.ppo import choice
+from hippo.learn.ppo import choice
 
 Order = Sequence[tuple[int, int]]
 """(task, agent) in the order in which tasks are given out; an agent runs its own in that order."""

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads of torch would wait for each other
+
 ROOT = Path(__file__).resolve().parents[1]
 OF_TERMINALS = (
     "FORCE_COLOR",

@@ -6,10 +6,10 @@ import csv
 import json
 
 import pytest
-from tests.pipeline.learned.drawn_draws import lazy_weights
+from tests.dispatch.drawn_draws import lazy_weights
 
-from hippo.pipeline.learned.guard import followed
-from hippo.pipeline.problem import ScheduleProblem
+from hippo.dispatch.guard import followed
+from hippo.schedule.problem import ScheduleProblem
 
 SMALL = ("--stages", 2, "--micro-batches", 4, "--times", "1,1,1")
 """Optimum 13 with two live micro-batches, 1F1B 15 (data/schedules_open.json, "check_yourself")."""

@@ -17,10 +17,10 @@ from hippo.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hippo.launch.profile.rows import Answer, Asked, Measured
+    from hippo.measure.profile.rows import Answer, Asked, Measured
     from hippo.problem.cluster import Cluster, Gpu
 
-PROFILERS = {"torch": "hippo.launch.profile.measure:profiled"}
+PROFILERS = {"torch": "hippo.measure.profile.measure:profiled"}
 LONGEST_BUDGET_S = 3600.0
 MOST_TP, MOST_MICRO_BATCH, MOST_SHAPES = 1024, 1_000_000, 1000
 
@@ -121,7 +121,7 @@ def _numbers(option: str, text: str, most: int) -> tuple[int, ...]:
 def _asked(choice: Choice) -> Asked:
     """The question, checked as far as it can be without the device."""
     from hippo.errors import UnknownNameError
-    from hippo.launch.profile.rows import PRECISIONS, Asked
+    from hippo.measure.profile.rows import PRECISIONS, Asked
     from hippo.problem.load import DEFAULT_SEQ, MAX_SEQ, load_model
 
     widths = _numbers("--tp", choice.tp, MOST_TP)
@@ -147,7 +147,7 @@ def _cluster(choice: Choice) -> Cluster | None:
 def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> list[str]:
     """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
-    from hippo.launch.profile.cluster_file import cluster_with
+    from hippo.measure.profile.cluster_file import cluster_with
     from hippo.problem.catalogue.gpus import GPUS
 
     if choice.out is None:
