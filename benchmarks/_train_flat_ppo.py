@@ -3,8 +3,8 @@
     python benchmarks/_train_flat_ppo.py [FOLDER] [minutes] [seed]
 
 The same bank, rewards, options and masks as ``hippo train``; a plain network of two layers of 128 on the numbers laid
-end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the network
-size of facts/learning.md; the policy that does best on the validation worlds is kept, as for Hi-PPO.
+end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the size
+of the network; the policy that does best on the validation worlds is kept, as for Hi-PPO.
 """
 
 from __future__ import annotations

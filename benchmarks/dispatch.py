@@ -50,7 +50,7 @@ NOISES = {
     "slow ranks": Fluctuation(0.3, rank_level=0.2),
     "rare late": Fluctuation(0.3, abnormal_share=0.01, abnormal_factor=10.0),
 }
-"""At 30 %. The second is that of facts/pipeline.md, section 8: ranks vary by half as much for a whole play."""
+"""At 30 %. In the second, ranks vary by half as much for a whole play."""
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ def test_one_problem_one_document_and_a_list_for_a_list(hippo, file):
     assert [answer["id"] for answer in answers] == ["a"]
 
 
-def test_published_baselines(hippo, shared_data, file):
-    published = json.loads((shared_data / "schedules_open.json").read_text())["problems"][::7]
+def test_published_baselines(hippo, data, file):
+    published = json.loads((data / "schedules_open.json").read_text())["problems"][::7]
     answers = hippo("schedule", "--problem", file(published), "--method", "1f1b", "--json").document
     for answer, problem in zip(answers, published, strict=True):
         assert answer["id"] == problem["id"]

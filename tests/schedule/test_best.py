@@ -59,9 +59,9 @@ def test_one_rank_has_no_bubble() -> None:
     assert found.makespan == pytest.approx(3 * 3.5) == found.lower_bound
 
 
-def test_proved_optima_of_the_published_problems(shared_data: Path) -> None:
+def test_proved_optima_of_the_published_problems(data: Path) -> None:
     """Small ones, within the tolerance that is asked for."""
-    for row in json.loads((shared_data / "schedules_open.json").read_text())["problems"]:
+    for row in json.loads((data / "schedules_open.json").read_text())["problems"]:
         if row["cpsat_optimum"] is None or row["p"] * row["m"] > 64:
             continue
         times = (float(row[key]) for key in "fbw")

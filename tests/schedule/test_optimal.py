@@ -72,9 +72,9 @@ def test_published_optima(p: int, m: int, times: tuple[float, ...], comm: float,
     assert found.makespan == pytest.approx(optimum, abs=1e-9)
 
 
-def test_above_the_bound_where_the_bound_is_not_met(shared_data: Path) -> None:
+def test_above_the_bound_where_the_bound_is_not_met(data: Path) -> None:
     """O013 of the open problems: the solver has to prove more than heads and tails do."""
-    problems = json.loads((shared_data / "schedules_open.json").read_text())["problems"]
+    problems = json.loads((data / "schedules_open.json").read_text())["problems"]
     problem = published(next(each for each in problems if each["id"] == "O013"))
     found = optimal(problem, time_limit_s=LONG)
     assert found.proved

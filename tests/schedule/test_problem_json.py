@@ -81,8 +81,8 @@ def test_the_forms_of_a_file():
     assert (len(headed.problems), headed.listed) == (1, True)
 
 
-def test_the_open_file(shared_data):
-    text = (shared_data / "schedules_open.json").read_text()
+def test_the_open_file(data):
+    text = (data / "schedules_open.json").read_text()
     file = problems_of_text(text, source="open")
     published = json.loads(text)["problems"]
     assert [sized.ident for sized in file.problems] == [each["id"] for each in published]

@@ -21,9 +21,9 @@ COLUMNS = ("1F1B", "ZB-H1", "ZB-H2", "ZB-1p", "ZB-2p")
 
 
 @pytest.fixture(scope="module")
-def rows(shared_data: Path) -> list[dict[str, Any]]:
+def rows(data: Path) -> list[dict[str, Any]]:
     """Times, sizes and printed rates, one row per model and number of micro-batches."""
-    found: list[dict[str, Any]] = json.loads((shared_data / "zb_table5.json").read_text())["rows"]
+    found: list[dict[str, Any]] = json.loads((data / "zb_table5.json").read_text())["rows"]
     assert len(found) == ROWS
     return found
 

@@ -11,8 +11,8 @@ from hippo.errors import UnknownNameError
 from hippo.network.dynamics.presets import FITS, PRESETS, Fit, preset
 
 
-def test_every_fit_is_that_of_the_published_series(shared_data: Path) -> None:
-    rows = json.loads((shared_data / "wan_ou_fits.json").read_text(encoding="utf-8"))
+def test_every_fit_is_that_of_the_published_series(data: Path) -> None:
+    rows = json.loads((data / "wan_ou_fits.json").read_text(encoding="utf-8"))
     assert len(rows) == len(FITS)
     for row, fit in zip(rows, FITS.values(), strict=True):
         assert fit.sd_resid == pytest.approx(row["sd_resid"], abs=6e-4)

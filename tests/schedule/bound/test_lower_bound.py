@@ -56,9 +56,9 @@ def test_small_optima(p: int, m: int, times: tuple[float, ...], comm: float, liv
         assert bounds(problem)["window"] == pytest.approx(181.3)
 
 
-def test_the_open_problems(shared_data: Path) -> None:
+def test_the_open_problems(data: Path) -> None:
     """At least the published bound, and never above the best schedule known."""
-    problems = json.loads((shared_data / "schedules_open.json").read_text())["problems"]
+    problems = json.loads((data / "schedules_open.json").read_text())["problems"]
     assert len(problems) == 60
     for each in problems:
         found = lower_bound(published(each))
@@ -113,9 +113,9 @@ def test_heads_and_tails_by_hand() -> None:
     assert tail[:6].tolist() == [[17, 8], [14, 5], [10, 1], [13, 4], [9, 0], [6, 0]]  # W of rank 1, then F B, 2, B W
 
 
-def test_operations_are_not_interrupted(shared_data: Path) -> None:
+def test_operations_are_not_interrupted(data: Path) -> None:
     """O035 of the open problems: no schedule takes less than 109 (CP-SAT); Jackson's bound interrupts, and says 108."""
-    problems = json.loads((shared_data / "schedules_open.json").read_text())["problems"]
+    problems = json.loads((data / "schedules_open.json").read_text())["problems"]
     found = bounds(published(next(each for each in problems if each["id"] == "O035")))
     assert found["jackson"] == pytest.approx(108)
     assert 109 <= found["windows"] <= 109.8

@@ -88,10 +88,10 @@ def test_one_slow_link_beats_greedy(live_limit: int | None, greedy: float, bound
         assert found < greedy - 4
 
 
-def test_never_behind_greedy_on_the_published_problems(shared_data: Path) -> None:
+def test_never_behind_greedy_on_the_published_problems(data: Path) -> None:
     """None of them was looked at when the rules were chosen; the mean gap to the bound is that of the best known."""
     gaps = []
-    for each in json.loads((shared_data / "schedules_open.json").read_text())["problems"]:
+    for each in json.loads((data / "schedules_open.json").read_text())["problems"]:
         p, m, limit = each["p"], each["m"], each["K"] or inf
         times = [tuple(each[k]) if isinstance(each[k], list) else (float(each[k]),) * p for k in "fbw"]
         links = tuple(Link(latency=delay) for delay in each["comm"])

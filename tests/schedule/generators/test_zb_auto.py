@@ -120,10 +120,10 @@ def test_a_slow_link_in_the_middle(limit: int | None, bound: float, one_delay: f
     assert bound - 0.051 < replay(problem, generate("zb-auto", problem)).makespan < one_delay + 0.051
 
 
-def test_never_worse_than_the_scheduler_of_the_paper(shared_data: Path) -> None:
+def test_never_worse_than_the_scheduler_of_the_paper(data: Path) -> None:
     """Its best over several single delays, on every open problem."""
     worse = {}
-    for given_ in json.loads((shared_data / "schedules_open.json").read_text())["problems"]:
+    for given_ in json.loads((data / "schedules_open.json").read_text())["problems"]:
         problem = open_problem(given_)
         makespan = replay(problem, generate("zb-auto", problem)).makespan
         if makespan > given_["zb_auto"] + 0.002:
