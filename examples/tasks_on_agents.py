@@ -51,7 +51,6 @@ from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload
 from hippo.learn.ppo import choice
-from hippo.learn.ppo import choice
 
 Order = Sequence[tuple[int, int]]
 """(task, agent) in the order in which tasks are given out; an agent runs its own in that order."""
