@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hippo.emulate.control import Control, Timetable
 from hippo.emulate.emulate import moves_of, setting_of
 from hippo.emulate.emulation import set_link
+from hippo.emulate.forward import Control, Timetable
 from hippo.emulate.setting import Move, Setting, dumped, loaded
 from hippo.errors import InputError
 from hippo.problem.load import load_cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.emulate.line import SMALLEST_QUEUE_BYTES, Line, queue_limit_bytes
+from hippo.emulate.forward import SMALLEST_QUEUE_BYTES, Line, queue_limit_bytes
 
 US, MS = 1_000, 1_000_000
 

@@ -15,11 +15,10 @@ from hippo.plan.plan import Plan
 from hippo.run import checkpoint, move
 from hippo.run.executor import handing
 from hippo.run.executor.handing import Both, Giver, Taker
-from hippo.run.executor.settings import settings_of
 from hippo.run.handover import hands, predicted_s, wan_bytes
 from hippo.run.job import Job, Options
 from hippo.run.model.reference import losses
-from hippo.run.model.stage import Part
+from hippo.run.model.stage import Part, settings_of
 from hippo.run.model.weights import Split, forms
 from hippo.run.move import Then, check_then, run_then
 from hippo.run.run import Crew, RunError, Saving

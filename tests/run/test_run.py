@@ -19,10 +19,10 @@ from hippo.errors import InputError
 from hippo.plan.plan import Compression, Plan, Relay
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
-from hippo.run.executor.settings import settings_of
 from hippo.run.fits import check_job
 from hippo.run.job import Job, Options
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 from hippo.run.predict import Network, predicted_s
 from hippo.run.run import Crew, Emulated, RunError, Saving, Step, run
 from hippo.run.work import Work
@@ -40,7 +40,7 @@ def seats() -> list[int]:
         except OSError:
             continue
         parent = int(status.rpartition(")")[2].split()[1])
-        if parent == os.getpid() and b"launch.executor.seat" in words:
+        if parent == os.getpid() and b"hippo.run.process" in words:
             found.append(int(entry.name))
     return sorted(found)
 

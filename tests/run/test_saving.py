@@ -8,8 +8,7 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.plan.plan import Sync
-from hippo.run.job import Job
-from hippo.run.saving import check_saving
+from hippo.run.job import Job, check_saving
 
 from .worlds import PLANS, problem
 

@@ -168,8 +168,7 @@ def _from_own(choice: Choice, base: Cluster | None) -> Findings:
 def _legs(choice: Choice, base: Cluster | None) -> Iterator[tuple[tuple[Leg, ...], Cluster | None]]:
     """The pairs to measure (only those that the cluster file links, where it links any), and the cluster file."""
     from hippo.emulate.emulation import DOMAIN_VARIABLE, emulation
-    from hippo.measure.probe.hosts import hosts_from_texts
-    from hippo.measure.probe.rounds import legs_between
+    from hippo.measure.probe.rounds import hosts_from_texts, legs_between
     from hippo.problem.load import load_cluster
 
     known = None if base is None else [domain.name for domain in base.domains]
@@ -239,8 +238,7 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
 
 def _written(choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[Look]]) -> Findings:
     from hippo.files import write_whole
-    from hippo.measure.probe.findings import Findings, files_of, how_probed
-    from hippo.measure.probe.textfile import textfile
+    from hippo.measure.probe.findings import Findings, files_of, how_probed, textfile
 
     samples = tuple(sample for time_s, looks in seen.items() for look in looks for sample in look.samples(time_s))
     last = seen[max(seen)]
@@ -313,8 +311,7 @@ def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
 def _span(choice: Choice) -> Span:
     import time
 
-    from hippo.measure.probe.instants import instant
-    from hippo.measure.probe.prometheus import Span
+    from hippo.measure.probe.prometheus import Span, instant
 
     now_s = time.time()
     return Span(instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step)
@@ -322,7 +319,7 @@ def _span(choice: Choice) -> Span:
 
 def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:
     """Address to domain; a domain's name is an address of its own."""
-    from hippo.measure.probe.hosts import domains_of_addresses
+    from hippo.measure.probe.rounds import domains_of_addresses
 
     known = None if base is None else [domain.name for domain in base.domains]
     given = domains_of_addresses(choice.host or (), source="--host", known=known)
@@ -349,7 +346,7 @@ def _given_cluster(choice: Choice) -> Cluster | None:
 
 def _hardware(choice: Choice, base: Cluster | None, domains: Sequence[str]) -> Cluster:
     """The cluster file's, or equal domains of --gpu, --nodes and --gpus-per-node."""
-    from hippo.measure.probe.cluster_text import bare_cluster
+    from hippo.measure.probe.findings import bare_cluster
 
     if base is not None:
         return base

@@ -147,7 +147,7 @@ def _cluster(choice: Choice) -> Cluster | None:
 def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> list[str]:
     """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
-    from hippo.measure.profile.cluster_file import cluster_with
+    from hippo.measure.profile.rows import cluster_with
     from hippo.problem.catalogue.gpus import GPUS
 
     if choice.out is None:

@@ -180,7 +180,7 @@ def _job(choice: Choice) -> Job:
     check_job(job, source=str(choice.plan))
     check_machine(job)
     if choice.checkpoint is not None:
-        from hippo.run.saving import check_saving
+        from hippo.run.job import check_saving
 
         check_saving(job, source=str(choice.plan))
     job = _resumed(choice, job)

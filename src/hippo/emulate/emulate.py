@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from hippo.emulate.commands import PATIENCE_S
-from hippo.emulate.sandbox import CONTROL
+from hippo.emulate.sandbox import CONTROL, PATIENCE_S
 from hippo.emulate.setting import EmulatedLink, Move, Run, Setting, Traffic, dumped
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster

@@ -16,8 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hippo.emulate.control import Control, Timetable
-from hippo.emulate.line import queue_limit_bytes
+from hippo.emulate.forward import Control, Timetable, queue_limit_bytes
 from hippo.emulate.setting import EmulatedLink, Run, Setting, Traffic
 
 _TC_WITHIN_S = 30.0

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hippo.errors import InputError
 from hippo.files import json_text, write_whole
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
@@ -54,3 +55,16 @@ class Job:
         problem, plan = plan_from_document(document["plan"], source=FILE)
         known = {each.name for each in fields(Options)}
         return cls(problem, plan, Options(**{k: v for k, v in document["options"].items() if k in known}))
+
+
+# -------------------------------------------------------------------------------------------------------------- saving
+# Which runs can be saved, such that going on equals a run that was never ended. No torch.
+
+
+def check_saving(job: Job, *, source: str) -> None:
+    """``InputError`` where a checkpoint, which holds each layer once, would lose what replicas have of their own."""
+    plan = job.plan
+    if plan.sync.method == "local_sgd" and len(plan.pipelines) > 1:
+        remedy = "leave out --checkpoint, or give a plan whose replicas agree on gradients every step"
+        told = "replicas that train alone cannot be saved yet (their moments and the outer momentum would be lost)"
+        raise InputError(told, source=source, key="sync.method", value=plan.sync.method, remedy=remedy)

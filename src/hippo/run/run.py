@@ -33,7 +33,7 @@ GRACE_S = 3.0  # for processes to end by themselves
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 MOVING = {"met": "to meet for a move", "given": "to hand over layers", "taken": "to take layers over"}
-SEAT = "hippo.run.executor.seat"
+SEAT = "hippo.run.process"
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 

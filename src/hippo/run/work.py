@@ -14,8 +14,11 @@ from math import lcm
 
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.model import LayerKind, Model
+from hippo.problem.problem import Problem
 from hippo.schedule.schedule import BACKWARD, FORWARD, Schedule, order_of
 from hippo.simulate.layouts import chunk_layers
+from hippo.simulate.ring import ring
+from hippo.simulate.routes import Routes
 
 Operation = tuple[int, int, int]  # kind, chunk, wave
 
@@ -235,3 +238,19 @@ class Work:
     def kinds(self, seat: Seat) -> set[LayerKind]:
         """Kinds of layers that a seat holds."""
         return {self.model.layers[i].kind for start, stop in self.chunks(seat) for i in range(start, stop)}
+
+
+# ---------------------------------------------------------------------------------------------------------- ring order
+# In which order ranks stand on the ring on which they sum: domain by domain, as the simulator's best ring has them.
+
+USUAL_BYTES = 8e6  # of a bucket; only the order of domains depends on it
+
+
+def ring_order(problem: Problem, work: Work, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks in order; raises ``InputError`` when no ring of links joins their domains."""
+    domains = tuple(dict.fromkeys(work.seats[rank].domain for rank in ranks))
+    routes = Routes.of(problem.cluster, work.plan)
+    if len(domains) > 1:
+        links = problem.cluster.links
+        domains = tuple(links[pair[0]].source for pair in ring(routes, domains, USUAL_BYTES))
+    return tuple(sorted(ranks, key=lambda rank: (domains.index(work.seats[rank].domain), rank)))

@@ -6,11 +6,17 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.measure.probe.ask import Measured
-from hippo.measure.probe.bulk import Goodput
-from hippo.measure.probe.hosts import Host, domains_of_addresses, hosts_from_texts
-from hippo.measure.probe.instants import instant
-from hippo.measure.probe.rounds import Leg, legs_between, refuse_silence, rounds
-from hippo.measure.probe.wire import NoAnswer
+from hippo.measure.probe.prometheus import instant
+from hippo.measure.probe.rounds import (
+    Host,
+    Leg,
+    domains_of_addresses,
+    hosts_from_texts,
+    legs_between,
+    refuse_silence,
+    rounds,
+)
+from hippo.measure.probe.wire import Goodput, NoAnswer
 
 from .worlds import QUICK, Clock
 

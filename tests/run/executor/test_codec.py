@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hippo.plan.plan import Compression
-from hippo.run.executor.codec import Codec
-from hippo.run.executor.settings import settings_of
+from hippo.run.executor.channels import Codec
 from hippo.run.job import Job, Options
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 
 from ..worlds import PLANS, problem
 from .test_training import trained

@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from hippo.plan.plan import Plan, Sync
-from hippo.run.executor.local_sgd import Within, share
-from hippo.run.executor.settings import settings_of
+from hippo.run.executor.local_sgd import Outer, OuterRates, Within, share
 from hippo.run.job import Job, Options
-from hippo.run.model.outer import Outer, OuterRates
 from hippo.run.model.reference import losses
-from hippo.run.model.replicas import local_losses
-from hippo.run.model.stage import Part
+from hippo.run.model.stage import Part, settings_of
 from hippo.run.work import Work
 
+from ...judges.local_sgd_replicas import local_losses
 from ..worlds import GPT2, PLANS, pipelines, problem
 from .test_training import trained
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hippo.run.executor.order import Order
+from hippo.run.executor.step import Order
 from hippo.run.work import Operation
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, order
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hippo.run.executor.seat import prepare
-from hippo.run.executor.settings import settings_of
 from hippo.run.job import Job, Options
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.process import prepare
 from hippo.run.work import Work
 
 from ..worlds import PLANS, problem

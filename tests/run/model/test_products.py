@@ -9,10 +9,8 @@ import torch
 from torch.nn import functional
 
 from hippo.problem.model import Model
-from hippo.run.model.layers import Frame, loss, run
-from hippo.run.model.products import Ledger
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.model.layers import Frame, Ledger, loss, run
+from hippo.run.model.stage import Part, Settings, sequences
 from hippo.run.model.weights import Split, initial
 
 from ..worlds import GPT2, LLAMA, SEQ

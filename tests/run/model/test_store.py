@@ -10,9 +10,8 @@ import torch
 
 from hippo.errors import InputError
 from hippo.problem.model import Model
-from hippo.run.model.stage import Part, Settings
+from hippo.run.model.stage import Part, Settings, sequences
 from hippo.run.model.store import load, save
-from hippo.run.model.tokens import sequences
 from hippo.run.model.weights import Split
 
 from ..worlds import GPT2, LLAMA, SEQ

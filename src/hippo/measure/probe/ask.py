@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 from threading import Barrier, BrokenBarrierError
 
-from hippo.measure.probe.bulk import Goodput, counted, poured
 from hippo.measure.probe.sample import USUAL_SEGMENT_BYTES
 from hippo.measure.probe.wire import (
     LONGEST_OWN_RAMP_S,
     PING_BYTES,
     RAMP_TRIPS,
     Effort,
+    Goodput,
     NoAnswer,
+    counted,
     effort_to_document,
     hang_up,
     number,
+    poured,
     receive_line,
     send_line,
 )

@@ -12,13 +12,14 @@ from threading import BoundedSemaphore, Thread
 
 from hippo.errors import InputError
 from hippo.measure.probe.ask import Measured, measure
-from hippo.measure.probe.bulk import counted, poured
 from hippo.measure.probe.wire import (
     PING_BYTES,
     Effort,
     NoAnswer,
+    counted,
     effort_from_document,
     hang_up,
+    poured,
     receive_line,
     send_line,
 )

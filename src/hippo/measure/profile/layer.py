@@ -17,8 +17,7 @@ import torch
 from hippo.measure.profile.device import seconds_of, settle
 from hippo.measure.profile.rows import LayerTimes, Shape, Times
 from hippo.problem.model import LayerKind, Model
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.model.stage import Part, Settings, sequences
 from hippo.run.model.weights import Form, Split, Weight, forms, weight
 
 LEAST_REPEATS = 3

@@ -10,9 +10,8 @@ import torch
 
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
-from hippo.run.executor.wires import settle
-from hippo.run.model.stage import Part
-from hippo.run.model.tokens import sequences
+from hippo.run.executor.channels import settle
+from hippo.run.model.stage import Part, sequences
 from hippo.run.stand_in import Times
 from hippo.run.work import Seat, Transfer, Work
 from hippo.schedule.schedule import FORWARD

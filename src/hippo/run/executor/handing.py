@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from hippo.run.executor.wires import Meeting, settle
+from hippo.run.executor.channels import Meeting, settle
 from hippo.run.handover import BEFORE, STATE, Hand, hands
 from hippo.run.job import Job
-from hippo.run.model.adamw import Moments
+from hippo.run.model.optimizer import Moments
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Form, Weight, forms
 from hippo.run.work import Work

@@ -13,10 +13,8 @@ from pathlib import Path
 import torch
 
 from hippo.problem.problem import Problem
-from hippo.run.executor.settings import settings_of
 from hippo.run.job import Job
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.model.stage import Part, Settings, sequences, settings_of
 
 
 def losses(problem: Problem, settings: Settings, *, steps: int, micro_batch: int = 1) -> Iterator[float]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hippo.errors import InputError
-from hippo.run.model.adamw import Moments
+from hippo.run.model.optimizer import Moments
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight, cut, forms, weight
 

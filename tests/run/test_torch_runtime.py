@@ -10,11 +10,11 @@ import pytest
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Compression, Plan, ScheduleChoice
 from hippo.run import checkpoint
-from hippo.run.executor.settings import settings_of
+from hippo.run.fits import built_in, check_torch
 from hippo.run.job import Job, Options
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 from hippo.run.run import Saving, run
-from hippo.run.torch_runtime.fits import built_in, check_torch
 
 from ..worlds import GPT2, LLAMA, PLANS, pipelines, problem
 

@@ -1,4 +1,4 @@
-"""The program of one process: ``python -m hippo.run.executor.seat FOLDER RANK``.
+"""The program of one process: ``python -m hippo.run.process FOLDER RANK``.
 
 It reads the job of the folder, meets its neighbours, and does what the launcher says, one JSON object a line: on stdin
 ``{"go": step, "at": monotonic seconds}``, ``{"save": folder}``, ``{"move": true, ..}`` or ``{"stop": true}``; on stdout
@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hippo.problem.problem import Problem
-from hippo.run.executor.agree import Agreeing, Gradients, PartGradients, StandInGradients, buckets
-from hippo.run.executor.channels import Channel
-from hippo.run.executor.codec import codec_of
+from hippo.run.executor.agree import Agreeing, Gradients, PartGradients, Ring, StandInGradients, buckets
+from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Meeting, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Mover
-from hippo.run.executor.inbox import Inbox
 from hippo.run.executor.local_sgd import (
     LocalLayers,
     LocalStandIn,
@@ -38,20 +36,16 @@ from hippo.run.executor.local_sgd import (
     outer_stand_in,
     share,
 )
-from hippo.run.executor.ring import Ring
-from hippo.run.executor.settings import settings_of
 from hippo.run.executor.step import Habits, Runner, Ties
-from hippo.run.executor.wires import GroupTeam, Meeting, claim
 from hippo.run.job import Job
-from hippo.run.model.stage import ALONE, Part
+from hippo.run.model.stage import ALONE, Part, settings_of
 from hippo.run.model.store import load, save
 from hippo.run.model.weights import Split
-from hippo.run.ring_order import ring_order
 from hippo.run.stand_in import times
-from hippo.run.work import Seat, Transfer, Work
+from hippo.run.work import Seat, Transfer, Work, ring_order
 
 if TYPE_CHECKING:
-    from hippo.run.torch_runtime.runner import TorchRunner
+    from hippo.run.torch_runtime import TorchRunner
 
 BEAT_EVERY_S = 1.0
 
@@ -120,7 +114,7 @@ def _reason(error: BaseException) -> str:
 
 def _seated(job: Job, folder: Path, rank: int, line: Line) -> Runner | TorchRunner:
     if job.options.runtime == "torch":
-        from hippo.run.torch_runtime.runner import prepare as prepare_torch
+        from hippo.run.torch_runtime import prepare as prepare_torch
 
         return prepare_torch(job, folder, rank, line.beat)
     return prepare(job, folder, rank, line.beat)

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import torch
 
+from hippo.run.executor.local_sgd import At, Outer
 from hippo.run.job import Job
-from hippo.run.model.outer import At, Outer
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.model.stage import Part, Settings, sequences
 from hippo.run.work import Work
 
 Tensor = torch.Tensor
