@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hippo.measure.probe.findings import Findings
-    from hippo.measure.probe.prometheus import Span
-    from hippo.measure.probe.rounds import Leg, Look
+    from hippo.measure.probe.prometheus import TimeSpan
+    from hippo.measure.probe.rounds import Leg, LegMeasured
     from hippo.measure.probe.wire import Effort
     from hippo.problem.cluster import Cluster
 
@@ -223,7 +223,7 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
         raise InputError("a trace is there already", source="--out", value=str(choice.out / TRACE_FILE), remedy=remedy)
     assert choice.every is not None
     lasting = _seconds("--for", choice.every if choice.lasting is None else choice.lasting, LONGEST_PROBING_S)
-    seen: dict[float, Sequence[Look]] = {}
+    seen: dict[float, Sequence[LegMeasured]] = {}
     with Watch("probing") as watch:
         for time_s, looks in rounds(legs, effort, every_s=choice.every, for_s=lasting, progress=watch):
             if not seen:
@@ -236,7 +236,9 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
     return findings
 
 
-def _written(choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[Look]]) -> Findings:
+def _written(
+    choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[LegMeasured]]
+) -> Findings:
     from hippo.files import write_whole
     from hippo.measure.probe.findings import Findings, files_of, how_probed, textfile
 
@@ -308,13 +310,15 @@ def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
     return _from_others(choice, base, Findings(known.samples, how, known.remarks))
 
 
-def _span(choice: Choice) -> Span:
+def _span(choice: Choice) -> TimeSpan:
     import time
 
-    from hippo.measure.probe.prometheus import Span, instant
+    from hippo.measure.probe.prometheus import TimeSpan, instant
 
     now_s = time.time()
-    return Span(instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step)
+    return TimeSpan(
+        instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step
+    )
 
 
 def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from hippo.emulate.kernel import wake_on_time
-from hippo.emulate.setting import FIRST_ADDRESS, Move, Run, Setting, Traffic, port_name
+from hippo.emulate.setting import FIRST_ADDRESS, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, port_name
 
 # ---------------------------------------------------------------------------------------------------------------- wire
 # How many bytes a frame is on the wire, and where it goes.
@@ -124,7 +124,7 @@ def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
     return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
 
 
-class Line:
+class DelayLine:
     """State and counts of one directed link. Times in ns of ``time.monotonic_ns``."""
 
     def __init__(self, rate_bytes_per_s: float, latency_s: float) -> None:
@@ -196,7 +196,7 @@ Change = Callable[[int, float, float], None]
 class Timetable:
     """The moves of a trace that are still to come."""
 
-    def __init__(self, moves: tuple[Move, ...], started_ns: int) -> None:
+    def __init__(self, moves: tuple[LinkMove, ...], started_ns: int) -> None:
         self._moves, self._next, self._started_ns = moves, 0, started_ns
 
     def due_ns(self) -> float:
@@ -216,7 +216,7 @@ class Timetable:
 class Control:
     """The control socket: ``SRC DST gbps latency_ms`` in, ``ok`` or a sentence out."""
 
-    def __init__(self, path: str, setting: Setting) -> None:
+    def __init__(self, path: str, setting: EmulatorSetting) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(path)
         self.socket.setblocking(False)
@@ -274,12 +274,12 @@ _LONGEST_WAIT_NS = 1_000_000_000
 class Forwarder:
     """Ports, lines, and the order in which frames are due."""
 
-    def __init__(self, setting: Setting, control: Control, started_ns: int) -> None:
+    def __init__(self, setting: EmulatorSetting, control: Control, started_ns: int) -> None:
         self._setting, self._control = setting, control
         self._timetable = Timetable(setting.moves, started_ns)
         blocks = max(1, min(MOST_BLOCKS_PER_PORT, RING_BLOCKS // max(1, len(setting.names))))
         self._ports = [Port(port_name(domain), blocks=blocks) for domain in range(len(setting.names))]
-        self._lines = [Line(link.rate_bytes_per_s, link.latency_s) for link in setting.links]
+        self._lines = [DelayLine(link.rate_bytes_per_s, link.latency_s) for link in setting.links]
         self._sends = [self._ports[link.destination].send for link in setting.links]
         self._due: list[tuple[int, int]] = []  # release of a line's first frame, line; some entries are out of date
         self._routes: list[dict[int, int]] = [{} for _ in setting.names]  # per port: address -> line
@@ -287,7 +287,7 @@ class Forwarder:
             self._routes[link.source][link.destination + FIRST_ADDRESS] = index
         self._late_ns = self._max_late_ns = self._released = 0
 
-    def run(self, stop: int) -> Run:
+    def run(self, stop: int) -> EmulatorRun:
         """Forwards until the file ``stop`` becomes readable."""
         gc.disable()  # the loop makes no cycles; a collection would hold frames up
         wake_on_time()
@@ -351,13 +351,13 @@ class Forwarder:
         if line.waiting:
             heapq.heappush(self._due, (line.waiting[0][0], index))
 
-    def _told(self, ran_ns: int, cpu_s: float) -> Run:
+    def _told(self, ran_ns: int, cpu_s: float) -> EmulatorRun:
         ends = (self._setting.position(link) for link in self._setting.links)
         links = tuple(
-            Traffic(*pair, line.carried_bytes, line.carried_frames, line.dropped_bytes, line.dropped_frames)
+            LinkTraffic(*pair, line.carried_bytes, line.carried_frames, line.dropped_bytes, line.dropped_frames)
             for pair, line in zip(ends, self._lines, strict=True)
         )
-        return Run(
+        return EmulatorRun(
             seconds=ran_ns / 1e9,
             cpu_s=cpu_s,
             mean_late_ms=self._late_ns / max(1, self._released) / 1e6,

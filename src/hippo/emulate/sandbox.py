@@ -33,7 +33,7 @@ from hippo.emulate.forward import Control, Forwarder
 from hippo.emulate.kernel import run_first
 from hippo.emulate.namespaces import make_namespaces
 from hippo.emulate.netem import Netem, has_netem
-from hippo.emulate.setting import Setting, loaded
+from hippo.emulate.setting import EmulatorSetting, loaded
 from hippo.errors import InputError
 
 # ------------------------------------------------------------------------------------------------------------ commands
@@ -47,14 +47,14 @@ _USUAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.S
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandEnded:
     """A process that has ended, and how."""
 
     process: int
     code: int
 
 
-def run_commands(setting: Setting, emulator: int) -> int:
+def run_commands(setting: EmulatorSetting, emulator: int) -> int:
     """Runs the command once, or once per domain, and returns its exit code (of several: the first that failed).
 
     Raises
@@ -109,9 +109,9 @@ def _wait(running: dict[int, int], emulator: int) -> int:
     return code
 
 
-def _ended() -> list[Ended]:
+def _ended() -> list[CommandEnded]:
     """Every child that has ended since the last call."""
-    found: list[Ended] = []
+    found: list[CommandEnded] = []
     while True:
         try:
             process, status = os.waitpid(-1, os.WNOHANG)
@@ -120,7 +120,7 @@ def _ended() -> list[Ended]:
         if process == 0:
             return found
         code = os.waitstatus_to_exitcode(status)
-        found.append(Ended(process, code if code >= 0 else 128 - code))
+        found.append(CommandEnded(process, code if code >= 0 else 128 - code))
 
 
 def _request(patience_s: float) -> int:
@@ -145,7 +145,7 @@ READY = b"ready\n"
 
 
 @dataclass(frozen=True)
-class Worker:
+class ForwarderProcess:
     """A running emulator."""
 
     process: int
@@ -166,7 +166,7 @@ class Worker:
         return told
 
 
-def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
+def start_worker(setting: EmulatorSetting, control: str, started_ns: int) -> ForwarderProcess:
     """Forks the emulator and waits until it forwards.
 
     Raises
@@ -191,10 +191,10 @@ def start_worker(setting: Setting, control: str, started_ns: int) -> Worker:
         raise InputError(
             f"the emulator did not start: {first.decode(errors='replace').strip() or 'it died'}", source="hippo emulate"
         )
-    return Worker(process, stopper, answer)
+    return ForwarderProcess(process, stopper, answer)
 
 
-def _work(setting: Setting, control: str, started_ns: int, stop: int, teller: int) -> None:
+def _work(setting: EmulatorSetting, control: str, started_ns: int, stop: int, teller: int) -> None:
     """The child's life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the command; process 1 ends this one
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -286,7 +286,7 @@ def _pass_on(first: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
 
 
-def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
+def _first(setting: EmulatorSetting, stream: socket.socket, parents_end: int) -> int:
     """Process 1."""
     for number in _REQUESTS:
         signal.signal(number, lambda *_: os._exit(1))  # until the command runs
@@ -344,7 +344,7 @@ def _mount() -> None:
     os.mkdir(FOLDER)
 
 
-def _name_hosts(setting: Setting) -> None:
+def _name_hosts(setting: EmulatorSetting) -> None:
     """A domain's name is a host's name inside, where it can be one and is none yet."""
     with suppress(OSError):
         with open("/etc/hosts") as stream:
@@ -370,7 +370,7 @@ def _show(old: str, new: str, entry: os.DirEntry[str]) -> None:
     kernel.mount(old, new, None, kernel.MS_BIND | kernel.MS_REC)
 
 
-def _write_document(setting: Setting, started_ns: int) -> None:
+def _write_document(setting: EmulatorSetting, started_ns: int) -> None:
     domains = {
         name: {"namespace": namespace, "address": setting.address(index), "interface": INTERFACE}
         for index, (name, namespace) in enumerate(zip(setting.names, setting.namespaces, strict=True))

@@ -23,13 +23,13 @@ from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients, 
 from hippo.run.executor.channels import PATIENCE, GroupTeam, Meeting
 from hippo.run.executor.step import Done
 from hippo.run.fits import built_in
-from hippo.run.job import Job
-from hippo.run.model.layers import Ledger
+from hippo.run.job import RunJob
+from hippo.run.model.layers import WeightGradients
 from hippo.run.model.stage import ALONE, Part, sequences, settings_of
 from hippo.run.model.store import load
-from hippo.run.model.weights import Split, Weight
-from hippo.run.stand_in import Times, times
-from hippo.run.work import Seat, Work
+from hippo.run.model.weights import TensorSplit, Weight
+from hippo.run.stand_in import StageTimes, times
+from hippo.run.work import Work, Worker
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.ordering import ordering
@@ -37,7 +37,7 @@ from hippo.simulate.ordering import ordering
 Tensor = torch.Tensor
 
 
-class Chunk(torch.nn.Module):
+class PipelineChunk(torch.nn.Module):
     """A module that makes the gradients of its weights by hand."""
 
     def weights(self) -> Callable[[], None]:
@@ -45,7 +45,7 @@ class Chunk(torch.nn.Module):
         raise NotImplementedError
 
 
-class _Noted(Ledger):
+class _Noted(WeightGradients):
     """A ledger that says whose backward runs."""
 
     def __init__(self, chunk: ChunkOfLayers) -> None:
@@ -80,13 +80,13 @@ class _Again(torch.autograd.Function):
         return entering.grad, None, None
 
 
-class ChunkOfLayers(Chunk):
+class ChunkOfLayers(PipelineChunk):
     """Real layers: one chunk of a part."""
 
     def __init__(self, part: Part, chunk: int) -> None:
         super().__init__()
         self.part, self.chunk = part, chunk
-        self.at_work: Ledger | None = None
+        self.at_work: WeightGradients | None = None
         self.start = torch.zeros(1, requires_grad=True)  # so that there is something to go back to
 
     def forward(self, given: Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -125,7 +125,7 @@ class _Wait(torch.autograd.Function):
         return torch.zeros(ctx.shape) if ctx.real else None, None, None
 
 
-class ChunkOfWaits(Chunk):
+class ChunkOfWaits(PipelineChunk):
     """ChunkOfWaits in place of layers; what it gives has so many numbers of four bytes."""
 
     def __init__(self, seconds: tuple[float, float, float], numbers: int) -> None:
@@ -144,7 +144,7 @@ class ChunkOfWaits(Chunk):
 
 
 # -------------------------------------------------------------------------------------------------------------- runner
-# One seat under ``torch.distributed.pipelining``: what the executor is held against. Same layers, same messages.
+# One worker under ``torch.distributed.pipelining``: what the executor is held against. Same layers, same messages.
 #
 # Every column of ranks (same pipeline, lane and place in the tensor-parallel team) is a process group of its own,
 # gloo's default with connections made when they are first used. The runtime posts each receive when it needs it and
@@ -158,7 +158,7 @@ Entry = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end o
 
 @dataclass(frozen=True)
 class Notes:
-    """What a seat did, and who hears that it lives."""
+    """What a worker did, and who hears that it lives."""
 
     beat: Callable[[str], None]
     log: list[Entry] = field(default_factory=list)
@@ -167,7 +167,7 @@ class Notes:
 class TimedStage(PipelineStage):
     """A stage of the runtime that notes when it ran what, and says that it lives."""
 
-    def __init__(self, module: Chunk, index: int, chunk: int, notes: Notes, **rest: Any) -> None:
+    def __init__(self, module: PipelineChunk, index: int, chunk: int, notes: Notes, **rest: Any) -> None:
         super().__init__(module, index, dw_builder=self._weights, **rest)
         self._module, self._chunk, self._log, self._beat, self._wave = module, chunk, notes.log, notes.beat, 0
 
@@ -199,68 +199,68 @@ class TimedStage(PipelineStage):
         return run
 
 
-class Losses:
-    """What the launcher asks of a seat's computation."""
+class PipelineLosses:
+    """What the launcher asks of a worker's computation."""
 
     def __init__(self) -> None:
         self.total = 0.0
 
     def loss(self) -> float:
-        """Sum over the seat's sequences, as a share of the mean over the global batch."""
+        """Sum over the worker's sequences, as a share of the mean over the global batch."""
         return self.total
 
 
 class TorchRunner:
-    """A seat at work under torch's runtime; same face as the executor's."""
+    """A worker at work under torch's runtime; same face as the executor's."""
 
     def __init__(
-        self, job: Job, work: Work, seat: Seat, meeting: Meeting, folder: Path, beat: Callable[[str], None]
+        self, job: RunJob, work: Work, worker: Worker, meeting: Meeting, folder: Path, beat: Callable[[str], None]
     ) -> None:
-        self.job, self.work, self.seat = job, work, seat
-        self.compute, self.done = Losses(), list[Done]()
+        self.job, self.work, self.worker = job, work, worker
+        self.compute, self.done = PipelineLosses(), list[Done]()
         self._notes = Notes(beat)
         self._times = times(job.problem, work) if job.options.stand_in else ()
-        self.part, self._agreement = _part(job, work, seat, meeting)
+        self.part, self._agreement = _part(job, work, worker, meeting)
         self._schedule = self._runtime(folder)
 
     # making
     def _runtime(self, folder: Path) -> Any:
-        pipeline = self.work.plan.pipelines[self.seat.pipeline]
+        pipeline = self.work.plan.pipelines[self.worker.pipeline]
         name, waves = built_in(self.work.plan, pipeline), pipeline.num_micro_batches
         stages = [self._stage(chunk) for chunk in range(self.work.plan.interleave)]
         options = {"loss_fn": lambda output, _: output.sum(), "scale_grads": False}
         if name is not None:
             return getattr(runtimes, name)(stages[0], waves, **options)
         runtime = runtimes._PipelineScheduleRuntime(stages, waves, **options)
-        path = folder / f"schedule-{self.seat.rank}.csv"
-        path.write_text(schedule_text(self.job, self.seat.pipeline))
+        path = folder / f"schedule-{self.worker.rank}.csv"
+        path.write_text(schedule_text(self.job, self.worker.pipeline))
         runtime._load_csv(str(path))
         return runtime
 
     def _stage(self, chunk: int) -> TimedStage:
-        p = len(self.work.plan.pipelines[self.seat.pipeline].stages)
-        index, count = chunk * p + self.seat.stage, p * self.work.plan.interleave
+        p = len(self.work.plan.pipelines[self.worker.pipeline].stages)
+        index, count = chunk * p + self.worker.stage, p * self.work.plan.interleave
         module: Any = ChunkOfLayers(self.part, chunk) if self.part is not None else self._waits(chunk)
         given, made = self._example(index - 1), self._example(index)
         options = {"input_args": given, "output_args": made, "num_stages": count}
         return TimedStage(module, index, chunk, self._notes, device=torch.device(self.job.options.device), **options)
 
     def _waits(self, chunk: int) -> ChunkOfWaits:
-        mine = self._times[self.seat.rank]
+        mine = self._times[self.worker.rank]
         seconds = mine.forward_s[chunk], mine.backward_s[chunk], mine.weight_s[chunk]
         return ChunkOfWaits(seconds, numbers(mine, chunk))
 
     def _example(self, index: int) -> Tensor:
         """What goes from virtual stage ``index`` to the next in one wave; -1: what the first is given."""
-        p, work = len(self.work.plan.pipelines[self.seat.pipeline].stages), self.work
+        p, work = len(self.work.plan.pipelines[self.worker.pipeline].stages), self.work
         last = index == p * work.plan.interleave - 1
         if self.part is None:
             if index < 0:
                 return torch.zeros(1)
             chunk, stage = divmod(index, p)
-            mine = self._times[work.rank(self.seat.pipeline, stage)]
+            mine = self._times[work.rank(self.worker.pipeline, stage)]
             return torch.zeros(numbers(mine, chunk), requires_grad=True)
-        start, stop = work.share(self.seat)
+        start, stop = work.share(self.worker)
         settings, seq = self.part.settings, self.job.problem.workload.seq
         if index < 0:
             return torch.zeros(stop - start, seq + 1, dtype=torch.int64, device=settings.device)
@@ -277,21 +277,21 @@ class TorchRunner:
         self._notes.log.clear()
         self._agreement.begin()
         losses: list[Tensor] = []
-        stage, waves = self.seat.stage, self.work.plan.pipelines[self.seat.pipeline].num_micro_batches
-        last = stage == len(self.work.plan.pipelines[self.seat.pipeline].stages) - 1
+        stage, waves = self.worker.stage, self.work.plan.pipelines[self.worker.pipeline].num_micro_batches
+        last = stage == len(self.work.plan.pipelines[self.worker.pipeline].stages) - 1
         tokens = self._tokens(step) if stage == 0 or last else None
         told: dict[str, Any] = {"target": torch.zeros(waves, 1), "losses": losses} if last else {}
         if last and tokens is not None:
             told["tokens"] = tokens
         given = (tokens if tokens is not None else torch.zeros(waves, 1),) if stage == 0 else ()
         self._schedule.step(*given, **told)
-        self.compute.total = float(sum(loss.item() for loss in losses)) if self.seat.leads else 0.0
+        self.compute.total = float(sum(loss.item() for loss in losses)) if self.worker.leads else 0.0
         self._finish(step, start_s)
 
     def _finish(self, step: int, start_s: float) -> None:
         """Gradients are agreed, then the optimizer."""
         began = time.monotonic()
-        for start, stop in reversed(self.work.chunks(self.seat)):
+        for start, stop in reversed(self.work.chunks(self.worker)):
             for layer in reversed(range(start, stop)):
                 self._agreement.ready(layer)
         self._agreement.finish()
@@ -299,68 +299,68 @@ class TorchRunner:
         if self.part is not None:
             self.part.finish(step)
         else:
-            time.sleep(self._times[self.seat.rank].finish_s)
+            time.sleep(self._times[self.worker.rank].finish_s)
         log = self._notes.log
         log += [(3, 0, -1, began, agreed), (4, 0, -1, agreed, time.monotonic())]
         self.done = [Done(kind, chunk, wave, a - start_s, b - start_s) for kind, chunk, wave, a, b in log]
 
     def _tokens(self, step: int) -> Tensor | None:
-        """(waves b, s + 1): all of the step's tokens that the seat works on; None: a stand-in."""
+        """(waves b, s + 1): all of the step's tokens that the worker works on; None: a stand-in."""
         if self.part is None:
             return None
         work, workload = self.work, self.job.problem.workload
-        waves = range(work.plan.pipelines[self.seat.pipeline].num_micro_batches)
-        spans: Iterable[tuple[int, int]] = (work.sequences(self.seat, wave) for wave in waves)
+        waves = range(work.plan.pipelines[self.worker.pipeline].num_micro_batches)
+        spans: Iterable[tuple[int, int]] = (work.sequences(self.worker, wave) for wave in waves)
         seed, vocab = self.part.settings.seed, work.model.vocab
         drawn = [sequences(step - 1, *span, seq=workload.seq, vocab=vocab, seed=seed) for span in spans]
         return torch.cat(drawn).to(self.part.settings.device)
 
 
-def numbers(mine: Times, chunk: int) -> int:
+def numbers(mine: StageTimes, chunk: int) -> int:
     """Numbers of four bytes in what a chunk hands on; at least one."""
     return max(1, -(-mine.down_bytes[chunk] // 4))
 
 
-def prepare(job: Job, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
-    """The seat, its neighbours met; ``beat`` hears signs of life."""
+def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
+    """The worker, its neighbours met; ``beat`` hears signs of life."""
     options = job.options
     work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
-    seat = work.seats[rank]
-    meeting = Meeting(str(folder), rank, world=len(work.seats), device=options.device)
+    worker = work.workers[rank]
+    meeting = Meeting(str(folder), rank, world=len(work.workers), device=options.device)
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # domains that never talk need no way between them
-    count = len(work.plan.pipelines[seat.pipeline].stages)
-    name = f"column-{seat.pipeline}-{seat.lane}-{seat.tp_index}"
-    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), len(work.seats)))
+    count = len(work.plan.pipelines[worker.pipeline].stages)
+    name = f"column-{worker.pipeline}-{worker.lane}-{worker.tp_index}"
+    store = dist.PrefixStore(name, dist.FileStore(str(folder / "store"), len(work.workers)))
     dist.init_process_group(
         "gloo" if options.device == "cpu" else "nccl",
         store=store,
-        rank=seat.stage,
+        rank=worker.stage,
         world_size=count,
         timeout=PATIENCE,
     )
-    return TorchRunner(job, work, seat, meeting, folder, beat)
+    return TorchRunner(job, work, worker, meeting, folder, beat)
 
 
-def _part(job: Job, work: Work, seat: Seat, meeting: Meeting) -> tuple[Part | None, Agreeing]:
-    """The seat's layers (None where it only waits) and how their gradients are agreed."""
-    members = work.tensor_group(seat)
-    wanted = {bucket.name: bucket.ranks for bucket in buckets(work, seat)}
+def _part(job: RunJob, work: Work, worker: Worker, meeting: Meeting) -> tuple[Part | None, Agreeing]:
+    """The worker's layers (None where it only waits) and how their gradients are agreed."""
+    members = work.tensor_group(worker)
+    wanted = {bucket.name: bucket.ranks for bucket in buckets(work, worker)}
     team_name = "team-" + "-".join(map(str, members))
     if len(members) > 1:
         wanted[team_name] = members
     groups = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
     if job.options.stand_in:
-        each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[seat.rank].sync_s
-        return None, Agreeing(work, seat, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)
-    team = GroupTeam(groups[team_name], len(members), seat.tp_index) if len(members) > 1 else None
-    split = Split(len(members), seat.tp_index, work.parts)
-    part = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split, team or ALONE)
+        each, sync_s = job.problem.workload.gradient_bytes_per_parameter, times(job.problem, work)[worker.rank].sync_s
+        return None, Agreeing(work, worker, StandInGradients(work, bytes_per_parameter=each, sync_s=sync_s), groups)
+    team = GroupTeam(groups[team_name], len(members), worker.tp_index) if len(members) > 1 else None
+    split = TensorSplit(len(members), worker.tp_index, work.parts)
+    part = Part.new(job.problem.model, work.chunks(worker), settings_of(job), split, team or ALONE)
     if job.options.resume_from is not None:
         load(part, Path(job.options.resume_from))
-    return part, Agreeing(work, seat, PartGradients(work, seat, part, team), groups)
+    return part, Agreeing(work, worker, PartGradients(work, worker, part, team), groups)
 
 
-def schedule_text(job: Job, index: int) -> str:
+def schedule_text(job: RunJob, index: int) -> str:
     """The order of one pipeline as torch's CSV (``compute_only``)."""
     plan, pipeline = job.plan, job.plan.pipelines[index]
     schedule = order_of(plan, pipeline)

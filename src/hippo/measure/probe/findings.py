@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from hippo.errors import InputError
-from hippo.measure.probe.rounds import Look
-from hippo.measure.probe.sample import LinkSeen, Sample, Spread, frame_share, links_seen
+from hippo.measure.probe.rounds import LegMeasured
+from hippo.measure.probe.sample import LinkSeen, LinkSpread, Sample, frame_share, links_seen
 from hippo.measure.probe.wire import RAMP_TRIPS, Effort
 from hippo.problem.cluster import Cluster, Link
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
@@ -97,7 +97,7 @@ def _measured(link: Link | None, seen: LinkSeen) -> Link | None:
     return replace(changed, bandwidth_bytes_per_s=_rounded(rate), per_node_bytes_per_s=None)
 
 
-def _rounded(rate: Spread) -> float:
+def _rounded(rate: LinkSpread) -> float:
     return bytes_per_s_from_gbps(_round(gbps_from_bytes_per_s(rate.median)))
 
 
@@ -122,7 +122,7 @@ def _remark(seen: LinkSeen | None, *, kept: bool) -> str:
     return ", ".join(parts)
 
 
-def _percentiles(spread: Spread, unit: float) -> str:
+def _percentiles(spread: LinkSpread, unit: float) -> str:
     middle = f"{spread.median * unit:.4g}"
     if spread.count == 1:
         return middle
@@ -311,14 +311,14 @@ def _link(seen: LinkSeen) -> dict[str, object]:
     }
 
 
-def _figures(spread: Spread | None, unit: float) -> dict[str, float] | None:
+def _figures(spread: LinkSpread | None, unit: float) -> dict[str, float] | None:
     if spread is None:
         return None
     return {"p5": spread.p5 * unit, "median": spread.median * unit, "p95": spread.p95 * unit}
 
 
 # -------------------------------------------------------------------------------------------------------- own prober
-def how_probed(effort: Effort, looks: Sequence[Look]) -> tuple[str, ...]:
+def how_probed(effort: Effort, looks: Sequence[LegMeasured]) -> tuple[str, ...]:
     """How the own prober made its figures; the last round's in full."""
     flows = "one TCP flow" if effort.flows == 1 else f"{effort.flows} TCP flows together"
     most = f", at most {effort.most_bytes / 1e6:g} MB" if effort.most_bytes < UNLIMITED_BYTES else ""
@@ -332,7 +332,7 @@ def how_probed(effort: Effort, looks: Sequence[Look]) -> tuple[str, ...]:
     )
 
 
-def _look(look: Look) -> str:
+def _look(look: LegMeasured) -> str:
     found, (one, two) = look.measured, look.leg.domains
     if found is None:
         return f"{one} - {two}, last round: no answer: {look.reason}"

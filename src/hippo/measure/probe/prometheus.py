@@ -67,7 +67,7 @@ TRIP_QUERY = 'hippo_link_round_trip_seconds or probe_icmp_duration_seconds{phase
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """Instants ``start_s``, ``start_s + step_s``, .. up to ``stop_s``; seconds since 1970."""
 
     start_s: float
@@ -82,7 +82,7 @@ class Span:
             yield self.start_s + first * self.step_s, self.start_s + last * self.step_s
 
 
-def check_span(span: Span) -> None:
+def check_span(span: TimeSpan) -> None:
     """``InputError`` for a span that runs backwards, has no step, or asks for too much."""
     if not span.step_s > 0 or not math.isfinite(span.step_s):
         raise InputError("must be above 0", source="--step", value=span.step_s, remedy="give seconds, for instance 60")
@@ -114,7 +114,7 @@ def trip_query(text: str) -> Query:
 
 
 @dataclass(frozen=True)
-class Known:
+class ServerSamples:
     """What the server says of the links."""
 
     samples: tuple[Sample, ...]  # by time
@@ -122,8 +122,8 @@ class Known:
 
 
 def samples_from_server(
-    url: str, span: Span, domains: Mapping[str, str], *, rate: Query, trip: Query, names: Sequence[str] = NAMES
-) -> Known:
+    url: str, span: TimeSpan, domains: Mapping[str, str], *, rate: Query, trip: Query, names: Sequence[str] = NAMES
+) -> ServerSamples:
     """The samples of a span; ``domains``: value of a label (a domain, a host, with or without port) to domain.
 
     A negative rate is unknown (as ``node_network_speed_bytes`` of a virtual interface); one of 0 is an outage.
@@ -152,7 +152,7 @@ def samples_from_server(
         told = "; ".join(remarks)[:300] or "no value of it is a rate"
         remedy = "name a query that has data with --rate-query, in bits per second per link (see docs/probe.md)"
         raise InputError(f"no rate of any link ({told})", source=url, remedy=remedy)
-    return Known(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
+    return ServerSamples(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
 
 
 # --------------------------------------------------------------------------------------------------------------- asking
@@ -160,7 +160,7 @@ Series = tuple[Mapping[str, str], Mapping[float, float]]
 """Labels; time to value, values that are no figures left out."""
 
 
-def _asked(url: str, query: Query, span: Span) -> list[Series]:
+def _asked(url: str, query: Query, span: TimeSpan) -> list[Series]:
     """Every series of the answer, the pieces of the span put together."""
     found: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for start_s, stop_s in span.pieces():

@@ -41,7 +41,7 @@ def frame_share(segment_bytes: float) -> float:
 
 
 @dataclass(frozen=True)
-class Spread:
+class LinkSpread:
     """Percentiles of what was seen."""
 
     p5: float
@@ -50,7 +50,7 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
+    def of(cls, values: Sequence[float]) -> LinkSpread | None:
         """None: nothing was seen."""
         if not values:
             return None
@@ -64,8 +64,8 @@ class LinkSeen:
 
     source: str
     destination: str
-    rate_bytes_per_s: Spread | None
-    round_trip_s: Spread | None
+    rate_bytes_per_s: LinkSpread | None
+    round_trip_s: LinkSpread | None
     outages: int
     samples: int
 
@@ -81,8 +81,8 @@ def links_seen(samples: Iterable[Sample]) -> Mapping[tuple[str, str], LinkSeen]:
 def _seen(pair: tuple[str, str], own: Sequence[Sample]) -> LinkSeen:
     return LinkSeen(
         *pair,
-        rate_bytes_per_s=Spread.of([sample.rate_bytes_per_s for sample in own if sample.rate_bytes_per_s]),
-        round_trip_s=Spread.of([sample.round_trip_s for sample in own if sample.round_trip_s is not None]),
+        rate_bytes_per_s=LinkSpread.of([sample.rate_bytes_per_s for sample in own if sample.rate_bytes_per_s]),
+        round_trip_s=LinkSpread.of([sample.round_trip_s for sample in own if sample.round_trip_s is not None]),
         outages=sum(sample.rate_bytes_per_s == 0 for sample in own),
         samples=len(own),
     )

@@ -14,7 +14,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProfileRequest:
     """What is to be profiled."""
 
     model: Model
@@ -28,7 +28,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TimedShape:
     """What is timed, besides the layer."""
 
     tp: int
@@ -37,7 +37,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Times:
+class PassTimes:
     """Seconds of one pass of one micro-batch over the repeats."""
 
     median_s: float
@@ -45,7 +45,7 @@ class Times:
     most_s: float
 
     @classmethod
-    def of(cls, seconds: list[float]) -> Times:
+    def of(cls, seconds: list[float]) -> PassTimes:
         """Median and range."""
         return cls(median(seconds), min(seconds), max(seconds))
 
@@ -54,9 +54,9 @@ class Times:
 class LayerTimes:
     """What one layer takes at one shape; bytes of one device, of one micro-batch where they depend on it."""
 
-    forward: Times
-    backward: Times  # input gradient
-    weight: Times  # weight gradient, added to the sum
+    forward: PassTimes
+    backward: PassTimes  # input gradient
+    weight: PassTimes  # weight gradient, added to the sum
     repeats: int
     parameter_bytes: float
     activation_bytes: float  # kept from the forward to the backward pass, the layer's input included
@@ -65,7 +65,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProfiledRow:
     """One row of the profile with its spread."""
 
     row: ProfileRow
@@ -73,12 +73,12 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProfiledDevice:
     """A profiled device."""
 
     profile: Profile
     gpu: Gpu
-    rows: tuple[Measured, ...]
+    rows: tuple[ProfiledRow, ...]
 
 
 # -------------------------------------------------------------------------------------------------------- cluster file

@@ -20,19 +20,19 @@ import torch
 from hippo.run.executor.channels import Channel, GroupTeam
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight
-from hippo.run.work import Agreement, Seat, Work
+from hippo.run.work import GradientGroup, Work, Worker
 
 # ---------------------------------------------------------------------------------------------------------------- ring
 # A sum over the ranks of a ring whose receives were posted ahead: each hop costs one way, never a round trip.
 #
 # The ring algorithm (Patarasuk and Yuan 2009): n pieces go round twice, added up on the first lap and handed out on
 # the second, so every rank sends 2 (n - 1) / n of the bytes. A piece goes on in the thread that heard it come, while
-# the seat computes. All ranks get the same bits: each piece is added up once.
+# the worker computes. All ranks get the same bits: each piece is added up once.
 
 Tensor = torch.Tensor
 
 
-class Ring:
+class GradientRing:
     """Ranks in a ring, of which this one has place ``place`` of ``size``. Sums are asked for in one order by all."""
 
     def __init__(self, size: int, place: int, channels: tuple[Channel, Channel], check: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Ring:
 class RingSum:
     """One sum."""
 
-    def __init__(self, ring: Ring, elements: int, like: Tensor, number: int) -> None:
+    def __init__(self, ring: GradientRing, elements: int, like: Tensor, number: int) -> None:
         self._ring, self._hops = ring, 2 * (ring.size - 1)
         self._first = number * self._hops  # tag of the first hop
         self._sizes = [len(each) for each in torch.arange(elements).tensor_split(ring.size)]
@@ -128,17 +128,17 @@ class Bucket:
         return self.layers if self.tied else tuple(range(*self.layers))
 
 
-def buckets(work: Work, seat: Seat) -> list[Bucket]:
-    """What a seat agrees on with others, in the order in which it is handed in; the tied matrix last."""
-    found = [one for agreement in work.agreements if seat.rank in agreement.ranks for one in _cut(work, agreement)]
-    if seat.rank in work.tied:
+def buckets(work: Work, worker: Worker) -> list[Bucket]:
+    """What a worker agrees on with others, in the order in which it is handed in; the tied matrix last."""
+    found = [one for agreement in work.agreements if worker.rank in agreement.ranks for one in _cut(work, agreement)]
+    if worker.rank in work.tied:
         last = work.model.num_layers - 1
         ends = (0, last)
         found.append(Bucket(_name(work.tied), work.tied, ends, 0, 1, tied=True))
     return found
 
 
-def _cut(work: Work, agreement: Agreement) -> Iterator[Bucket]:
+def _cut(work: Work, agreement: GradientGroup) -> Iterator[Bucket]:
     """An agreement in runs of layers of at least ``BUCKET_BYTES`` (4 a parameter), the last layers first."""
     first, stop = agreement.layers
     size, name = 0.0, _name(agreement.ranks)
@@ -154,14 +154,14 @@ def _name(ranks: Sequence[int]) -> str:
 
 
 class Gradients(Protocol):
-    """What a seat has to agree on."""
+    """What a worker has to agree on."""
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Tensors that a bucket carries; the sums are written into them."""
         ...
 
     def complete(self, layer: int) -> None:
-        """The seat's own work on a layer's gradients is over."""
+        """The worker's own work on a layer's gradients is over."""
         ...
 
     def spread(self) -> None:
@@ -170,11 +170,11 @@ class Gradients(Protocol):
 
 
 class Agreeing:
-    """Agreement of one seat over the steps of a run."""
+    """Agreement of one worker over the steps of a run."""
 
-    def __init__(self, work: Work, seat: Seat, gradients: Gradients, groups: dict[str, Any]) -> None:
-        self.work, self.seat, self.gradients, self.groups = work, seat, gradients, groups
-        self._own = {layer for start, stop in work.chunks(seat) for layer in range(start, stop)}
+    def __init__(self, work: Work, worker: Worker, gradients: Gradients, groups: dict[str, Any]) -> None:
+        self.work, self.worker, self.gradients, self.groups = work, worker, gradients, groups
+        self._own = {layer for start, stop in work.chunks(worker) for layer in range(start, stop)}
         self._undone: set[int] = set()
         self._waiting: list[Bucket] = []
         self._sent: list[tuple[list[Tensor], Tensor, Any]] = []
@@ -182,19 +182,19 @@ class Agreeing:
     def post(self) -> None:
         """Posts the receives of the next step, where the groups are rings of their own."""
         sizes: dict[str, list[int]] = {}
-        for bucket in buckets(self.work, self.seat):
+        for bucket in buckets(self.work, self.worker):
             pieces = self.gradients.pieces(bucket)
             if pieces:
                 sizes.setdefault(bucket.name, []).append(sum(piece.numel() for piece in pieces))
                 like = pieces[0]
         for name, elements in sizes.items():
-            if isinstance(self.groups[name], Ring):
+            if isinstance(self.groups[name], GradientRing):
                 self.groups[name].expect(elements, like)
 
     def begin(self) -> None:
         """A step starts: nothing is done."""
         self._undone = set(self._own)
-        self._waiting, self._sent = buckets(self.work, self.seat), []
+        self._waiting, self._sent = buckets(self.work, self.worker), []
 
     def ready(self, layer: int) -> None:
         """A layer's gradients are whole: hands in the buckets that are ready, in their order."""
@@ -222,8 +222,8 @@ class Agreeing:
 class PartGradients:
     """Of real layers."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, team: GroupTeam | None) -> None:
-        self.work, self.seat, self.part, self.team = work, seat, part, team
+    def __init__(self, work: Work, worker: Worker, part: Part, team: GroupTeam | None) -> None:
+        self.work, self.worker, self.part, self.team = work, worker, part, team
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
         """Views of the sums."""
@@ -232,7 +232,7 @@ class PartGradients:
         found, size = [], self.part.split.size
         for weight in (w for layer in bucket.members if layer in self.part.weights for w in self._own(layer)):
             if weight.form.split is not None:
-                own = bucket.part - self.seat.tp_index * bucket.parts // size
+                own = bucket.part - self.worker.tp_index * bucket.parts // size
                 found.append(weight.total.chunk(bucket.parts // size, dim=weight.form.split)[own])
             elif bucket.part == 0:
                 found.append(weight.total)
@@ -249,7 +249,7 @@ class PartGradients:
         """The leader tells the sums of what every rank of the team holds whole."""
         if self.team is None:
             return
-        leader = self.work.tensor_group(self.seat)[0]
+        leader = self.work.tensor_group(self.worker)[0]
         agreed = {layer for one in self.work.agreements if leader in one.ranks for layer in range(*one.layers)}
         for weight in (w for layer in sorted(agreed & set(self.part.weights)) for w in self._own(layer)):
             if weight.form.split is None:

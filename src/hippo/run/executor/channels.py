@@ -71,7 +71,7 @@ def codec_of(work: Work, transfer: Transfer) -> Codec | None:
     """How a message is packed; None: as it is. A stand-in's messages have their size already."""
     if work.whole_stages:
         return None
-    pair = work.seats[transfer.source].domain, work.seats[transfer.destination].domain
+    pair = work.workers[transfer.source].domain, work.workers[transfer.destination].domain
     kinds = {(one.source, one.destination): one.kind for one in work.plan.compression}
     kind = kinds.get(pair, "none")
     return None if kind == "none" or pair[0] == pair[1] else Codec(kind)

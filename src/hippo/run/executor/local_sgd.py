@@ -12,11 +12,11 @@ from hippo.problem.workload import Workload
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
 from hippo.run.executor.channels import GroupTeam
 from hippo.run.executor.compute import Layers, StandIn
-from hippo.run.job import Job
+from hippo.run.job import RunJob
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight
-from hippo.run.stand_in import Times
-from hippo.run.work import Seat, Work
+from hippo.run.stand_in import StageTimes
+from hippo.run.work import Work, Worker
 
 MATRIX = "matrix"
 Tensor = torch.Tensor
@@ -35,21 +35,21 @@ class Within(Work):
 
     def holders(self, layer: int, part: int) -> tuple[int, ...]:
         """Ranks of the pipeline that hold a part of a layer."""
-        return tuple(rank for rank in super().holders(layer, part) if self.seats[rank].pipeline == self.pipeline)
+        return tuple(rank for rank in super().holders(layer, part) if self.workers[rank].pipeline == self.pipeline)
 
 
-def inner_work(work: Work, seat: Seat) -> Work:
-    """Who agrees with a seat on every step's gradients."""
+def inner_work(work: Work, worker: Worker) -> Work:
+    """Who agrees with a worker on every step's gradients."""
     if not is_local(work):
         return work
-    return Within(work.model, work.plan, work.whole_stages, seat.pipeline)
+    return Within(work.model, work.plan, work.whole_stages, worker.pipeline)
 
 
-def share(work: Work, seat: Seat) -> float:
-    """Of the global batch, that the seat's pipeline works on."""
+def share(work: Work, worker: Worker) -> float:
+    """Of the global batch, that the worker's pipeline works on."""
     if not is_local(work):
         return 1.0
-    pipeline = work.plan.pipelines[seat.pipeline]
+    pipeline = work.plan.pipelines[worker.pipeline]
     return work.wave(pipeline) * pipeline.num_micro_batches / work.plan.global_batch
 
 
@@ -74,7 +74,7 @@ class OuterRates:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """State of one seat: where all replicas began, the momentum, and what it had when it told its difference."""
+    """State of one worker: where all replicas began, the momentum, and what it had when it told its difference."""
 
     part: Part
     rates: OuterRates = OuterRates()
@@ -125,10 +125,16 @@ class _Differences(PartGradients):
 
 
 class OuterSteps:
-    """When the replicas of a seat agree, and on what. ``late``: how many steps after the sum began it is used."""
+    """When the replicas of a worker agree, and on what. ``late``: how many steps after the sum began it is used."""
 
-    def __init__(self, work: Work, seat: Seat, agreement: Agreeing, *, late: int) -> None:
-        self.work, self.seat, self.agreement, self.every, self.late = work, seat, agreement, work.plan.sync.every, late
+    def __init__(self, work: Work, worker: Worker, agreement: Agreeing, *, late: int) -> None:
+        self.work, self.worker, self.agreement, self.every, self.late = (
+            work,
+            worker,
+            agreement,
+            work.plan.sync.every,
+            late,
+        )
         self._under_way = False
         agreement.post()
 
@@ -137,7 +143,7 @@ class OuterSteps:
         if step % self.every == 0:
             self.tell()
             self.agreement.begin()
-            for start, stop in reversed(self.work.chunks(self.seat)):
+            for start, stop in reversed(self.work.chunks(self.worker)):
                 for layer in reversed(range(start, stop)):
                     self.agreement.ready(layer)
             self._under_way = True
@@ -156,7 +162,7 @@ class OuterSteps:
 
 @dataclass(frozen=True, eq=False)
 class OuterTies:
-    """With whom a seat agrees on parameters, and how many steps after it asked it must know."""
+    """With whom a worker agrees on parameters, and how many steps after it asked it must know."""
 
     groups: dict[str, Any]
     team: GroupTeam | None
@@ -166,15 +172,15 @@ class OuterTies:
 class OuterLayers(OuterSteps):
     """Of real layers."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, ties: OuterTies) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, ties: OuterTies) -> None:
         self.outer, self._carrier = Outer.new(part), _carrier(part)
-        gradients = _Differences(work, seat, self._carrier, ties.team)
-        super().__init__(work, seat, Agreeing(work, seat, gradients, ties.groups), late=ties.late)
+        gradients = _Differences(work, worker, self._carrier, ties.team)
+        super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
 
     def tell(self) -> None:
         """Differences, such that their sum over all who take part is the mean by share of the batch."""
         for (layer, name), difference in self.outer.differences():
-            scale = share(self.work, self.seat) / self._told_by(layer, name)
+            scale = share(self.work, self.worker) / self._told_by(layer, name)
             self._carrier.weights[layer][name].total.copy_(difference * scale)
 
     def _told_by(self, layer: int, name: str) -> int:
@@ -182,7 +188,7 @@ class OuterLayers(OuterSteps):
         tied = self.work.tied
         ends = (0, self.work.model.num_layers - 1)
         ranks = tied if tied and name == MATRIX and layer in ends else self.work.holders(layer, 0)
-        return sum(self.work.seats[rank].pipeline == self.seat.pipeline for rank in ranks)
+        return sum(self.work.workers[rank].pipeline == self.worker.pipeline for rank in ranks)
 
     def use(self) -> None:
         """The outer step."""
@@ -205,9 +211,9 @@ def _carrier(part: Part) -> Part:
 class LocalLayers(Layers):
     """Real layers of a replica that trains alone."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, workload: Workload, outer: OuterSteps) -> None:
-        super().__init__(work, seat, part, workload)
-        self._outer, self._of_batch = outer, share(work, seat)
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterSteps) -> None:
+        super().__init__(work, worker, part, workload)
+        self._outer, self._of_batch = outer, share(work, worker)
 
     def finish(self, step: int) -> None:
         """AdamW; now and then the outer step."""
@@ -222,7 +228,7 @@ class LocalLayers(Layers):
 class LocalStandIn(StandIn):
     """A stand-in that sends as much, as often."""
 
-    def __init__(self, times: Times, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
+    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
         super().__init__(times, layers)
         self._outer = outer
 
@@ -232,8 +238,8 @@ class LocalStandIn(StandIn):
         self._outer.after(step)
 
 
-def outer_stand_in(job: Job, work: Work, seat: Seat, groups: dict[str, Any]) -> OuterSteps:
-    """The outer steps of a seat that only waits."""
+def outer_stand_in(job: RunJob, work: Work, worker: Worker, groups: dict[str, Any]) -> OuterSteps:
+    """The outer steps of a worker that only waits."""
     each = job.problem.workload.gradient_bytes_per_parameter
     gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=0.0)
-    return OuterSteps(work, seat, Agreeing(work, seat, gradients, groups), late=job.options.outer_late)
+    return OuterSteps(work, worker, Agreeing(work, worker, gradients, groups), late=job.options.outer_late)

@@ -1,4 +1,4 @@
-"""One seat's step: receives posted ahead, operations as the order has them, results sent at once, gradients agreed.
+"""One worker's step: receives posted ahead, operations as the order has them, results sent at once, gradients agreed.
 
 Of a tensor-parallel team only the leader talks with other stages. It tells its team what is next and what came in.
 """
@@ -17,7 +17,7 @@ import torch
 
 from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Key
 from hippo.run.executor.compute import Compute
-from hippo.run.work import Operation, Seat, Transfer, Work
+from hippo.run.work import Operation, Transfer, Work, Worker
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 # --------------------------------------------------------------------------------------------------------------- order
@@ -25,7 +25,7 @@ from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 #
 # Operations of a kind keep the schedule's order among themselves, so messages of a channel come in a known order. As a
 # hint, the schedule says which of the ready operations goes first; a forward beyond the waves in flight that the
-# schedule itself needs is never begun. With one chunk a seat this cannot deadlock: the seat that holds the oldest wave
+# schedule itself needs is never begun. With one chunk a worker this cannot deadlock: who holds the oldest wave
 # can always go on.
 
 Ready = Callable[[Operation], bool]
@@ -87,8 +87,8 @@ class Order:
 # Whether to wait a moment for what the schedule wants next, or to run something else meanwhile.
 #
 # Operations cannot be interrupted: a weight gradient begun just before the awaited message comes delays what others
-# wait for. So where the message came soon after this moment in the step before, the seat waits for it; when it is
-# late, the seat goes on with what is ready.
+# wait for. So where the message came soon after this moment in the step before, the worker waits for it; when it is
+# late, the worker goes on with what is ready.
 
 PATIENCE = 0.5
 """Of the other operation's length: less than that is waited."""
@@ -127,13 +127,13 @@ AHEAD_BYTES, LEAST = 256_000_000, 4
 
 
 class Receipts:
-    """What a seat receives in a step."""
+    """What a worker receives in a step."""
 
     def __init__(
         self, work: Work, rank: int, compute: Compute, incoming: dict[Transfer, Channel], inbox: Inbox
     ) -> None:
         self._work, self._compute, self._incoming, self._inbox = work, compute, incoming, inbox
-        self._arrivals = work.arrivals(work.seats[rank])
+        self._arrivals = work.arrivals(work.workers[rank])
         self._later: dict[Transfer, deque[int]] = {}
         self._fed: dict[tuple[int, int], list[Transfer]] = {}
         for transfer in incoming:
@@ -187,8 +187,8 @@ def tag(work: Work, transfer: Transfer, wave: int) -> int:
 NAMES = {FORWARD: "activations", BACKWARD: "gradients"}
 
 
-class Agreement(Protocol):
-    """How the seat's gradients are agreed with those of its replicas."""
+class GradientSync(Protocol):
+    """How the worker's gradients are agreed with those of its replicas."""
 
     def post(self) -> None:
         """Posts the receives of the next step."""
@@ -220,34 +220,34 @@ class Done:
 
 @dataclass(frozen=True, eq=False)
 class Ties:
-    """With whom a seat talks."""
+    """With whom a worker talks."""
 
     incoming: dict[Transfer, Channel]
     outgoing: dict[Transfer, Channel]
     inbox: Inbox
     team: GroupTeam | None
-    agreement: Agreement
+    agreement: GradientSync
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How a seat works."""
+    """How a worker works."""
 
     free: bool = False  # runs what is ready; else in the schedule's order
     whole: bool = False  # a fused backward sends its gradient when the weights are done too
 
 
 class Runner:
-    """A seat at work."""
+    """A worker at work."""
 
     def __init__(
-        self, work: Work, seat: Seat, compute: Compute, ties: Ties, habits: Habits, beat: Callable[[str], None]
+        self, work: Work, worker: Worker, compute: Compute, ties: Ties, habits: Habits, beat: Callable[[str], None]
     ) -> None:
-        self.work, self.seat, self.compute, self.habits, self.beat = work, seat, compute, habits, beat
+        self.work, self.worker, self.compute, self.habits, self.beat = work, worker, compute, habits, beat
         self.incoming, self.outgoing, self.inbox = ties.incoming, ties.outgoing, ties.inbox
         self.team, self.agreement = ties.team, ties.agreement
         self.done: list[Done] = []
-        self._receipts = Receipts(work, seat.rank, compute, ties.incoming, ties.inbox)
+        self._receipts = Receipts(work, worker.rank, compute, ties.incoming, ties.inbox)
         self._local: dict[Key, Tensor] = {}
         self._foresight = Foresight()
 
@@ -261,12 +261,12 @@ class Runner:
         self.done = []
         self.compute.begin(step)
         self.agreement.begin()
-        operations = self.work.operations(self.seat)
+        operations = self.work.operations(self.worker)
         order = Order(
             operations,
-            live_limit=self.work.live_limit(self.seat),
+            live_limit=self.work.live_limit(self.worker),
             free=self.habits.free,
-            fused=self.work.fused(self.seat),
+            fused=self.work.fused(self.worker),
         )
         while order:
             operation = self._next(order, start_s)
@@ -284,7 +284,7 @@ class Runner:
 
     def _next(self, order: Order, start_s: float) -> Operation:
         """The operation to begin; waits for messages, and followers for their leader."""
-        if self.team is not None and not self.seat.leads:
+        if self.team is not None and not self.worker.leads:
             kind, chunk, wave = self.team.tell_numbers((0, 0, 0))
             return kind, chunk, wave
         with self.inbox.news:
@@ -314,7 +314,7 @@ class Runner:
 
     def _sender(self, kind: int, chunk: int) -> str:
         ranks = [t.source for t in self.incoming if (t.kind, t.destination_chunk) == (kind, chunk)]
-        return "".join(f" from rank {rank} ({self.work.seats[rank].domain})" for rank in ranks[:1])
+        return "".join(f" from rank {rank} ({self.work.workers[rank].domain})" for rank in ranks[:1])
 
     def _do(self, operation: Operation, order: Order, start_s: float) -> None:
         """Runs it and sends on what it made; of a fused backward the gradient goes before the weights are done."""
@@ -325,7 +325,7 @@ class Runner:
             output = self.compute.forward(at, given)
         elif kind == BACKWARD:
             output = self.compute.backward(at, given)
-        whole = kind == BACKWARD and self.work.fused(self.seat)
+        whole = kind == BACKWARD and self.work.fused(self.worker)
         if not (whole and self.habits.whole):
             self._send(kind, at, output)
         ended = time.monotonic() - start_s
@@ -342,7 +342,7 @@ class Runner:
         local = self._local.pop(operation, None)
         if local is not None:
             return local
-        if self.team is not None and not self.seat.leads:
+        if self.team is not None and not self.worker.leads:
             return self._told(operation)
         given = self._receipts.take(operation)
         if given is not None and self.team is not None:
@@ -351,7 +351,7 @@ class Runner:
 
     def _told(self, operation: Operation) -> Tensor | None:
         """What the leader got; the leader's own channels say whether anything comes."""
-        leader = self.work.tensor_group(self.seat)[0]
+        leader = self.work.tensor_group(self.worker)[0]
         fed = any((t.destination, t.kind, t.destination_chunk) == (leader, *operation[:2]) for t in self.work.transfers)
         if not fed:
             return None
@@ -365,7 +365,7 @@ class Runner:
         chunk, wave = at
         if output is None:
             return
-        if len(self.work.plan.pipelines[self.seat.pipeline].stages) == 1:
+        if len(self.work.plan.pipelines[self.worker.pipeline].stages) == 1:
             self._local[kind, chunk + (1 if kind == FORWARD else -1), wave] = output
             return
         for transfer, channel in self.outgoing.items():

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from hippo.problem.model import Layer, LayerKind
-from hippo.run.model.weights import Split, Weight
+from hippo.run.model.weights import TensorSplit, Weight
 
 # ----------------------------------------------------------------------------------------------------- tensor parallel
 # The ends of a tensor-parallel region (Shoeybi et al. 2019, section 3): columns first, then rows, one sum each way.
@@ -38,7 +38,7 @@ class Team(Protocol):
         ...
 
 
-class Alone:
+class NoTeam:
     """A team of one."""
 
     size = 1
@@ -97,7 +97,7 @@ def leave(given: Tensor, team: Team) -> Tensor:
 # of the output (n, r), is noted in a ledger; ``settle`` adds x^T times it to the sum. Embeddings likewise.
 
 
-class Ledger:
+class WeightGradients:
     """What one pass of one wave owes to the weights, in the order in which the backward pass met them."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class _Product(torch.autograd.Function):
     """y = x W^T."""
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, value: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+    def forward(ctx: Any, given: Tensor, value: Tensor, weight: Weight, ledger: WeightGradients) -> Tensor:
         """(.., r); ``value`` is the weight's own, so that autograd knows there is something to do."""
         ctx.save_for_backward(given)
         ctx.weight, ctx.ledger, ctx.layer = weight, ledger, ledger.layer
@@ -156,7 +156,7 @@ class _LookUp(torch.autograd.Function):
     """Rows of a matrix."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, rows: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+    def forward(ctx: Any, value: Tensor, rows: Tensor, weight: Weight, ledger: WeightGradients) -> Tensor:
         """(.., h)."""
         ctx.weight, ctx.ledger, ctx.layer, ctx.rows = weight, ledger, ledger.layer, rows
         return value[rows]
@@ -168,12 +168,12 @@ class _LookUp(torch.autograd.Function):
         return None, None, None, None
 
 
-def product(given: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+def product(given: Tensor, weight: Weight, ledger: WeightGradients) -> Tensor:
     """(.., k) times the transpose of a matrix (r, k): (.., r)."""
     return _Product.apply(given, weight.value, weight, ledger)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def look_up(rows: Tensor, weight: Weight, ledger: Ledger) -> Tensor:
+def look_up(rows: Tensor, weight: Weight, ledger: WeightGradients) -> Tensor:
     """Rows (..) of a matrix (n, h): (.., h)."""
     return _LookUp.apply(weight.value, rows, weight, ledger)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -184,17 +184,17 @@ ROTARY_BASE = 10_000.0
 
 
 @dataclass(frozen=True)
-class Frame:
+class LayerContext:
     """What a layer needs besides its weights and its input."""
 
     layer: Layer
-    ledger: Ledger
-    split: Split = Split()
-    team: Team = Alone()
+    ledger: WeightGradients
+    split: TensorSplit = TensorSplit()
+    team: Team = NoTeam()
     rotary: bool = False  # positions by rotation of queries and keys
 
 
-def run(frame: Frame, weights: Weights, given: Tensor) -> Tensor:
+def run(frame: LayerContext, weights: Weights, given: Tensor) -> Tensor:
     """Output (b, s, h) of an embedding (given tokens (b, s)) or a block (given (b, s, h))."""
     if frame.layer.kind is LayerKind.EMBEDDING:
         return _embedding(frame, weights, given)
@@ -202,7 +202,7 @@ def run(frame: Frame, weights: Weights, given: Tensor) -> Tensor:
     return after + _feed_forward(frame, weights, _norm(frame, weights, "before_feed_forward", after))
 
 
-def loss(frame: Frame, weights: Weights, given: Tensor, targets: Tensor) -> Tensor:
+def loss(frame: LayerContext, weights: Weights, given: Tensor, targets: Tensor) -> Tensor:
     """Sum of the cross entropies of the tokens (b, s) that follow; ``weights`` hold the head's matrix."""
     logits = product(_norm(frame, weights, "norm", given), weights["matrix"], frame.ledger)
     if logits.dtype is not torch.float64:
@@ -210,7 +210,7 @@ def loss(frame: Frame, weights: Weights, given: Tensor, targets: Tensor) -> Tens
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
 
 
-def _embedding(frame: Frame, weights: Weights, tokens: Tensor) -> Tensor:
+def _embedding(frame: LayerContext, weights: Weights, tokens: Tensor) -> Tensor:
     output = look_up(tokens, weights["matrix"], frame.ledger)
     if "positions" in weights:
         places = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
@@ -218,19 +218,19 @@ def _embedding(frame: Frame, weights: Weights, tokens: Tensor) -> Tensor:
     return _norm(frame, weights, "norm", output) if "norm" in weights else output
 
 
-def _norm(frame: Frame, weights: Weights, name: str, given: Tensor) -> Tensor:
+def _norm(frame: LayerContext, weights: Weights, name: str, given: Tensor) -> Tensor:
     scale, bias = weights[name].value, weights.get(f"{name}.bias")
     if bias is None:
         return functional.rms_norm(given, scale.shape, scale, EPSILON)
     return functional.layer_norm(given, scale.shape, scale, bias.value, EPSILON)
 
 
-def _linear(frame: Frame, weights: Weights, name: str, given: Tensor) -> Tensor:
+def _linear(frame: LayerContext, weights: Weights, name: str, given: Tensor) -> Tensor:
     output, bias = product(given, weights[name], frame.ledger), weights.get(f"{name}.bias")
     return output if bias is None else output + bias.value
 
 
-def _attention(frame: Frame, weights: Weights, given: Tensor) -> Tensor:
+def _attention(frame: LayerContext, weights: Weights, given: Tensor) -> Tensor:
     attention, (b, s, _) = frame.layer.attention, given.shape
     assert attention is not None
     d, inner = attention.head_dim, enter(given, frame.team)
@@ -247,7 +247,7 @@ def _attention(frame: Frame, weights: Weights, given: Tensor) -> Tensor:
     return output + weights["out.bias"].value if "out.bias" in weights else output
 
 
-def _for_queries(frame: Frame, given: Tensor) -> Tensor:
+def _for_queries(frame: LayerContext, given: Tensor) -> Tensor:
     """Keys or values (b, g, s, d) of the rank's own queries, one per query head."""
     attention, size = frame.layer.attention, frame.split.size
     assert attention is not None
@@ -268,7 +268,7 @@ def _rotated(given: Tensor) -> Tensor:
     return torch.cat([one * cosine - two * sine, two * cosine + one * sine, given[..., 2 * half :]], dim=-1)
 
 
-def _feed_forward(frame: Frame, weights: Weights, given: Tensor) -> Tensor:
+def _feed_forward(frame: LayerContext, weights: Weights, given: Tensor) -> Tensor:
     inner = enter(given, frame.team)
     up = _linear(frame, weights, "up", inner)
     if "gate" in weights:

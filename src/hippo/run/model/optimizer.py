@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)
-class Rates:
+class AdamRates:
     """Settings of the optimizer."""
 
     learning: float = 1e-3
@@ -25,7 +25,7 @@ class Rates:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class AdamState:
     """State of one weight: master copy (the value itself where it is precise enough) and both moments."""
 
     master: Tensor
@@ -33,15 +33,17 @@ class Moments:
     second: Tensor
 
 
-def moments(weight: Weight) -> Moments:
+def moments(weight: Weight) -> AdamState:
     """The state at the start."""
     value = weight.value.detach()
     precise = weight.total.dtype == value.dtype
-    return Moments(value if precise else value.to(weight.total.dtype), *(torch.zeros_like(weight.total) for _ in "12"))
+    return AdamState(
+        value if precise else value.to(weight.total.dtype), *(torch.zeros_like(weight.total) for _ in "12")
+    )
 
 
 @torch.no_grad()
-def update(pairs: Iterable[tuple[Weight, Moments]], step: int, rates: Rates) -> None:
+def update(pairs: Iterable[tuple[Weight, AdamState]], step: int, rates: AdamRates) -> None:
     """One step (the first is 1) with the summed gradients, which are cleared."""
     weights, states = zip(*pairs, strict=True)
     adamw(
