@@ -1,6 +1,6 @@
 """What every process of a running plan has to do: where it sits, what it computes, with whom it talks. No torch.
 
-A worker is one process. They are numbered pipeline by pipeline, stage by stage, tp fastest, then the data-parallel lane.
+A worker is one process. They are numbered pipeline by pipeline, stage by stage, tp fastest, then by data-parallel lane.
 Of a stage's tensor-parallel ranks the first (``tp_index`` 0, the leader) talks with other stages; the activations at a
 border are the same on all of them. Letters: p stages, v chunks per stage, m waves.
 """
