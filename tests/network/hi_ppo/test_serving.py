@@ -65,6 +65,29 @@ def test_the_same_networks_make_the_same_file(written: Path, tmp_path: Path) -> 
     assert FORM.packed(arrays, **made) == written.read_bytes()
 
 
+def recorded() -> list[tuple[str, dict[str, Any], list[Any]]]:
+    """What the shipped policy was asked in runs over moving networks, and what onnxruntime answered by the graphs that
+    it was exported to before its arrays were (``recorded.npz``): network, inputs by name, outputs."""
+    with np.load(Path(__file__).with_name("recorded.npz")) as stored:
+        entries = sorted({tuple(key.split("/")[:2]) for key in stored.files})
+        found = []
+        for number, name in entries:
+            inside = {key.removeprefix(f"{number}/{name}/"): stored[key] for key in stored.files if key[:2] == number}
+            asked = {key.removeprefix("asked/"): each for key, each in inside.items() if key.startswith("asked/")}
+            found.append((name, asked, [inside[f"answered/{n}"] for n in range(len(inside) - len(asked))]))
+    return found
+
+
+def test_the_shipped_policy_decides_as_onnxruntime_did() -> None:
+    policy, asked = shipped(), recorded()
+    assert {name for name, *_ in asked} == set(policy.networks)
+    for name, inputs, answers in asked:
+        for new, old in zip(policy.run(name, inputs), answers, strict=True):
+            scale = max(1.0, float(np.abs(old[old > NEVER / 2]).max()))
+            np.testing.assert_allclose(new, old, rtol=0, atol=1e-6 * scale)
+            assert (new.argmax(-1) == old.argmax(-1)).all()
+
+
 def test_the_shipped_policy_is_small_and_serves_sixty_four_domains() -> None:
     assert SHIPPED.stat().st_size < 2_000_000
     seen = drawn(2, 64, 24)
