@@ -49,7 +49,9 @@ def mean(values: Floats, mask: Masks) -> Floats:
 def pool(values: Floats, mask: Masks) -> Floats:
     """Mean and maximum over the rows that count: (W, K, D) and (W, K) make (W, 2 D); zero where none counts."""
     most = np.where(mask[..., None], values, np.float32(-np.inf)).max(axis=1)
-    return np.concatenate([mean(values, mask), np.where(mask.any(axis=1)[:, None], most, np.float32(0.0))], axis=1)
+    return np.concatenate(
+        [mean(values, mask), np.where(np.any(mask, axis=1, keepdims=True), most, np.float32(0.0))], axis=1
+    )
 
 
 def encoder(network: Network, nodes: Floats, pairs: Floats, near: Masks) -> tuple[Floats, Floats]:
@@ -96,7 +98,8 @@ def _gatv2(network: Network, name: str, nodes: Floats, pairs: Floats, near: Mask
 def _shares(mask: Masks) -> Floats:
     """Equal shares of what counts along the last axis; zero where nothing does."""
     weights = mask.astype(np.float32)
-    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1.0))
+    found: Floats = weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1.0))
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- networks
@@ -109,16 +112,16 @@ def upper(network: Network, seen: Mapping[str, NDArray[Any]]) -> tuple[Floats, F
     linked = exists & mask[:, :, None] & mask[:, None]
     pairs = np.concatenate([edges, edges.swapaxes(1, 2)], axis=-1)
     nodes, attention = encoder(network, seen["nodes"], pairs, linked | linked.swapaxes(1, 2))
-    links = edges
+    links: Floats = edges
     if "link.own.weight" in network:
         links = linear(network, "link.own", edges) + linear(network, "link.source", nodes)[:, :, None]
         links = relu(links + linear(network, "link.destination", nodes)[:, None])
     links = links.reshape(worlds, domains * domains, -1)
     around = (seen["context"], pool(nodes, mask), mean(links, exists.reshape(worlds, -1)))
     common = relu(linear(network, "common", np.concatenate(around, axis=1)))
-    options = np.clip(seen["options"], -MOST_FEATURE, MOST_FEATURE)
+    options: Floats = np.clip(seen["options"], -MOST_FEATURE, MOST_FEATURE)
     traffic = seen["option_edges"].reshape(worlds, options.shape[1], -1)
-    own = linear(network, "option", options) + seen["option_nodes"] @ linear(network, "by_domain", nodes)
+    own: Floats = linear(network, "option", options) + seen["option_nodes"] @ linear(network, "by_domain", nodes)
     own = own + linear(network, "by_link", traffic @ links) + linear(network, "by_common", common)[:, None]
     made = relu(linear(network, "mixed", relu(own)))
     allowed = seen["option_mask"]

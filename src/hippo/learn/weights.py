@@ -42,8 +42,8 @@ class Form:
         """The bytes of a file. ``made``: whatever is worth knowing of how they were made (JSON)."""
         header = {"format": FORMAT, "kind": self.kind, "features": dict(self.features), "made": made}
         stream = io.BytesIO()
-        text = np.array(json.dumps(header, sort_keys=True))
-        np.savez_compressed(stream, **{HEADER: text}, **{name: np.asarray(each) for name, each in arrays.items()})
+        held: dict[str, Any] = {HEADER: np.array(json.dumps(header, sort_keys=True)), **arrays}
+        np.savez_compressed(stream, **held)
         return stream.getvalue()
 
     def wrong(self, source: str) -> InputError:
