@@ -120,9 +120,10 @@ def upper(network: Network, seen: Mapping[str, NDArray[Any]]) -> tuple[Floats, F
     around = (seen["context"], pool(nodes, mask), mean(links, exists.reshape(worlds, -1)))
     common = relu(linear(network, "common", np.concatenate(around, axis=1)))
     options: Floats = np.clip(seen["options"], -MOST_FEATURE, MOST_FEATURE)
-    traffic = seen["option_edges"].reshape(worlds, options.shape[1], -1)
-    own: Floats = linear(network, "option", options) + seen["option_nodes"] @ linear(network, "by_domain", nodes)
-    own = own + linear(network, "by_link", traffic @ links) + linear(network, "by_common", common)[:, None]
+    traffic: Floats = seen["option_edges"].reshape(worlds, options.shape[1], -1)
+    shares: Floats = seen["option_nodes"]
+    own = linear(network, "option", options) + linear(network, "by_common", common)[:, None]
+    own = own + shares @ linear(network, "by_domain", nodes) + linear(network, "by_link", traffic @ links)
     made = relu(linear(network, "mixed", relu(own)))
     allowed = seen["option_mask"]
     logits = (linear(network, "residual", made) + linear(network, "prior", options))[..., 0]
