@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
+from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
-from hippo.problem.network import Trace
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
