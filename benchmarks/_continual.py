@@ -47,8 +47,7 @@ from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
-from hippo.jobs.traces.fit import fitted
-from hippo.jobs.traces.generate import generated
+from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload
 from hippo.score.intervals import interval

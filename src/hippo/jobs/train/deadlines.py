@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.files import write_whole
-from hippo.jobs.deadlines import drawn, missed
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.arrays import Learner
 from hippo.jobs.learned.deadline import FEATURES, MOST_PUSH
@@ -30,6 +29,7 @@ from hippo.jobs.learned.due import SHIPPED, UNITS, DueTrial, DueWeights, due_tri
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
+from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.train.deadline_settings import Settings
 from hippo.jobs.train.windows import REPLAY_BYTES, Bank, Window, bank
 from hippo.jobs.workload import Workload
