@@ -39,8 +39,7 @@ from hippo.jobs.engine.world import World
 from hippo.jobs.learned.weights import shipped
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.handover import handed_over
-from hippo.jobs.online.index import Index, IndexLearner, IndexPolicy
-from hippo.jobs.online.learner import History, guessed_s
+from hippo.jobs.online.learner import History, Index, IndexLearner, IndexPolicy, guessed_s
 from hippo.jobs.online.loop import Served, review
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.policies.srtf import SRTF
