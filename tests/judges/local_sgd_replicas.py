@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import torch
 
-from hippo.run.job import Job
-from hippo.run.model.outer import At, Outer
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.executor.local_sgd import At, Outer
+from hippo.run.job import RunJob
+from hippo.run.model.stage import Part, StageSettings, sequences
 from hippo.run.work import Work
 
 Tensor = torch.Tensor
 
 
-def local_losses(job: Job, settings: Settings) -> Iterator[float]:
+def local_losses(job: RunJob, settings: StageSettings) -> Iterator[float]:
     """The loss of each step: the mean over the global batch, of replicas that differ between outer steps."""
     model, plan, workload = job.problem.model, job.plan, job.problem.workload
     work = Work(model, plan)
@@ -46,7 +45,7 @@ def _span(work: Work, index: int) -> tuple[int, int]:
     return before, before + work.wave(pipeline) * pipeline.num_micro_batches
 
 
-def _train(part: Part, span: tuple[int, int], step: int, job: Job) -> float:
+def _train(part: Part, span: tuple[int, int], step: int, job: RunJob) -> float:
     total, problem = 0.0, job.problem
     for at in range(*span):
         tokens = sequences(

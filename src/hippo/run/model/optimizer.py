@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from torch.optim.adamw import adamw
 
 from hippo.run.model.weights import Weight
 
@@ -13,7 +14,7 @@ Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)
-class Rates:
+class AdamRates:
     """Settings of the optimizer."""
 
     learning: float = 1e-3
@@ -24,7 +25,7 @@ class Rates:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class AdamState:
     """State of one weight: master copy (the value itself where it is precise enough) and both moments."""
 
     master: Tensor
@@ -32,25 +33,36 @@ class Moments:
     second: Tensor
 
 
-def moments(weight: Weight) -> Moments:
+def moments(weight: Weight) -> AdamState:
     """The state at the start."""
     value = weight.value.detach()
     precise = weight.total.dtype == value.dtype
-    return Moments(value if precise else value.to(weight.total.dtype), *(torch.zeros_like(weight.total) for _ in "12"))
+    return AdamState(
+        value if precise else value.to(weight.total.dtype), *(torch.zeros_like(weight.total) for _ in "12")
+    )
 
 
 @torch.no_grad()
-def update(pairs: Iterable[tuple[Weight, Moments]], step: int, rates: Rates) -> None:
+def update(pairs: Iterable[tuple[Weight, AdamState]], step: int, rates: AdamRates) -> None:
     """One step (the first is 1) with the summed gradients, which are cleared."""
-    first, second = 1 - rates.first**step, 1 - rates.second**step
-    for weight, state in pairs:
-        gradient = weight.total
-        state.first.lerp_(gradient, 1 - rates.first)
-        state.second.mul_(rates.second).addcmul_(gradient, gradient, value=1 - rates.second)
-        state.master.mul_(1 - rates.learning * rates.decay)
-        state.master.addcdiv_(
-            state.first, (state.second / second).sqrt_().add_(rates.epsilon), value=-rates.learning / first
-        )
+    weights, states = zip(*pairs, strict=True)
+    adamw(
+        [state.master for state in states],
+        [weight.total for weight in weights],
+        [state.first for state in states],
+        [state.second for state in states],
+        [],
+        [torch.tensor(step - 1.0) for _ in states],  # it counts before it uses them
+        foreach=False,
+        amsgrad=False,
+        maximize=False,
+        beta1=rates.first,
+        beta2=rates.second,
+        lr=rates.learning,
+        weight_decay=rates.decay,
+        eps=rates.epsilon,
+    )
+    for weight, state in zip(weights, states, strict=True):
         if state.master.dtype != weight.value.dtype:
             weight.value.detach().copy_(state.master)
-        gradient.zero_()
+        weight.total.zero_()
