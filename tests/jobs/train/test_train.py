@@ -112,5 +112,5 @@ def test_the_file_says_the_defaults_and_names_a_trace():
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert document.pop("learner") == "jobs"
     found = parse_settings(document, source=str(file))
-    assert found.windows.trace.endswith("philly_open.csv")
+    assert found.windows.trace.endswith("philly_open.csv.gz")
     assert replace(found, windows=replace(found.windows, trace="")) == KeyTraining()
