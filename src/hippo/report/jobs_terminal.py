@@ -97,16 +97,14 @@ def remarks(account: Account) -> tuple[str, ...]:
     """How to read the table: sentences about figures that would mislead."""
     if not account.ran:
         return ()
-    busy = f"Devices are counted as busy up to the last finish, {span(account.first.figures.makespan_s)} after the first arrival"
-    found = [
-        f"{busy}; the last job arrives after {span(float(account.workload.arrival_s[-1]))}."
-        if account.first.figures.utilization < 0.5
-        else ""
-    ]
+    found, last_s = [], float(account.workload.arrival_s[-1])
+    if account.first.figures.utilization < 0.5:
+        to_s = account.first.figures.makespan_s
+        found.append(f"Devices are counted up to the last finish, after {span(to_s)}; jobs arrive for {span(last_s)}.")
     by_deadline = [each.policy.name for each in account.plays if each.policy.name in ("deadline", "least_slack")]
     if by_deadline and not any_deadline(account):
         found.append(f"No job has a deadline, so priority and arrival decide under {' and '.join(by_deadline)}.")
-    return tuple(filter(None, found))
+    return tuple(found)
 
 
 def verdict(account: Account) -> str:
