@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hippo.jobs.policies.policy import Policy
     from hippo.jobs.settings import Failures, Settings
     from hippo.jobs.site import Site
-    from hippo.jobs.traces.trace import Trace
+    from hippo.jobs.traces.load import Trace
     from hippo.jobs.workload import Workload
     from hippo.problem.cluster import Cluster
     from hippo.report.jobs_account import Account
