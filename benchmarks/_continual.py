@@ -1,7 +1,6 @@
 """Continual learning (spec C6): the workload shifts while a policy serves; what the online loop makes of it.
 
-    from benchmarks._continual import continual; continual(seeds=5)          # prints the table of ``hippo bench jobs``
-    python -m benchmarks._continual [--seeds 5]
+    python benchmarks/_continual.py [--seeds 5]          # prints the table of ``hippo bench jobs``
 
 ``continual(*, seeds: int = 5, say: Callable[[str], None] = print) -> list[Row]``; 1 minute a seed where users change, 3
 where Gavel's jobs come.
@@ -29,11 +28,11 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from _data import data  # type: ignore[import-not-found]
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import World
@@ -55,7 +54,6 @@ from hippo.jobs.workload import Workload
 from hippo.score.intervals import interval
 
 Floats = NDArray[np.float64]
-TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 SITE = site([Pool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])
 RULES, MARGINS = Settings(), Margins(judged_jobs=300, watched_jobs=1000, history_jobs=2500)
 BEFORE, SHIFT, AFTER, WINDOW, LOAD, REVIEW = 4000, 2000, 6000, 500, 0.9, 250
@@ -114,8 +112,8 @@ def users_change(seed: int) -> Stream:
 
 def philly_to_gavel(seed: int) -> Stream:
     """Jobs drawn after the Philly trace, then after Gavel's."""
-    philly = fitted(load_trace(TRACES / "philly_open.csv").workload.part(0.0, 0.55))
-    gavel = fitted(load_trace(TRACES / "gavel_msr.trace").workload)
+    philly = fitted(load_trace(data("traces/philly_open.csv.gz")).workload.part(0.0, 0.55))
+    gavel = fitted(load_trace(data("traces/gavel_msr.trace")).workload)
     rng = np.random.default_rng([seed, 2])
     past, first = (capped(generated(philly, jobs, rng)) for jobs in (BEFORE, SHIFT))
     second, fresh = (capped(generated(gavel, jobs, rng)) for jobs in (AFTER, BEFORE))

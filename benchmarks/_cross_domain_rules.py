@@ -15,8 +15,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.bound.lower_bound import lower_bound
-from hippo.pipeline.generators.cross_domain import (
+from hippo.schedule.bound.lower_bound import lower_bound
+from hippo.schedule.generators.cross_domain import (
     DOUBLE,
     FALLING,
     LONG,
@@ -29,7 +29,7 @@ from hippo.pipeline.generators.cross_domain import (
     Player,
     Rule,
 )
-from hippo.pipeline.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import Link, Memory, ScheduleProblem
 
 PROFILES = ((1, 1, 1), (1, 1.05, 0.75), (1, 0.991, 0.671), (1, 1.2, 0.9), (1, 1.6, 1.1), (1, 0.9, 0.5))
 DELAYS = (0, 0.1, 0.3, 0.5, 1, 1, 2, 2, 3, 5, 5, 8)

@@ -13,7 +13,6 @@ import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -145,8 +144,9 @@ def deadlines(trace: Workload) -> list[str]:
 
 def main() -> None:
     """More cases, each written as soon as it has been played; of the settings named, all if none is."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces" / "philly_open.csv"
-    trace = load_trace(default).workload
+    from _data import data  # type: ignore[import-not-found]
+
+    trace = load_trace(data("traces/philly_open.csv.gz")).workload
     cases = [case for case in more_cases() if not sys.argv[1:] or case.setting in sys.argv[1:]]
     found = []
     for case in cases:

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hippo.agents.jobs.policy import KeyPolicy
-from hippo.agents.jobs.settings import ALGORITHMS, Gradient, Settings
-from hippo.agents.jobs.train import optimizer, step
-from hippo.agents.jobs.windows import Window
 from hippo.jobs.learned.weights import Weights, shipped
 from hippo.jobs.site import Pool, site
+from hippo.jobs.train.policy import KeyPolicy
+from hippo.jobs.train.settings import ALGORITHMS, Gradient, Settings
+from hippo.jobs.train.train import optimizer, step
+from hippo.jobs.train.windows import Window
 from hippo.jobs.workload import Workload
 
 CURVES = Path(__file__).resolve().parents[1] / "results" / "curves" / "jobs_algorithms.jsonl"

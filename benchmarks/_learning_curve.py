@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hippo.agents.tracking import read_curve
 from hippo.files import write_whole
+from hippo.learn.tracking import read_curve
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 860, 150, 70, 28, 46
 INK, GREY = "#1f2933", "#8a94a0"

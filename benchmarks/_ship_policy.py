@@ -12,8 +12,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-from hippo.agents.export import write
-from hippo.agents.serving import META, SHIPPED, Policy
+from hippo.network.hi_ppo.serving import META, SHIPPED, Policy
+from hippo.network.train.export import write
 
 SUFFIX = ".onnx"
 

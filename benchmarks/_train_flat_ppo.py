@@ -3,8 +3,8 @@
     python benchmarks/_train_flat_ppo.py [FOLDER] [minutes] [seed]
 
 The same bank, rewards, options and masks as ``hippo train``; a plain network of two layers of 128 on the numbers laid
-end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the network
-size of facts/learning.md; the policy that does best on the validation worlds is kept, as for Hi-PPO.
+end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the size
+of the network; the policy that does best on the validation worlds is kept, as for Hi-PPO.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from hippo.agents.export import graph
-from hippo.agents.flat_ppo import FILE, WIDTH, flat, flat_mask
-from hippo.agents.rollout import Envs
-from hippo.agents.settings import Settings
-from hippo.agents.worlds import Look, banks
-from hippo.envs.cross_domain.env import Env, Rules
-from hippo.envs.cross_domain.spaces import MOST_OPTIONS, Observation
 from hippo.files import write_whole
+from hippo.learn.settings import Settings
+from hippo.network.env.env import Env, Rules
+from hippo.network.env.spaces import MOST_OPTIONS, Observation
+from hippo.network.hi_ppo.flat_ppo import FILE, WIDTH, flat, flat_mask
+from hippo.network.train.export import graph
+from hippo.network.train.rollout import Envs
+from hippo.network.train.worlds import Look, banks
 
 PARALLEL = 128
 DECISIONS = 32  # of each world per update

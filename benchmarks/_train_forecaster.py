@@ -1,4 +1,4 @@
-"""Learns the recurrent forecast anew and writes ``src/hippo/dynamics/gru.npz``; some minutes on one core.
+"""Learns the recurrent forecast anew and writes ``src/hippo/network/dynamics/gru.npz``; some minutes on one core.
 
 Run from the source tree: ``python benchmarks/_train_forecaster.py``. Only the train split of the worlds is read.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from time import process_time
 
-from hippo.agents.forecaster import Learning, learn, save
-from hippo.dynamics import gru
+from hippo.network.dynamics import gru
+from hippo.network.train.forecaster import Learning, learn, save
 
 if __name__ == "__main__":
     target = Path(gru.__file__).with_name(gru.WEIGHTS)

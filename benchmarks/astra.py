@@ -16,10 +16,10 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.files import json_text
-from hippo.pipeline.schedule import order
 from hippo.planners.base import Stop
 from hippo.problem.load import load_problem
 from hippo.registry import planner
+from hippo.schedule.schedule import order
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.astra.binary import NAMES, digest, find_binary, run
 from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode, trace

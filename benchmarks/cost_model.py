@@ -1,30 +1,29 @@
 """How well the cost model predicts published runs: step time, order, memory, families left out of the fit (minutes).
 
-Rows: `training_open.json` beside the checkout. Families and what others reach on them: its README and `facts/peers.md`.
+Rows: `data/training_open.json`; its families: `data/README.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 
+from _data import data  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION
 from hippo.score.cases import Case, load_cases
 from hippo.score.fit import Linear, rows, without
 from hippo.score.published import Errors, Prediction, comparison_key, errors, predict, validate
 
-ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_open.json"
 BY_ALL_THREE = ("korthikanti", "megatron-sc21-t1", "megatron-sc21-t2", "mt-nlg", "bigscience", "vtrain-multi")
 CHOSEN = """\
-The 147 rows that Calculon, llm-analysis and constant efficiency can all run (facts/peers.md, section 2): every row with
+The 147 rows that Calculon, llm-analysis and constant efficiency can all run: every row with
 a step time of korthikanti 6, megatron-sc21-t1 6, megatron-sc21-t2 without its ZeRO-3 rows 3, mt-nlg 2, bigscience 62
 and vtrain-multi 65; and 3 of the 5 megatron-h100 rows that state tp: which 3 is not said, the worst choice is given."""
 
 
 def main() -> None:
     """Prints the tables."""
-    cases = load_cases(ROWS)
+    cases = load_cases(data("training_open.json"))
     report = validate(cases)
     known = {case.id: case for case in cases}
     print_families(report.families.items(), report.overall)

@@ -27,19 +27,19 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hippo.agents.constructor import ARRANGE, Served
-from hippo.agents.coordinator import HiPpo
-from hippo.agents.serving import Policy, shipped
-from hippo.decide.online.candidates import fill
-from hippo.decide.online.configuration import Book
-from hippo.dynamics.congestion import congested_latency
-from hippo.dynamics.links import base_bandwidth, base_latency
-from hippo.envs.cross_domain.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.envs.cross_domain.generator import FAMILIES, draw_problem
-from hippo.envs.cross_domain.movements import draw_movement
-from hippo.envs.cross_domain.play import Terms, steps, usd_per_token
-from hippo.envs.cross_domain.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
-from hippo.envs.cross_domain.world import World
+from hippo.network.dynamics.congestion import congested_latency
+from hippo.network.env.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
+from hippo.network.env.generator import FAMILIES, draw_problem
+from hippo.network.env.movements import draw_movement
+from hippo.network.env.play import Terms, steps, usd_per_token
+from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.env.world import World
+from hippo.network.hi_ppo.constructor import ARRANGE, Served
+from hippo.network.hi_ppo.coordinator import HiPpo
+from hippo.network.hi_ppo.serving import Policy, shipped
+from hippo.network.rules.candidates import fill
+from hippo.network.rules.configuration import Book
+from hippo.problem.links import base_bandwidth, base_latency
 
 Times = NDArray[np.float64]  # (N, 2) seconds by the wall and of CPU
 CALLS, WARMED = 2000, 20

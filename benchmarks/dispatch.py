@@ -24,17 +24,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from hippo.pipeline.learned.dispatch import decision_seconds
-from hippo.pipeline.learned.policy import shipped
-from hippo.pipeline.problem import Link, ScheduleProblem
-from hippo.simulate.clairvoyant import clairvoyant
-from hippo.simulate.fluctuation import Fluctuation, MakespanSpread, drawn
-from hippo.simulate.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
-from hippo.simulate.fluctuation_grid import pipeline as alike
-from hippo.simulate.learned_play import spread_learned
-from hippo.simulate.robust_order import HINT, robust_order
-from hippo.simulate.timed_play import order_run, timed_hint, timed_learned
-from hippo.simulate.trial import KINDS, ORDERS, ZERO_BUBBLE, Baseline, Trial, order_for, trial
+from hippo.dispatch.dispatch import decision_seconds
+from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.noise.clairvoyant import clairvoyant
+from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
+from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
+from hippo.dispatch.noise.fluctuation_grid import pipeline as alike
+from hippo.dispatch.noise.learned_play import spread_learned
+from hippo.dispatch.noise.robust_order import HINT, robust_order
+from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
+from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, Baseline, Trial, order_for, trial
+from hippo.schedule.problem import Link, ScheduleProblem
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
 PLAYS, ASKED_PLAYS = 50, 200  # of each seed
@@ -50,7 +50,7 @@ NOISES = {
     "slow ranks": Fluctuation(0.3, rank_level=0.2),
     "rare late": Fluctuation(0.3, abnormal_share=0.01, abnormal_factor=10.0),
 }
-"""At 30 %. The second is that of facts/pipeline.md, section 8: ranks vary by half as much for a whole play."""
+"""At 30 %. In the second, ranks vary by half as much for a whole play."""
 
 
 @dataclass(frozen=True)

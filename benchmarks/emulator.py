@@ -26,9 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hippo.emulate.emulate import emulate, setting_of
+from hippo.emulate.emulation import Emulation, emulation
 from hippo.errors import InputError
-from hippo.launch.emulator.emulate import emulate, setting_of
-from hippo.launch.emulator.emulation import Emulation, emulation
 from hippo.problem.load import load_cluster
 
 SETTINGS = ((20, 20), (20, 100), (100, 20), (100, 40), (100, 100), (1000, 20), (1000, 40), (1000, 100))

@@ -6,18 +6,15 @@ Starts from the constants in use, so that a second run must find nothing better;
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from _data import data  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES
 from hippo.score.cases import load_cases
 from hippo.score.fit import fit, value
 
-ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "training_open.json"
-
 
 def main() -> None:
     """Fits and prints the table."""
-    best, losses = fit(load_cases(ROWS), CALIBRATION)
+    best, losses = fit(load_cases(data("training_open.json")), CALIBRATION)
     print("loss after each accepted step: " + ", ".join(f"{each:.4f}" for each in losses))
     print(f"{'constant':40s} {'in use':>10s} {'fitted':>10s}   plausible")
     for name, (low, high) in RANGES.items():

@@ -14,11 +14,11 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.forecast import FORECASTS, forecaster
-from hippo.decide.online.view import HORIZONS
-from hippo.dynamics.links import base_bandwidth
-from hippo.envs.cross_domain.generator import FAMILIES, make_world
-from hippo.envs.cross_domain.world import World
+from hippo.network.env.generator import FAMILIES, make_world
+from hippo.network.env.world import World
+from hippo.network.forecast import FORECASTS, forecaster
+from hippo.network.rules.view import HORIZONS
+from hippo.problem.links import base_bandwidth
 
 Floats = NDArray[np.float64]
 SEEDS = 10

@@ -15,8 +15,8 @@ import numpy as np
 
 from hippo.decide.front import Front, front_of, pareto_front
 from hippo.planners.base import Stop
-from hippo.planners.every_plan import every_plan
-from hippo.planners.front import front_candidates
+from hippo.planners.brute.every_plan import every_plan
+from hippo.planners.exact.front import front_candidates
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.load import load_model, load_problem
 from hippo.problem.problem import Problem

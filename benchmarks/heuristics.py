@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 
-from hippo.decide.online.hysteresis import Dwell, Hysteresis
-from hippo.decide.online.receding_horizon import Horizon, RecedingHorizon
-from hippo.decide.online.view import Method
-from hippo.envs.cross_domain.generator import make_world
-from hippo.envs.cross_domain.judge import Setting, judge, prepare
-from hippo.envs.cross_domain.play import play
+from hippo.network.env.generator import make_world
+from hippo.network.env.judge import Setting, judge, prepare
+from hippo.network.env.play import play
+from hippo.network.methods.hysteresis import Dwell, Hysteresis
+from hippo.network.methods.receding_horizon import Horizon, RecedingHorizon
+from hippo.network.rules.view import Method
 
 FAMILIES = ("regimes", "lasting", "day", "halving", "outage", "link_bound", "transient", "stragglers")
 SEEDS = range(2)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from _continual import continual  # type: ignore[import-not-found]
+from _data import data  # type: ignore[import-not-found]
 from _deadlines import deadlines  # type: ignore[import-not-found]
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.arrays import Learner
@@ -33,7 +33,6 @@ from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.workload import Workload
 from hippo.registry import JOB_POLICIES, load
 
-TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 SITE = site([Pool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
 LOADS = (None, 1.0, 0.85, 0.7)  # None: as it is
 WINDOWS = ((0.7, 0.8), (0.8, 0.9), (0.9, 1.0))
@@ -155,7 +154,7 @@ def elsewhere(trace: Workload) -> None:
 
 
 def _others(trace: Workload) -> Iterator[tuple[str, Workload, Settings]]:
-    gavel = load_trace(TRACES / "gavel_msr.trace").workload
+    gavel = load_trace(data("traces/gavel_msr.trace")).workload
     rules = Settings()
     for load_ in (1.0, 0.7):
         yield f"gavel_msr.trace, load {load_}", gavel.stretched(gavel.load(SITE) / load_), rules
@@ -188,7 +187,7 @@ def speed(trace: Workload) -> None:
 
 def main() -> None:
     """Prints the tables."""
-    trace = load_trace(TRACES / "philly_open.csv").workload
+    trace = load_trace(data("traces/philly_open.csv.gz")).workload
     completion(trace)
     elsewhere(trace)
     speed(trace)

@@ -18,9 +18,9 @@ from statistics import median
 from hippo.cost.cost_model import CostModel
 from hippo.cost.memory import activation_bytes
 from hippo.cost.stage import Layout
-from hippo.launch.profile.device import device_at_hand
-from hippo.launch.profile.measure import profiled
-from hippo.launch.profile.rows import Asked, Measured
+from hippo.measure.profile.device import device_at_hand
+from hippo.measure.profile.measure import profiled
+from hippo.measure.profile.rows import Asked, Measured
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Gpu
 from hippo.problem.model import Model, gpt_model

@@ -17,7 +17,7 @@ from time import process_time
 
 from hippo.planners.base import Proposal, Stop
 from hippo.planners.by_hand import site
-from hippo.planners.exact import Exact
+from hippo.planners.exact.search import Exact
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.catalogue.models import model
 from hippo.problem.cluster import Cluster, Link

@@ -19,8 +19,6 @@ from statistics import median
 
 import numpy as np
 
-from hippo.pipeline.best import best
-from hippo.pipeline.schedule import letters_of
 from hippo.plan.codec import save_plan
 from hippo.plan.plan import Compression, Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.catalogue.gpus import gpu
@@ -29,6 +27,8 @@ from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.workload import Workload
+from hippo.schedule.best import best
+from hippo.schedule.schedule import letters_of
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
 from hippo.simulate.ordering import ordering

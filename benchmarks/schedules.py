@@ -18,23 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from _data import data  # type: ignore[import-not-found]
+from hippo.dispatch.noise.fluctuation import Fluctuation, spread
+from hippo.dispatch.noise.robust_order import robust_order
 from hippo.errors import HippoError, InfeasibleError
-from hippo.pipeline.best import Best, best
-from hippo.pipeline.methods import METHODS, generate
-from hippo.pipeline.optimal import optimal
-from hippo.pipeline.problem import Link, Memory, ScheduleProblem
-from hippo.pipeline.problem_json import problems_of_text
-from hippo.pipeline.replay import durations, makespan, play, replay, sequence
-from hippo.pipeline.schedule import Schedule
-from hippo.simulate.fluctuation import Fluctuation, spread
-from hippo.simulate.robust_order import robust_order
+from hippo.schedule.best import Best, best
+from hippo.schedule.methods import METHODS, generate
+from hippo.schedule.optimal import optimal
+from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem_json import problems_of_text
+from hippo.schedule.replay import durations, makespan, play, replay, sequence
+from hippo.schedule.schedule import Schedule
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 LIMIT_S = None  # the usual one: 1.7 s for small problems, .95 s for others
 SEED = 2026
 PLACED = ("looped", "v", "bidirectional")
@@ -97,22 +96,14 @@ def named(problem: ScheduleProblem) -> dict[str, float]:
 # ----------------------------------------------------------------------------------------------------------- problems
 def published() -> dict[str, Any]:
     """The file of published problems."""
-    found: dict[str, Any] = json.loads(text_of("schedules_open.json"))
+    found: dict[str, Any] = json.loads(data("schedules_open.json").read_text())
     return found
-
-
-def text_of(name: str) -> str:
-    """A file of published figures; says so plainly where it is missing."""
-    path = DATA / name
-    if not path.is_file():
-        sys.exit(f"the published figures are missing: {path} (they lie beside the checkout)")
-    return path.read_text()
 
 
 @cache
 def open_answers() -> tuple[Solved, ...]:
     """All published problems, answered."""
-    problems = problems_of_text(text_of("schedules_open.json"), source="schedules_open.json").problems
+    problems = problems_of_text(data("schedules_open.json").read_text(), source="schedules_open.json").problems
     rows = published()["problems"]
     return tuple(
         solved(row["id"], sized.problem, row["best_of_all"]) for sized, row in zip(problems, rows, strict=True)
@@ -175,7 +166,7 @@ def proved_answers() -> tuple[Solved, ...]:
 def table_5() -> Iterator[Row]:
     """Bubble rates of the zero-bubble paper, 4 digits."""
     equal, wrong = 0, []
-    for row in json.loads(text_of("zb_table5.json"))["rows"]:
+    for row in json.loads(data("zb_table5.json").read_text())["rows"]:
         for column, method in COLUMNS.items():
             rate = f"{bubble_rate(row, column, method):.4f}"
             printed = f"{row['printed_bubble_rate'][column]:.4f}"

@@ -14,14 +14,14 @@ from time import process_time
 import numpy as np
 import torch
 
-from hippo.agents.distributed import Place
-from hippo.agents.global_agent import GlobalAgent
-from hippo.agents.learner import Learner
-from hippo.agents.rollout import collect
-from hippo.agents.settings import Settings
-from hippo.agents.train import begun, network
-from hippo.agents.worlds import shares
-from hippo.envs.cross_domain.bank import Bank, load, make_bank
+from hippo.learn.distributed import Place
+from hippo.learn.settings import Settings
+from hippo.network.env.bank import Bank, load, make_bank
+from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.train.learner import Learner
+from hippo.network.train.rollout import collect
+from hippo.network.train.train import begun, network
+from hippo.network.train.worlds import shares
 
 ASKED = 2000
 WORLDS = (("transient", 1), ("lasting", 1), ("regimes", 2), ("day", 1))

@@ -23,15 +23,24 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hippo.errors import InputError, MissingExtraError
+
+try:
+    import plotly.graph_objects as go
+except ModuleNotFoundError:
+    sys.exit(f"error: {MissingExtraError('plotly', 'plots')}")
+
 from hippo.cli.output import check_folder, write_files
-from hippo.errors import InputError
-from hippo.pipeline.learned.policy import shipped
-from hippo.pipeline.problem import ScheduleProblem
+from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.noise import fluctuation_grid as grid
+from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
+from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, Case, cases
+from hippo.dispatch.noise.timed_play import TimedPlay, timed_hint, timed_learned
+from hippo.dispatch.noise.trial import ZERO_BUBBLE, Baseline, Trial, order_for, trial
 from hippo.report.fluctuation_views import (
     CASE_HEAD,
     INK,
@@ -44,11 +53,7 @@ from hippo.report.fluctuation_views import (
 )
 from hippo.report.fluctuation_views import page as whole_page
 from hippo.report.plays import habits, plays_figure
-from hippo.simulate import fluctuation_grid as grid
-from hippo.simulate.fluctuation import Fluctuation, drawn
-from hippo.simulate.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, Case, cases
-from hippo.simulate.timed_play import TimedPlay, timed_hint, timed_learned
-from hippo.simulate.trial import ZERO_BUBBLE, Baseline, Trial, order_for, trial
+from hippo.schedule.problem import ScheduleProblem
 
 NAMES = {"zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto", "cross-domain": "cross-domain"}
 SHORT = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from hippo.envs.jobs.replayed import Replayed, ScoreLearner
 from hippo.errors import InputError
+from hippo.jobs.env.replayed import Replayed, ScoreLearner
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.log import Left
 from hippo.jobs.online.loop import GUARD, Loop, Settings

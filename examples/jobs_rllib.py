@@ -3,17 +3,17 @@
     python examples/jobs_rllib.py --algorithm ppo --iterations 20
     python examples/jobs_rllib.py --algorithm appo --address auto --runners 16 --trace philly.csv
 
-needs ``pip install 'hippo[learn,ray]'`` (RLlib 2.60 pins gymnasium 1.2.2: use an environment of its own).
+needs two extras, ``pip install -e '.[learn,ray]'`` (RLlib 2.60 pins gymnasium 1.2.2: use an environment of its own).
 ``--address auto`` joins the cluster that ``ray start`` made; every node of it needs hippo and the trace. Without it Ray
 starts here.
 
-Each domain is an agent (``hippo.envs.jobs.multi_agent``); all share one policy, which scores candidates one by one and
+Each domain is an agent (``hippo.jobs.env.multi_agent``); all share one policy, which scores candidates one by one and
 so serves any number of them. It is trained on cuts of the first part of a trace and judged on cuts of the last part:
 mean completion time against the rules of the engine. Without ``--trace`` jobs are drawn (log-normal durations, four
 users). PPO is synchronous; APPO and IMPALA are the asynchronous forms (RLlib has no A3C any more). Every runner counts
 answers that its masks forbid, and the script fails if there are any.
 
-How good it gets in a few iterations: see docs/jobs_rllib.md. The policies that ship are trained by ``hippo.agents``.
+How good it gets in a few iterations: see docs/jobs_rllib.md. The policies that ship are trained by ``hippo.network``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from hippo.envs.jobs.env import Queue
-from hippo.envs.jobs.generator import Cuts
-from hippo.envs.jobs.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
-from hippo.envs.jobs.spaces import C, F
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
+from hippo.jobs.env.env import Queue
+from hippo.jobs.env.generator import Cuts
+from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
+from hippo.jobs.env.spaces import C, F
 from hippo.jobs.policies.fifo import FIFO
 from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.policies.two_queue import TWO_QUEUE
@@ -224,8 +224,7 @@ def cluster(address: str) -> Iterator[Any]:
         import ray
         import ray.rllib
     except ImportError as error:
-        remedy = "pip install 'hippo[learn,ray]' (an environment of its own)"
-        raise InputError(f"RLlib is not installed ({error})", source="ray", remedy=remedy) from None
+        raise MissingExtraError(f"RLlib ({error.name}; in an environment of its own)", "learn,ray") from None
     if address:
         ray.init(address=address, log_to_driver=False)
     else:

@@ -22,15 +22,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from hippo.errors import InfeasibleError, InputError, MissingExtraError
+
+try:
+    import plotly.graph_objects as go
+except ModuleNotFoundError:
+    sys.exit(f"error: {MissingExtraError('plotly', 'plots')}")
+
 from hippo.cli.output import check_folder, write_files
-from hippo.errors import InfeasibleError, InputError
-from hippo.pipeline.methods import generate
-from hippo.pipeline.problem import ScheduleProblem
+from hippo.dispatch.noise import fluctuation_grid as grid
+from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread
+from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, cases
+from hippo.dispatch.noise.hindsight import floors
+from hippo.dispatch.noise.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
 from hippo.report.fluctuation_views import (
     CASE_HEAD,
     add_line,
@@ -41,11 +49,8 @@ from hippo.report.fluctuation_views import (
     terminal_table,
 )
 from hippo.report.fluctuation_views import page as whole_page
-from hippo.simulate import fluctuation_grid as grid
-from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
-from hippo.simulate.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, cases
-from hippo.simulate.hindsight import floors
-from hippo.simulate.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
+from hippo.schedule.methods import generate
+from hippo.schedule.problem import ScheduleProblem
 
 BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
 SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}

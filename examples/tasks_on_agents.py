@@ -2,7 +2,7 @@
 
     python examples/tasks_on_agents.py
 
-prints a table and a Gantt chart; 20 to 30 s on one core (needs torch: ``pip install 'hippo[learn]'``).
+prints a table and a Gantt chart; 20 to 30 s on one core (needs torch: ``pip install -e '.[learn]'``).
 
 Tasks: (500 GFLOP, 10 GB), (200, 5), (800, 20). Agents: (1 GPU, 16 GB), (2, 32), (4, 64). An agent runs one task at a
 time on all of its GPUs, and holds it from the first byte to the last operation:
@@ -31,21 +31,26 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch import Tensor, nn
 
-from hippo.agents.ppo import choice
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InfeasibleError, InputError, MissingExtraError
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError:
+    sys.exit(f"error: {MissingExtraError('torch', 'learn')}")
+
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload
+from hippo.learn.ppo import choice
 
 Order = Sequence[tuple[int, int]]
 """(task, agent) in the order in which tasks are given out; an agent runs its own in that order."""

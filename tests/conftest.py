@@ -6,10 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import Counter
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads of torch would wait for each other
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_TERMINALS = (
@@ -44,12 +48,30 @@ def pytest_sessionstart() -> None:
             signal.signal(number, usual)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the terminal's own: after its last line
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """The last line of a run says what was skipped, and why."""
+    yield
+    if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        terminal.write_line(skipped(terminal.stats.get("skipped", [])))
+
+
+def skipped(reports: Sequence[pytest.TestReport | pytest.CollectReport]) -> str:
+    """How many tests were skipped, counted by reason."""
+    if not reports:
+        return "nothing skipped"
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        for report in reports
+    )
+    told = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    return f"{len(reports)} skipped: {told}"
+
+
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Folder of the published figures that lies beside the checkout; missing is a failure, never a skip."""
-    folder = ROOT / ".." / "shared" / "data"
-    assert folder.is_dir(), f"the published figures are missing: {folder} (they lie beside the checkout)"
-    return folder.resolve()
+def data() -> Path:
+    """Folder of the published figures and traces (``data/README.md``)."""
+    return ROOT / "data"
 
 
 def granted() -> str:

@@ -149,9 +149,9 @@ def test_moving_networks_once_and_the_planner_that_fills_books_first(planned, mo
 
 MOVED = """
 import hippo.first_use as first_use
-from hippo.envs.cross_domain import judge
-from hippo.envs.cross_domain.generator import make_world
-from hippo.envs.cross_domain.play import play
+from hippo.network.env import judge
+from hippo.network.env.generator import make_world
+from hippo.network.env.play import play
 from hippo.registry import METHODS, load
 
 first_use.prepare_moving()

@@ -20,12 +20,12 @@ MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 60, 400
 STATES = {"Book", "Drafting", "Renewal"}  # what grows during a run is no noun: one of each per run, never shared
 POLICIES = ("flat_ppo.onnx", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
-    "src/hippo/agents/hi_ppo.policy",
-    "src/hippo/dynamics/gru.npz",
-    "src/hippo/pipeline/learned/dispatch.npz",
+    "src/hippo/network/hi_ppo/hi_ppo.policy",
+    "src/hippo/network/dynamics/gru.npz",
+    "src/hippo/dispatch/dispatch.npz",
     "src/hippo/jobs/learned/jobs.npz",
     "src/hippo/jobs/learned/deadlines.npz",
-} | {f"src/hippo/agents/policies/{name}" for name in POLICIES}
+} | {f"src/hippo/network/hi_ppo/policies/{name}" for name in POLICIES}
 MOST_LEARNED_BYTES = 2_000_000
 PICTURES = {".png", ".gz"}
 NAMELESS = {"utils", "common", "core", "helpers", "manager", "misc"}

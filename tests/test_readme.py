@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from hippo.cli.main import COMMANDS
-from hippo.pipeline.methods import generate
-from hippo.pipeline.problem import ScheduleProblem
-from hippo.pipeline.replay import makespan
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS
+from hippo.schedule.methods import generate
+from hippo.schedule.problem import ScheduleProblem
+from hippo.schedule.replay import makespan
 
 from .conftest import ROOT
 

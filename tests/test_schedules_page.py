@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import InfeasibleError
-from hippo.pipeline.bound.lower_bound import bounds
-from hippo.pipeline.check import violations
-from hippo.pipeline.methods import METHODS, generate
-from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
-from hippo.pipeline.problem_json import KEYS, problems_of_text
-from hippo.pipeline.replay import live, makespan
-from hippo.pipeline.text import parse_schedule
+from hippo.schedule.bound.lower_bound import bounds
+from hippo.schedule.check import violations
+from hippo.schedule.methods import METHODS, generate
+from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
+from hippo.schedule.problem_json import KEYS, problems_of_text
+from hippo.schedule.replay import live, makespan
+from hippo.schedule.text import parse_schedule
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "schedules.md"
 EXAMPLE = re.compile(r"```sh\nhippo (?P<command>.*?)\n```\n\n```text\n(?P<output>.*?)```", re.DOTALL)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Makes the environment that `make run` and `make test` share: tools/environment.sh FOLDER
+# Installs hippo from this checkout into an environment of its own: tools/environment.sh FOLDER [EXTRA,..]
+# Without extras: the base, all that planning needs. More extras may be asked for later; what is there stays.
 #
 # uv installs in seconds what pip installs in minutes, so it goes first; plain pip is the way out when uv fails.
 # uv does not read pip's configuration: without the wheels named there, it would take torch's CUDA build.
 set -euo pipefail
 
-folder=${1:?usage: tools/environment.sh FOLDER}
+folder=${1:?usage: tools/environment.sh FOLDER [EXTRA,..]}
+wanted=.${2:+[$2]}
 python=${PYTHON:-python3}
-wanted='.[dev,learn,solve]'
 
 fail() { printf 'hippo: %s\n' "$*" >&2; exit 1; }
 
@@ -21,27 +22,24 @@ command -v "$python" >/dev/null || fail "no '$python' here. To fix: install Pyth
 pip=("$folder/bin/python" -m pip)
 
 install_with_uv() {
-    "${pip[@]}" install -qq uv || return
-    local wheels
+    local uv wheels
+    uv=$(command -v uv) || uv=$folder/bin/uv
+    [ -x "$uv" ] || "${pip[@]}" install -qq uv || return
     wheels=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-$("${pip[@]}" config get global.find-links 2>/dev/null || true)}}
     if [ -n "$wheels" ]; then
-        UV_FIND_LINKS=${wheels// /,} VIRTUAL_ENV=$folder "$folder/bin/uv" pip install --quiet -e "$wanted"
+        UV_FIND_LINKS=${wheels// /,} VIRTUAL_ENV=$folder "$uv" pip install --quiet -e "$wanted"
     else # no wheels of our own: ask for torch's CPU build by name
-        VIRTUAL_ENV=$folder "$folder/bin/uv" pip install --quiet --torch-backend=cpu -e "$wanted"
+        VIRTUAL_ENV=$folder "$uv" pip install --quiet --torch-backend=cpu -e "$wanted"
     fi
 }
 
-printf 'hippo: making the environment in %s (once; a minute or so)\n' "$folder" >&2
+printf 'hippo: installing %s into %s (once)\n' "$([ -n "${2:-}" ] && echo "the extras $2" || echo "the base")" "$folder" >&2
 install_with_uv || {
     printf 'hippo: uv did not manage; trying plain pip (some minutes)\n' >&2
     "${pip[@]}" install -qq -e "$wanted" || fail "the packages could not be installed; see the message above."
 }
 
-# uv compiles nothing, and where PYTHONDONTWRITEBYTECODE is set Python never will: each start would take a second longer.
-# What starts do not load is left out. Files that are no Python are some packages' own business.
-"$folder/bin/python" -m compileall -qq -j 0 -x '/(tests?|testing|models|_inductor|_dynamo)/' "$folder/lib" || true
-"$folder/bin/python" -m compileall -qq src
-
-# Compiled loops, too: the first plan would else wait for them.
-printf 'hippo: compiling (once; a minute or two)\n' >&2
-"$folder/bin/python" -c 'from hippo.first_use import prepare_all; prepare_all()' || true
+# Where Python is told to keep no bytecode, every start would compile anew (a second or more): it is kept here once.
+if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
+    "$folder/bin/python" -m compileall -qq -j 0 -x '/(tests?|testing|models|_inductor|_dynamo)/' "$folder/lib" src || true
+fi

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hippo.problem.problem import Problem
     from hippo.score.score import Score
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Decision",
     "Estimate",
@@ -95,7 +97,7 @@ class _FrontDoor(ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__"})
+        return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"})
 
 
 sys.modules[__name__].__class__ = _FrontDoor

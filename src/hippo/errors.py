@@ -2,7 +2,8 @@
 
     HippoError
     |-- InputError (ValueError)        the user's input is wrong: exit code 2
-    |   `-- UnknownNameError           a name that no table holds; lists the names it holds
+    |   |-- UnknownNameError           a name that no table holds; lists the names it holds
+    |   `-- MissingExtraError          a library of an extra is not installed; says how to install it
     `-- InfeasibleError                no plan satisfies the constraints: exit code 3
 
 ``assert`` guards our own mistakes; these classes are for the user's.
@@ -10,8 +11,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class HippoError(Exception):
@@ -80,12 +83,34 @@ class UnknownNameError(InputError):
         )
 
 
+class MissingExtraError(InputError):
+    """A library that belongs to an extra and is not installed; the message holds the command that installs it."""
+
+    def __init__(self, library: str, extra: str, *, source: str | None = None) -> None:
+        super().__init__(
+            f"needs {library}, which is not installed", source=source, remedy=f"install it: {_installs(extra)}"
+        )
+
+
 class InfeasibleError(HippoError):
     """No plan satisfies the constraints; ``reasons`` say which, and the nearest way out."""
 
     def __init__(self, reasons: Iterable[str]) -> None:
         self.reasons = tuple(reasons)
         super().__init__(" ".join(self.reasons))
+
+
+def _installs(extra: str) -> str:
+    """The command that installs an extra beside the hippo that runs: from its checkout, or from the package index."""
+    from shutil import which
+
+    checkout = Path(__file__).resolve().parents[2]
+    pip = "pip"
+    if Path(which("pip") or "").parent != Path(sys.executable).parent:  # the first pip at hand is another Python's
+        pip = f"{sys.executable} -m pip"
+    if not (checkout / "pyproject.toml").is_file():
+        return f"{pip} install 'hippo-planner[{extra}]'"
+    return f"{pip} install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
 
 
 def _short(value: object, limit: int = 80) -> str:

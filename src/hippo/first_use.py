@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
 
 if TYPE_CHECKING:
-    from hippo.envs.cross_domain.world import World
+    from hippo.network.env.world import World
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
 
@@ -91,10 +91,10 @@ def _schedule_something() -> None:
     """Every method of every placement, as it stands and as a hint, on a problem of a few operations."""
     import numpy as np
 
-    from hippo.pipeline.problem import PLACEMENTS, ScheduleProblem
-    from hippo.pipeline.solve import LEARNED, solve
-    from hippo.simulate.fluctuation import Fluctuation, makespans
-    from hippo.simulate.learned_play import spread_learned
+    from hippo.dispatch.noise.fluctuation import Fluctuation, makespans
+    from hippo.dispatch.noise.learned_play import spread_learned
+    from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
+    from hippo.schedule.solve import LEARNED, solve
 
     rng = np.random.default_rng(0)
     for placement in PLACEMENTS:
@@ -112,11 +112,11 @@ def _move_something() -> None:
     """Every method in a small world with every forecast, hindsight of it, and a few steps of the environment there."""
     import numpy as np
 
-    from hippo.decide.online.forecast import FORECASTS
-    from hippo.decide.online.worth import Now, ahead, worth
-    from hippo.envs.cross_domain import bank, judge
-    from hippo.envs.cross_domain.env import Env
-    from hippo.envs.cross_domain.play import foresee, play, steps
+    from hippo.network.env import bank, judge
+    from hippo.network.env.env import Env
+    from hippo.network.env.play import foresee, play, steps
+    from hippo.network.forecast import FORECASTS
+    from hippo.network.rules.worth import Now, ahead, worth
 
     world = _moving_world()
     setting = judge.prepare(world)
@@ -171,8 +171,8 @@ def _moving_world() -> World:
     """Domains in a triangle; in the second half of the run the links of the first are slow."""
     import numpy as np
 
-    from hippo.dynamics.links import base_bandwidth, base_latency
-    from hippo.envs.cross_domain.world import World
+    from hippo.network.env.world import World
+    from hippo.problem.links import base_bandwidth, base_latency
 
     problem = next(_problems())
     cluster = problem.cluster
@@ -195,7 +195,7 @@ def _plan_something(asked: Planner) -> None:
     from hippo.decide import choose
     from hippo.decide.front import pareto_front
     from hippo.planners.base import Stop
-    from hippo.planners.front import front_candidates
+    from hippo.planners.exact.front import front_candidates
 
     stop, usual, local_sgd = Stop(PATIENCE_S), planners(USUAL), planner(LOCAL_SGD)
     for problem in _problems():

@@ -20,8 +20,8 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
-from hippo.planners.front import front_candidates
-from hippo.planners.replan import Replanner
+from hippo.planners.exact.front import front_candidates
+from hippo.planners.exact.replan import Replanner
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners

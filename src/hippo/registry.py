@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from hippo.planners.base import Planner
 
 PLANNERS: Mapping[str, str] = {
-    "exact": "hippo.planners.exact:Exact",
-    "brute": "hippo.planners.brute:Brute",
-    "single_domain": "hippo.planners.single_domain:SingleDomain",
-    "even": "hippo.planners.even:Even",
-    "zero": "hippo.planners.zero:Zero",
-    "alpa": "hippo.planners.alpa:Alpa",
-    "mast": "hippo.planners.mast:Mast",
-    "sailor": "hippo.planners.sailor:Sailor",
-    "crosspipe": "hippo.planners.crosspipe:CrossPipe",
-    "diloco": "hippo.planners.diloco:Diloco",
-    "dtfm": "hippo.planners.dtfm:Dtfm",
-    "ray": "hippo.planners.ray:Ray",
+    "exact": "hippo.planners.exact.search:Exact",
+    "brute": "hippo.planners.brute.brute:Brute",
+    "single_domain": "hippo.planners.baselines.single_domain:SingleDomain",
+    "even": "hippo.planners.baselines.even:Even",
+    "zero": "hippo.planners.baselines.zero:Zero",
+    "alpa": "hippo.planners.baselines.alpa:Alpa",
+    "mast": "hippo.planners.baselines.mast:Mast",
+    "sailor": "hippo.planners.baselines.sailor:Sailor",
+    "crosspipe": "hippo.planners.baselines.crosspipe:CrossPipe",
+    "diloco": "hippo.planners.baselines.diloco:Diloco",
+    "dtfm": "hippo.planners.baselines.dtfm:Dtfm",
+    "ray": "hippo.planners.baselines.ray:Ray",
 }
 """Who proposes a plan: objects with the one method of ``planners.base.Planner``."""
 
@@ -54,30 +54,30 @@ ENGINES: Mapping[str, str] = {
 user's ASTRA-sim."""
 
 METHODS: Mapping[str, str] = {
-    "hi_ppo": "hippo.agents.coordinator:HiPpo",
-    "static": "hippo.decide.online.static:Static",
-    "robust_static": "hippo.decide.online.robust_static:RobustStatic",
-    "greedy": "hippo.decide.online.greedy:Greedy",
-    "hysteresis": "hippo.decide.online.hysteresis:Hysteresis",
-    "receding_horizon": "hippo.decide.online.receding_horizon:RecedingHorizon",
-    "flat_ppo": "hippo.agents.flat_ppo:FlatPpo",
+    "hi_ppo": "hippo.network.hi_ppo.coordinator:HiPpo",
+    "static": "hippo.network.methods.static:Static",
+    "robust_static": "hippo.network.methods.robust_static:RobustStatic",
+    "greedy": "hippo.network.methods.greedy:Greedy",
+    "hysteresis": "hippo.network.methods.hysteresis:Hysteresis",
+    "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
+    "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
 """Who keeps the plan right while the network moves: classes with the two methods of ``decide.online.view.Method``.
 ``hindsight`` is no method: it knows the future (``envs.cross_domain.hindsight``)."""
 
 TRAINING: Mapping[str, str] = {
-    "hi_ppo": "hippo.agents.train:train",
-    "dispatch": "hippo.agents.dispatch.train:train",
-    "jobs": "hippo.agents.jobs.train:train",
-    "deadlines": "hippo.agents.jobs.deadlines:train",
+    "hi_ppo": "hippo.network.train.train:train",
+    "dispatch": "hippo.dispatch.train.train:train",
+    "jobs": "hippo.jobs.train.train:train",
+    "deadlines": "hippo.jobs.train.deadlines:train",
 }
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
 LEARNING: Mapping[str, str] = {
-    "hi_ppo": "hippo.agents.settings:parse_settings",
-    "dispatch": "hippo.agents.dispatch.settings:parse_settings",
-    "jobs": "hippo.agents.jobs.settings:parse_settings",
-    "deadlines": "hippo.agents.jobs.deadline_settings:parse_settings",
+    "hi_ppo": "hippo.learn.settings:parse_settings",
+    "dispatch": "hippo.dispatch.train.settings:parse_settings",
+    "jobs": "hippo.jobs.train.settings:parse_settings",
+    "deadlines": "hippo.jobs.train.deadline_settings:parse_settings",
 }
 """What makes settings of a learner's configuration."""
 

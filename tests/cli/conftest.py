@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.learned.drawn_draws import lazy_weights
+from tests.dispatch.drawn_draws import lazy_weights
 
 from hippo.cli.main import run
-from hippo.pipeline.learned.network import packed
-from hippo.pipeline.learned.policy import shipped
+from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import packed
 
 TOY = "plan --model llama-3-8b --cluster toy --planner sailor --time-limit 100"
 """A question of a moment, with a planner that is quick; its limit is for machines that are not."""
@@ -100,7 +100,7 @@ def toy_plan(toy_folder: Path) -> Path:
 def slow_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In place of the policy that ships one that trial plays advise against."""
     (tmp_path / "slow.npz").write_bytes(packed(lazy_weights()))
-    monkeypatch.setattr("hippo.pipeline.learned.policy.SHIPPED", str(tmp_path / "slow.npz"))
+    monkeypatch.setattr("hippo.dispatch.kernel_policy.SHIPPED", str(tmp_path / "slow.npz"))
     shipped.cache_clear()
     yield
     shipped.cache_clear()

@@ -277,8 +277,8 @@ def test_a_wrong_plan(refused, tmp_path, sound_plan, command, change, said):
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_a_wrong_case(refused, shared_data, tmp_path, change, said):
-    row = json.loads((shared_data / "training_open.json").read_text())[0]
+def test_a_wrong_case(refused, data, tmp_path, change, said):
+    row = json.loads((data / "training_open.json").read_text())[0]
     message = refused("validate", written(tmp_path, "cases.json", [row | change]))
     assert "cases.json" in message
     assert said in message

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.pipeline.solve import NAMES
 from hippo.problem.load import load_cluster, load_model
 from hippo.registry import planner
+from hippo.schedule.solve import NAMES
 
 LOADERS = {"models": load_model, "clusters": load_cluster, "planners": planner}
 

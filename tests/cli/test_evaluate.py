@@ -149,12 +149,12 @@ def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monk
     from hippo.cli.evaluate import Choice
     from hippo.cli.evaluate_suite import ablations
 
-    own = Path(str(resources.files("hippo.agents")))
+    own = Path(str(resources.files("hippo.network")))
     (tmp_path / "policies").mkdir()
     for name in ("no_gnn", "no_masks", "no_forecast"):
         copy(own / "hi_ppo.policy", tmp_path / "policies" / f"{name}.policy")
     usual = resources.files
-    monkeypatch.setattr(resources, "files", lambda package: tmp_path if package == "hippo.agents" else usual(package))
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path if package == "hippo.network" else usual(package))
     found = {each.name: each for each in ablations(Choice())}
     assert list(found) == [
         *("no_verification", "no_fresh_plans", "no_free_levers", "flat", "no_forecast", "no_gnn", "no_masks")

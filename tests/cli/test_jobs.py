@@ -214,8 +214,8 @@ def test_alone_it_shows_its_help(hippo):
     assert "replay" in answer.out
 
 
-def test_a_trace_is_drawn_and_replayed(hippo, cluster, tmp_path, shared_data):
-    like, out = shared_data / "traces" / "gavel_msr.trace", tmp_path / "drawn.csv.gz"
+def test_a_trace_is_drawn_and_replayed(hippo, cluster, tmp_path, data):
+    like, out = data / "traces" / "gavel_msr.trace", tmp_path / "drawn.csv.gz"
     words = ("jobs", "generate", "--like", like, "--jobs", 300, "--out", out, "--deadlines", "--priorities")
     drawn = hippo(*words, "--kinds", "--data-gb", 5, "--cluster", cluster, "--seed", 3, "--json")
     assert drawn.document["jobs"] == 300
@@ -234,11 +234,11 @@ def test_jobs_without_gpus_are_not_drawn_as_jobs_on_gpus(hippo, trace, tmp_path)
     assert "left out 40 jobs: no GPU is asked for" in answer.err
 
 
-def test_data_are_drawn_into_the_domains_of_a_file_of_agents(hippo, tmp_path, shared_data):
+def test_data_are_drawn_into_the_domains_of_a_file_of_agents(hippo, tmp_path, data):
     place, out = tmp_path / "agents.yaml", tmp_path / "drawn.csv"
     rows = [{"domain": name, "kind": "npu", "nodes": 1, "per_node": 8} for name in ("east", "west")]
     place.write_text(json.dumps({"agents": rows}))
-    words = ("jobs", "generate", "--like", shared_data / "traces" / "gavel_msr.trace", "--jobs", 60, "--out", out)
+    words = ("jobs", "generate", "--like", data / "traces" / "gavel_msr.trace", "--jobs", 60, "--out", out)
     assert hippo(*words, "--data-gb", 5, "--cluster", place).code == 0
     assert {line.split(",")[-1] for line in out.read_text().splitlines()} == {"data_at", "east", "west"}
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from threading import Event, Thread
 
 import pytest
-from tests.launch.probe.worlds import Clock
+from tests.measure.probe.worlds import Clock
 
-from hippo.launch.probe import rounds
-from hippo.launch.probe.serve import listening, serve
+from hippo.measure.probe import rounds
+from hippo.measure.probe.serve import listening, serve
 from hippo.problem.load import load_cluster, load_trace
 
 QUICK = ("--seconds", "0.06", "--ramp", "0.02", "--timeout", "20")

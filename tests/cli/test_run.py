@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.pipeline.learned.drawn_draws import lazy_weights
+from tests.dispatch.drawn_draws import lazy_weights
 
 from hippo.cli.run import _words_inside
-from hippo.launch import checkpoint
-from hippo.launch.learned_order import with_learned_order
-from hippo.pipeline.learned.guard import followed
-from hippo.pipeline.schedule import letters_of, order_of, split
+from hippo.dispatch.guard import followed
 from hippo.plan.codec import load_plan
+from hippo.run import checkpoint
+from hippo.run.learned_order import with_learned_order
+from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate.ordering import ordering
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
@@ -76,14 +76,14 @@ def test_a_folder_with_checkpoints_takes_no_new_run(hippo, tmp_path: Path):
 
 
 def test_without_torch_or_a_gpu(hippo, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hippo.launch.fits._gpus", lambda: 1)
+    monkeypatch.setattr("hippo.run.fits._gpus", lambda: 1)
     answer = hippo("run", EXAMPLE, "--device", "cuda")
     assert answer.code == 2
     assert "--device: needs a GPU per process: 2, and this machine has 1" in answer.err
     monkeypatch.setitem(sys.modules, "torch", None)
     answer = hippo("run", EXAMPLE, "--stand-in")
     assert answer.code == 2
-    assert "pip install 'hippo[run]'" in answer.err
+    assert "pip install -e '" in answer.err
 
 
 def test_a_plan_of_other_domains_than_the_emulation_around(hippo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -6,10 +6,10 @@ import csv
 import json
 
 import pytest
-from tests.pipeline.learned.drawn_draws import lazy_weights
+from tests.dispatch.drawn_draws import lazy_weights
 
-from hippo.pipeline.learned.guard import followed
-from hippo.pipeline.problem import ScheduleProblem
+from hippo.dispatch.guard import followed
+from hippo.schedule.problem import ScheduleProblem
 
 SMALL = ("--stages", 2, "--micro-batches", 4, "--times", "1,1,1")
 """Optimum 13 with two live micro-batches, 1F1B 15 (data/schedules_open.json, "check_yourself")."""
@@ -94,8 +94,8 @@ def test_one_problem_one_document_and_a_list_for_a_list(hippo, file):
     assert [answer["id"] for answer in answers] == ["a"]
 
 
-def test_published_baselines(hippo, shared_data, file):
-    published = json.loads((shared_data / "schedules_open.json").read_text())["problems"][::7]
+def test_published_baselines(hippo, data, file):
+    published = json.loads((data / "schedules_open.json").read_text())["problems"][::7]
     answers = hippo("schedule", "--problem", file(published), "--method", "1f1b", "--json").document
     for answer, problem in zip(answers, published, strict=True):
         assert answer["id"] == problem["id"]

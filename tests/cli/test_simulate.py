@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.pipeline.learned.drawn_draws import lazy_weights
+from tests.dispatch.drawn_draws import lazy_weights
 
-from hippo.pipeline.learned.guard import followed
+from hippo.dispatch.guard import followed
 from hippo.plan.codec import load_plan
 from hippo.simulate.ordering import ordering
 

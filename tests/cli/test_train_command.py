@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.conftest import ROOT
 
 from hippo.cli.main import run
 from hippo.cli.train import Choice, _settings
@@ -28,6 +29,17 @@ def test_wrong_configurations_are_refused(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "file").write_text("")
     assert "not a folder" in refused(capsys, "--out", str(tmp_path / "file"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_that_ships_is_named_without_its_file(capsys: pytest.CaptureFixture[str]):
+    text = (ROOT / "configs" / "algo" / "jobs.yaml").read_text()
+    assert run(["train", "--config", "jobs", "--print-config"]) == 0
+    assert capsys.readouterr().out == text
+    assert run(["train", "--print-config"]) == 0
+    assert capsys.readouterr().out == (ROOT / "configs" / "algo" / "hi_ppo.yaml").read_text()
+    learner, settings = _settings(Choice(config=Path("jobs")))
+    assert (learner, settings.windows.trace) == ("jobs", "data/traces/philly_open.csv.gz")
+    assert (ROOT / settings.windows.trace).is_file()
 
 
 def test_the_command_line_overrules_the_configuration(tmp_path: Path):

@@ -8,8 +8,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def rows(shared_data):
-    return json.loads((shared_data / "training_open.json").read_text())
+def rows(data):
+    return json.loads((data / "training_open.json").read_text())
 
 
 @pytest.fixture

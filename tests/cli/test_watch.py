@@ -165,7 +165,7 @@ def test_a_fallback_only_when_asked_for(hippo, collapse, tmp_path):
 
 
 def test_a_missing_shipped_policy_is_said_plainly(refused, collapse, tmp_path, monkeypatch):
-    monkeypatch.setattr("hippo.agents.serving.SHIPPED", tmp_path / "hi_ppo.policy")
+    monkeypatch.setattr("hippo.network.hi_ppo.serving.SHIPPED", tmp_path / "hi_ppo.policy")
     said = refused(*asked(collapse, method="hi_ppo"))
     assert "no trained policy" in said
     assert "hippo train" in said

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from hippo.decide.play import Played
-from hippo.pipeline.schedule import order
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
+from hippo.schedule.schedule import order
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.fast import play
 

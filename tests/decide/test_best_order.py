@@ -12,7 +12,7 @@ from hippo.decide.decision import Decision
 from hippo.decide.measure import flaw
 from hippo.plan.plan import ScheduleChoice
 from hippo.planners.base import Stop
-from hippo.planners.crosspipe import CrossPipe
+from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
 from hippo.score.evaluate import evaluate
 

@@ -10,8 +10,8 @@ import pytest
 from hippo.decide.decision import Baseline
 from hippo.decide.front import front_of, pareto_front
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.planners.every_plan import every_plan
-from hippo.planners.front import MARGIN, Found, front_candidates
+from hippo.planners.brute.every_plan import every_plan
+from hippo.planners.exact.front import MARGIN, Found, front_candidates
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.score.evaluate import evaluate

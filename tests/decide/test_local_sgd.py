@@ -11,7 +11,7 @@ from hippo.decide.local_sgd import if_allowed, in_every_domain
 from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Proposal, Status
-from hippo.planners.diloco import PERIOD
+from hippo.planners.baselines.diloco import PERIOD
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.score.evaluate import evaluate

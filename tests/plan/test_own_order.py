@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from hippo.errors import InputError
-from hippo.pipeline.schedule import given, letters_of, order, split
 from hippo.plan.check import check
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Stop
-from hippo.planners.crosspipe import CrossPipe
+from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
+from hippo.schedule.schedule import given, letters_of, order, split
 from hippo.score.evaluate import memory
 from hippo.simulate import fast, reference
 from hippo.simulate.lower import lower

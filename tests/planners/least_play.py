@@ -9,11 +9,11 @@ from random import Random
 
 from tests.planners.tiny import model, problem
 
-from hippo.planners.exact_field import Field
-from hippo.planners.exact_judge import Judge
-from hippo.planners.exact_layouts import Layout
-from hippo.planners.exact_uniform import Shape, candidate, shape_of
-from hippo.planners.exact_ways import Way, real_way
+from hippo.planners.exact.field import Field
+from hippo.planners.exact.judge import Judge
+from hippo.planners.exact.layouts import Layout
+from hippo.planners.exact.uniform import Shape, candidate, shape_of
+from hippo.planners.exact.ways import Way, real_way
 from hippo.problem.cluster import Domain, Link
 from hippo.problem.problem import Problem
 

@@ -13,11 +13,6 @@ from hippo.jobs.job import KINDS as JOB_KINDS
 from hippo.jobs.job import Job
 from hippo.jobs.site_file import load_site
 from hippo.jobs.traces.load import load_trace as load_jobs
-from hippo.pipeline import problem_json
-from hippo.pipeline.problem import PLACEMENTS, Link, ScheduleProblem
-from hippo.pipeline.problem_json import problems_of_text
-from hippo.pipeline.solve import judge
-from hippo.pipeline.text import parse_schedule
 from hippo.plan import codec as plan_codec
 from hippo.plan.check import check
 from hippo.plan.codec import load_plan
@@ -28,6 +23,11 @@ from hippo.problem.load import load_cluster, load_model, load_problem, load_prof
 from hippo.problem.problem import Problem
 from hippo.problem.profile import ProfileRow
 from hippo.problem.profile_json import check_profile
+from hippo.schedule import problem_json
+from hippo.schedule.problem import PLACEMENTS, Link, ScheduleProblem
+from hippo.schedule.problem_json import problems_of_text
+from hippo.schedule.solve import judge
+from hippo.schedule.text import parse_schedule
 from hippo.score.cases import load_cases
 from hippo.score.evaluate import evaluate, fits
 

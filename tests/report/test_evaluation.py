@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hippo.agents.evidence import evidence, figures_asked
+from hippo.network.evaluate.evidence import evidence, figures_asked
 from hippo.report.evaluation_html import evaluation_page
 from hippo.report.evaluation_page import page, spread, table
 from hippo.report.evaluation_pictures import COLOURS, pictures
 from hippo.report.evaluation_terminal import suite_view
 
-from ..agents.evidence_rows import rows
+from ..network.evidence_rows import rows
 
 ABOUT = {
     "seeds": 2,

@@ -8,8 +8,8 @@ from io import StringIO
 
 from rich.console import Console
 
+from hippo.dispatch.noise.fluctuation_grid import Case, cases
 from hippo.report.fluctuation_views import add_line, case_cells, drawings, page, page_table, panels, terminal_table
-from hippo.simulate.fluctuation_grid import Case, cases
 
 ROWS = [
     ["uniform", "1 p", "0", "0%", "even"],

@@ -14,8 +14,8 @@ from hippo.decide.choose import decide
 from hippo.decide.decision import Decision
 from hippo.plan.codec import plan_from_document
 from hippo.planners.base import Status, Stop
-from hippo.planners.crosspipe import CrossPipe
-from hippo.planners.single_domain import SingleDomain
+from hippo.planners.baselines.crosspipe import CrossPipe
+from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.problem.load import load_problem
 from hippo.report.folder import decision_files
 from hippo.report.story import tell

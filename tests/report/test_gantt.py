@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hippo.pipeline.methods import generate
-from hippo.pipeline.problem import Link, Memory, ScheduleProblem
-from hippo.pipeline.replay import Replay, replay
 from hippo.report.gantt import gantt_view, slow_links
+from hippo.schedule.methods import generate
+from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.replay import Replay, replay
 
 
 def played(method: str, problem: ScheduleProblem) -> Replay:

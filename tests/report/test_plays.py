@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.pipeline.problem import Link, ScheduleProblem
+from hippo.dispatch.noise.fluctuation import Factors
+from hippo.dispatch.noise.timed_play import TimedPlay, timed
 from hippo.report.plays import habits, plays_figure
-from hippo.simulate.fluctuation import Factors
-from hippo.simulate.timed_play import TimedPlay, timed
+from hippo.schedule.problem import Link, ScheduleProblem
 
 PROBLEM = ScheduleProblem.uniform(2, 2, comm=1.0)
 START = [[[0, 1], [2, 3.5]], [[6.5, 7.5], [4.5, 5.5]], [[8.5, 9.5], [6.5, 7.5]]]

@@ -11,12 +11,12 @@ import pytest
 from tests.chromium import CHROMIUM, opened
 from tests.report.test_html import EVIL, Page
 
-from hippo.pipeline.bound.lower_bound import bounds
-from hippo.pipeline.problem import Memory, ScheduleProblem
-from hippo.pipeline.solve import Answer, solve
 from hippo.report import schedule_html as pages
 from hippo.report.schedule_html import schedule_html
 from hippo.report.schedule_marks import messages
+from hippo.schedule.bound.lower_bound import bounds
+from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.solve import Answer, solve
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
 

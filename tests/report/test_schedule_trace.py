@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hippo.pipeline.methods import generate
-from hippo.pipeline.problem import Link, ScheduleProblem
-from hippo.pipeline.replay import Replay, replay
 from hippo.report.schedule_marks import longest_way, memory_over_time, messages
 from hippo.report.schedule_trace import schedule_trace
+from hippo.schedule.methods import generate
+from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.replay import Replay, replay
 
 Event = dict[str, Any]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.chromium import CHROMIUM, opened
 from tests.report.watched import ALONE, EPOCHS, LEVER, make_story
 
-from hippo.decide.online.story import Story
+from hippo.network.why.story import Story
 from hippo.report.watch_html import packed, plan_names, watch_html
 from hippo.report.watch_terminal import clock, decision_view, story_view
 

@@ -14,12 +14,12 @@ from hippo.score.published import predict
 
 
 @pytest.fixture(scope="module")
-def cases(shared_data: Path) -> list[Case]:
+def cases(data: Path) -> list[Case]:
     """Eleven quick rows of A100s, the step times replaced by what the constants in use say."""
     families = ("korthikanti", "torchtitan")
     return [
         replace(case, measured_s=predict(case).predicted_s)
-        for case in load_cases(shared_data / "training_open.json")
+        for case in load_cases(data / "training_open.json")
         if case.family in families and case.recompute is not None and case.micro_batch is not None
     ]
 

@@ -56,8 +56,8 @@ CASE = Case(
 
 
 @pytest.fixture(scope="module")
-def report(shared_data: Path) -> ValidationReport:
-    return validate(load_cases(shared_data / "training_open.json"))
+def report(data: Path) -> ValidationReport:
+    return validate(load_cases(data / "training_open.json"))
 
 
 def test_step_times_of_the_open_rows(report: ValidationReport):
@@ -75,8 +75,8 @@ def known(report: ValidationReport) -> list[str]:
     return [row.id for row in report.rows]
 
 
-def test_memory_of_the_bigscience_rows(report: ValidationReport, shared_data: Path):
-    cases = {case.id: case for case in load_cases(shared_data / "training_open.json") if case.family == "bigscience"}
+def test_memory_of_the_bigscience_rows(report: ValidationReport, data: Path):
+    cases = {case.id: case for case in load_cases(data / "training_open.json") if case.family == "bigscience"}
     ours = [(row, cases[row.id]) for row in report.rows if row.id in cases]
     gaps = [abs((row.predicted_memory_gb or 0.0) / case.memory_gb - 1) for row, case in ours if case.memory_gb]
     assert len(gaps) == 42

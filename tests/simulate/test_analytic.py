@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate import analytic, fast
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate import batch, fast, reference
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.kernels import LEAST_FACTOR

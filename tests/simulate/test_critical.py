@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.decide.online.candidates import fill
-from hippo.decide.online.configuration import Book
-from hippo.decide.online.nearly import nearly
-from hippo.envs.cross_domain.generator import make_world
-from hippo.envs.cross_domain.world import World
+from hippo.network.env.generator import make_world
+from hippo.network.env.world import World
+from hippo.network.rules.candidates import fill
+from hippo.network.rules.configuration import Book
+from hippo.network.rules.nearly import nearly
 from hippo.simulate.critical import planes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.simulate.worlds import random_program
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate import fast, reference
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup

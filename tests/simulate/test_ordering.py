@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.pipeline.replay import replay
-from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
-from hippo.planners.crosspipe import CrossPipe
+from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.planners.orders import ordered, orders
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
+from hippo.schedule.replay import replay
+from hippo.schedule.schedule import order_of
 from hippo.score.evaluate import fits
 from hippo.simulate import fast
 from hippo.simulate.layouts import cost_model, costs

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.timeline import busy_s, link_bytes

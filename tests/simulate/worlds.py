@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup
 

@@ -123,17 +123,15 @@ def _planners() -> Rows:
 
 
 def _schedules() -> Rows:
-    from hippo.pipeline.methods import METHODS
-    from hippo.pipeline.solve import LEARNED, PLAIN
+    from hippo.schedule.methods import METHODS
+    from hippo.schedule.solve import LEARNED, PLAIN
 
     rows: Rows = [
         {"name": name, "placement": each.placement, "about": _about(each.where)} for name, each in METHODS.items()
     ]
-    rows.append(
-        {"name": LEARNED, "placement": PLAIN, "about": _about("hippo.pipeline.learned.dispatch:made_by_policy")}
-    )
+    rows.append({"name": LEARNED, "placement": PLAIN, "about": _about("hippo.dispatch.dispatch:made_by_policy")})
     for name in ("optimal", "best"):
-        rows.append({"name": name, "placement": "any", "about": _about(f"hippo.pipeline.{name}:{name}")})
+        rows.append({"name": name, "placement": "any", "about": _about(f"hippo.schedule.{name}:{name}")})
     return rows
 
 

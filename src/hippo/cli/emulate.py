@@ -13,8 +13,8 @@ from hippo.cli.output import print_document, say
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.launch.emulator.emulate import Opened, Outcome
-    from hippo.launch.emulator.setting import Setting
+    from hippo.emulate.emulate import Opened, Outcome
+    from hippo.emulate.setting import Setting
 
 FASTEST = 1e6
 MOST_LINES = 12
@@ -61,8 +61,8 @@ def emulate(choice: Choice) -> None:
     if choice.set is not None:
         _set(choice.set, choice.control)
         return
-    from hippo.launch.emulator.emulate import Stopped
-    from hippo.launch.emulator.emulate import emulate as run
+    from hippo.emulate.emulate import Stopped
+    from hippo.emulate.emulate import emulate as run
 
     setting = _setting(choice)
     try:
@@ -78,7 +78,7 @@ def emulate(choice: Choice) -> None:
 
 def _setting(choice: Choice) -> Setting:
     """The question, checked: every mistake that can be seen is said before anything is made."""
-    from hippo.launch.emulator.emulate import check, setting_of
+    from hippo.emulate.emulate import check, setting_of
     from hippo.problem.load import load_cluster, load_trace
 
     if choice.cluster is None:
@@ -106,7 +106,7 @@ def _setting(choice: Choice) -> Setting:
 
 def _set(change: str, control: str | None) -> None:
     """Moves a link of the emulation around, or of the one whose socket is named."""
-    from hippo.launch.emulator.emulation import emulation, set_link
+    from hippo.emulate.emulation import emulation, set_link
 
     around = None if control else emulation()
     if control is None and around is None:

@@ -15,8 +15,8 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.agents.entrants import Entrant
-    from hippo.envs.cross_domain.world import World
+    from hippo.network.env.world import World
+    from hippo.network.evaluate.entrants import Entrant
     from hippo.problem.problem import Problem
 
 HINDSIGHT = "hindsight"
@@ -116,10 +116,10 @@ def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None
 
 
 def _on_one_world(choice: Choice) -> dict[str, Any]:
-    from hippo.agents.entrants import compete
-    from hippo.agents.evaluate import world_document
-    from hippo.envs.cross_domain.judge import prepare
     from hippo.first_use import prepare_moving
+    from hippo.network.env.judge import prepare
+    from hippo.network.evaluate.entrants import compete
+    from hippo.network.evaluate.evaluate import world_document
 
     check_forecast(choice.forecast)
     asked = names(choice.methods)
@@ -158,8 +158,8 @@ def names(methods: str | None) -> list[str]:
 
 def check_forecast(name: str) -> None:
     """``InputError`` for a forecast that nobody makes."""
-    from hippo.decide.online.forecast import FORECASTS
     from hippo.errors import UnknownNameError
+    from hippo.network.forecast import FORECASTS
 
     if name not in FORECASTS:
         raise UnknownNameError("forecast", name[:60], FORECASTS, source="--forecast")
@@ -184,7 +184,7 @@ def weights(objective: str) -> tuple[float, float, float]:
 
 def entrants_of(wanted: Any, problem: Problem | None, choice: Choice) -> list[Entrant]:
     """Methods by name, and planners whose plan is held fixed (only where there is a problem); no hindsight."""
-    from hippo.agents.entrants import Entrant, held
+    from hippo.network.evaluate.entrants import Entrant, held
     from hippo.registry import METHODS, PLANNERS, load, planner
 
     found = []
@@ -202,7 +202,7 @@ def _hi_ppo(policy: Path | None) -> Any:
     """What makes the coordinator; a policy that is corrupt or foreign is refused here, before anything is played."""
     from functools import partial
 
-    from hippo.agents.entrants import hi_ppo
+    from hippo.network.evaluate.entrants import hi_ppo
 
     file = None if policy is None else str(policy)
     hi_ppo(file)
@@ -211,7 +211,7 @@ def _hi_ppo(policy: Path | None) -> Any:
 
 def _baseline(problem: Problem, seed: int) -> tuple[str, list[Entrant]]:
     """Whose kept plan rewards are measured against: the first of the usual that finds one, else ``static``."""
-    from hippo.agents.entrants import held
+    from hippo.network.evaluate.entrants import held
     from hippo.registry import USUAL, planner
 
     for name in USUAL:
@@ -229,7 +229,7 @@ def _stop() -> Any:
 
 def _world(choice: Choice) -> tuple[Problem, World, float]:
     """The problem, the world of the trace and its first time; ``InputError`` names the option or line that is wrong."""
-    from hippo.envs.cross_domain.generator import world_from_trace
+    from hippo.network.env.generator import world_from_trace
     from hippo.problem.load import load_problem, load_trace
 
     assert choice.model is not None

@@ -12,9 +12,9 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from hippo.agents.entrants import Entrant
-    from hippo.agents.suite import Suite
     from hippo.cli.evaluate import Choice
+    from hippo.network.evaluate.entrants import Entrant
+    from hippo.network.evaluate.suite import Suite
 
 PREFERENCE = "time"
 """At which the policy is compared with kept plans."""
@@ -22,9 +22,9 @@ PREFERENCE = "time"
 
 def evaluate_suite(choice: Choice) -> None:
     """Plays the suite, then prints, and writes what was asked for."""
-    from hippo.agents.evidence import evidence, figures_asked
-    from hippo.agents.suite import play_suite, tasks
     from hippo.first_use import prepare_moving
+    from hippo.network.evaluate.evidence import evidence, figures_asked
+    from hippo.network.evaluate.suite import play_suite, tasks
 
     suite, began = suite_of(choice), _clocks()
     with Watch("evaluating") as watch:
@@ -62,9 +62,9 @@ def _clocks() -> tuple[float, float]:
 
 def suite_of(choice: Choice) -> Suite:
     """The suite that the command line asks for; ``InputError`` for a family or a method that does not exist."""
-    from hippo.agents.entrants import Entrant, StaticLevers
-    from hippo.agents.suite import MAIN, Suite
-    from hippo.envs.cross_domain.generator import FAMILIES
+    from hippo.network.env.generator import FAMILIES
+    from hippo.network.evaluate.entrants import Entrant, StaticLevers
+    from hippo.network.evaluate.suite import MAIN, Suite
     from hippo.registry import PLANNERS, planners
 
     check_forecast(choice.forecast)
@@ -99,11 +99,11 @@ def suite_of(choice: Choice) -> Suite:
 
 def ablations(choice: Choice) -> tuple[Entrant, ...]:
     """Variants of Hi-PPO without one of its parts: settings of the coordinator, and policies that were trained without
-    it (``agents/policies/no_*.policy``), as far as they are shipped."""
+    it (``network/hi_ppo/policies/no_*.policy``), as far as they are shipped."""
     from functools import partial
     from importlib.resources import files
 
-    from hippo.agents.entrants import Entrant, named
+    from hippo.network.evaluate.entrants import Entrant, named
 
     usual = None if choice.policy is None else str(choice.policy)
     off: dict[str, dict[str, Any]] = {
@@ -113,9 +113,8 @@ def ablations(choice: Choice) -> tuple[Entrant, ...]:
         "flat": {"construct": 0},
     }
     found = [Entrant(name, partial(named, name, usual, **settings)) for name, settings in off.items()]
-    trained = {
-        file.stem: str(file) for file in sorted((Path(str(files("hippo.agents"))) / "policies").glob("no_*.policy"))
-    }
+    policies = Path(str(files("hippo.network.hi_ppo"))) / "policies"
+    trained = {file.stem: str(file) for file in sorted(policies.glob("no_*.policy"))}
     blind = trained.pop("no_forecast", usual)
     found.append(Entrant("no_forecast", partial(named, "no_forecast", blind), forecast="persistence"))
     return (*found, *(Entrant(name, partial(named, name, file)) for name, file in trained.items()))

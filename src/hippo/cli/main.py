@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+import hippo
 from hippo.cli.bench import bench
 from hippo.cli.catalogue import catalogue
 from hippo.cli.compare import compare
@@ -72,9 +73,7 @@ app.add_typer(jobs)
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        print(f"hippo {version('hippo')}")
+        print(f"hippo {hippo.__version__}")
         raise typer.Exit
 
 

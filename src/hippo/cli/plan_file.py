@@ -31,8 +31,8 @@ def read_plan(path: Path) -> tuple[Problem, Plan]:
 
 def _refuse_unknown_names(plan: Plan, *, source: str) -> None:
     """Names that only the floors above ``plan`` know: schedules and kinds of compression."""
-    from hippo.pipeline.schedule import SCHEDULES
     from hippo.plan.own_order import WITH_ORDER
+    from hippo.schedule.schedule import SCHEDULES
     from hippo.simulate.routes import COMPRESSED_BITS
 
     known = (*SCHEDULES, WITH_ORDER)

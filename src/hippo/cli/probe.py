@@ -19,10 +19,10 @@ from hippo.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hippo.launch.probe.findings import Findings
-    from hippo.launch.probe.prometheus import Span
-    from hippo.launch.probe.rounds import Leg, Look
-    from hippo.launch.probe.wire import Effort
+    from hippo.measure.probe.findings import Findings
+    from hippo.measure.probe.prometheus import Span
+    from hippo.measure.probe.rounds import Leg, Look
+    from hippo.measure.probe.wire import Effort
     from hippo.problem.cluster import Cluster
 
 _NAMED = "NAME=HOST[:PORT]"
@@ -88,7 +88,7 @@ def probe(choice: Choice) -> None:
 
     Writes a cluster file and a network trace. Inside 'hippo emulate' it measures the emulated links without --to.
     """
-    from hippo.launch.probe.findings import document_of
+    from hippo.measure.probe.findings import document_of
 
     mode = _mode(choice)
     if mode == "--serve":
@@ -120,7 +120,7 @@ def _mode(choice: Choice) -> str:
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)} are asked for together", source="hippo probe", remedy="give one")
     if not modes:
-        from hippo.launch.emulator.emulation import emulation
+        from hippo.emulate.emulation import emulation
 
         if emulation() is None:
             remedy = f"give --to {_NAMED}, --iperf3 FILE, --prometheus URL, or --serve"
@@ -137,7 +137,7 @@ def _mode(choice: Choice) -> str:
 def _serve(choice: Choice) -> None:
     import time
 
-    from hippo.launch.probe.serve import listening, serve
+    from hippo.measure.probe.serve import listening, serve
 
     if not 0 <= choice.port < 65536:
         raise InputError("is no port", source="--port", value=choice.port, remedy="give one from 1024 to 65535")
@@ -149,7 +149,7 @@ def _serve(choice: Choice) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- own prober
 def _from_own(choice: Choice, base: Cluster | None) -> Findings:
-    from hippo.launch.probe.rounds import usual_s
+    from hippo.measure.probe.rounds import usual_s
 
     effort = _effort(choice)
     with _legs(choice, base) as (legs, base):
@@ -167,9 +167,9 @@ def _from_own(choice: Choice, base: Cluster | None) -> Findings:
 @contextmanager
 def _legs(choice: Choice, base: Cluster | None) -> Iterator[tuple[tuple[Leg, ...], Cluster | None]]:
     """The pairs to measure (only those that the cluster file links, where it links any), and the cluster file."""
-    from hippo.launch.emulator.emulation import DOMAIN_VARIABLE, emulation
-    from hippo.launch.probe.hosts import hosts_from_texts
-    from hippo.launch.probe.rounds import legs_between
+    from hippo.emulate.emulation import DOMAIN_VARIABLE, emulation
+    from hippo.measure.probe.hosts import hosts_from_texts
+    from hippo.measure.probe.rounds import legs_between
     from hippo.problem.load import load_cluster
 
     known = None if base is None else [domain.name for domain in base.domains]
@@ -180,7 +180,7 @@ def _legs(choice: Choice, base: Cluster | None) -> Iterator[tuple[tuple[Leg, ...
         hosts = hosts_from_texts([*choice.to, *(choice.more or ())], source="--to", known=known)
         yield _linked(legs_between(hosts, here), base), base
         return
-    from hippo.launch.probe.emulated import emulated_legs
+    from hippo.measure.probe.emulated import emulated_legs
 
     emulated = emulation()
     assert emulated is not None
@@ -205,7 +205,7 @@ def _linked(legs: tuple[Leg, ...], base: Cluster | None) -> tuple[Leg, ...]:
 def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> Findings:
     import time
 
-    from hippo.launch.probe.rounds import a_round, refuse_silence
+    from hippo.measure.probe.rounds import a_round, refuse_silence
 
     time_s = time.time()
     with Watch("probing") as watch:
@@ -216,8 +216,8 @@ def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | N
 
 def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> Findings:
     """The files are whole after every round, so that an interruption loses at most the round that runs."""
-    from hippo.launch.probe.findings import TRACE_FILE
-    from hippo.launch.probe.rounds import refuse_silence, rounds
+    from hippo.measure.probe.findings import TRACE_FILE
+    from hippo.measure.probe.rounds import refuse_silence, rounds
 
     if choice.out is not None and (choice.out / TRACE_FILE).exists():
         remedy = "name another folder, or move the file away"
@@ -239,8 +239,8 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
 
 def _written(choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[Look]]) -> Findings:
     from hippo.files import write_whole
-    from hippo.launch.probe.findings import Findings, files_of, how_probed
-    from hippo.launch.probe.textfile import textfile
+    from hippo.measure.probe.findings import Findings, files_of, how_probed
+    from hippo.measure.probe.textfile import textfile
 
     samples = tuple(sample for time_s, looks in seen.items() for look in looks for sample in look.samples(time_s))
     last = seen[max(seen)]
@@ -254,7 +254,7 @@ def _written(choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping
 
 
 def _effort(choice: Choice) -> Effort:
-    from hippo.launch.probe.wire import LIMITS, Effort
+    from hippo.measure.probe.wire import LIMITS, Effort
 
     given = {
         "--seconds": ("window_s", choice.seconds),
@@ -280,8 +280,8 @@ def _seconds(option: str, value: float, most: float) -> float:
 
 # -------------------------------------------------------------------------------------------------------------- readers
 def _from_iperf3(choice: Choice, base: Cluster | None) -> Findings:
-    from hippo.launch.probe.findings import Findings
-    from hippo.launch.probe.iperf3 import samples_from_reports
+    from hippo.measure.probe.findings import Findings
+    from hippo.measure.probe.iperf3 import samples_from_reports
 
     paths = [*(choice.iperf3 or ()), *(choice.more or ())]
     reports = samples_from_reports(paths, _addresses(choice, base))
@@ -291,8 +291,8 @@ def _from_iperf3(choice: Choice, base: Cluster | None) -> Findings:
 
 
 def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
-    from hippo.launch.probe import prometheus
-    from hippo.launch.probe.findings import Findings
+    from hippo.measure.probe import prometheus
+    from hippo.measure.probe.findings import Findings
 
     assert choice.prometheus is not None
     rate = prometheus.rate_query(choice.rate_query or prometheus.RATE_QUERY)
@@ -313,8 +313,8 @@ def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
 def _span(choice: Choice) -> Span:
     import time
 
-    from hippo.launch.probe.instants import instant
-    from hippo.launch.probe.prometheus import Span
+    from hippo.measure.probe.instants import instant
+    from hippo.measure.probe.prometheus import Span
 
     now_s = time.time()
     return Span(instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step)
@@ -322,7 +322,7 @@ def _span(choice: Choice) -> Span:
 
 def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:
     """Address to domain; a domain's name is an address of its own."""
-    from hippo.launch.probe.hosts import domains_of_addresses
+    from hippo.measure.probe.hosts import domains_of_addresses
 
     known = None if base is None else [domain.name for domain in base.domains]
     given = domains_of_addresses(choice.host or (), source="--host", known=known)
@@ -330,7 +330,7 @@ def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:
 
 
 def _from_others(choice: Choice, base: Cluster | None, findings: Findings) -> Findings:
-    from hippo.launch.probe.findings import files_of
+    from hippo.measure.probe.findings import files_of
 
     if choice.out is not None:
         names = [name for sample in findings.samples for name in sample.pair]
@@ -349,7 +349,7 @@ def _given_cluster(choice: Choice) -> Cluster | None:
 
 def _hardware(choice: Choice, base: Cluster | None, domains: Sequence[str]) -> Cluster:
     """The cluster file's, or equal domains of --gpu, --nodes and --gpus-per-node."""
-    from hippo.launch.probe.cluster_text import bare_cluster
+    from hippo.measure.probe.cluster_text import bare_cluster
 
     if base is not None:
         return base

@@ -12,15 +12,15 @@ import typer
 from hippo.cli.options import Json, ModelName, Seq, takes
 from hippo.cli.output import check_folder, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hippo.launch.profile.rows import Answer, Asked, Measured
+    from hippo.measure.profile.rows import Answer, Asked, Measured
     from hippo.problem.cluster import Cluster, Gpu
 
-PROFILERS = {"torch": "hippo.launch.profile.measure:profiled"}
+PROFILERS = {"torch": "hippo.measure.profile.measure:profiled"}
 LONGEST_BUDGET_S = 3600.0
 MOST_TP, MOST_MICRO_BATCH, MOST_SHAPES = 1024, 1_000_000, 1000
 
@@ -83,8 +83,7 @@ def _profiled() -> Callable[[Asked, Watch], Answer]:
     except ImportError as error:
         if error.name != "torch":
             raise
-        remedy = "install it: pip install 'hippo[run]'"
-        raise InputError("needs the library torch", source="hippo profile", remedy=remedy) from None
+        raise MissingExtraError("torch", "run", source="hippo profile") from None
     return found
 
 
@@ -122,7 +121,7 @@ def _numbers(option: str, text: str, most: int) -> tuple[int, ...]:
 def _asked(choice: Choice) -> Asked:
     """The question, checked as far as it can be without the device."""
     from hippo.errors import UnknownNameError
-    from hippo.launch.profile.rows import PRECISIONS, Asked
+    from hippo.measure.profile.rows import PRECISIONS, Asked
     from hippo.problem.load import DEFAULT_SEQ, MAX_SEQ, load_model
 
     widths = _numbers("--tp", choice.tp, MOST_TP)
@@ -148,7 +147,7 @@ def _cluster(choice: Choice) -> Cluster | None:
 def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> list[str]:
     """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
-    from hippo.launch.profile.cluster_file import cluster_with
+    from hippo.measure.profile.cluster_file import cluster_with
     from hippo.problem.catalogue.gpus import GPUS
 
     if choice.out is None:

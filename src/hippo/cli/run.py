@@ -20,11 +20,11 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.launch.emulator.emulation import Emulation
-    from hippo.launch.job import Job
-    from hippo.launch.run import Place, Result, Saving, Step
+    from hippo.emulate.emulation import Emulation
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
+    from hippo.run.job import Job
+    from hippo.run.run import Place, Result, Saving, Step
 
 MOST_STEPS = 1_000_000
 DEFAULT_CONGESTION = "cubic"
@@ -96,7 +96,7 @@ def run(choice: Choice) -> None:
     A process per device, real messages. With --emulate each domain is a network namespace. With --stand-in stages wait
     as long as the plan says they take.
     """
-    from hippo.launch.emulator.emulation import emulation
+    from hippo.emulate.emulation import emulation
 
     if choice.out is not None:
         check_folder(choice.out)
@@ -106,7 +106,7 @@ def run(choice: Choice) -> None:
     place = _place(choice, job, inside)
     if choice.emulate and inside is None:
         raise typer.Exit(_inside(choice, job))
-    from hippo.launch.run import RunError
+    from hippo.run.run import RunError
 
     try:
         with ended_cleanly():
@@ -143,8 +143,8 @@ def _check_words(choice: Choice, inside: Emulation | None) -> None:
 
 def _job(choice: Choice) -> Job:
     """The job, checked."""
-    from hippo.launch.fits import check_job, check_machine
-    from hippo.launch.job import Job, Options
+    from hippo.run.fits import check_job, check_machine
+    from hippo.run.job import Job, Options
 
     for name, low, high in (
         ("steps", 1, MOST_STEPS),
@@ -180,7 +180,7 @@ def _job(choice: Choice) -> Job:
     check_job(job, source=str(choice.plan))
     check_machine(job)
     if choice.checkpoint is not None:
-        from hippo.launch.saving import check_saving
+        from hippo.run.saving import check_saving
 
         check_saving(job, source=str(choice.plan))
     job = _resumed(choice, job)
@@ -191,8 +191,8 @@ def _job(choice: Choice) -> Job:
 
 def _learned(choice: Choice, problem: Problem, plan: Plan, tell: Callable[[str], None]) -> Plan:
     """The plan in the order of the policy; a plan to go on under, or another runtime, would not have it."""
-    from hippo.launch.emulator.emulation import emulation
-    from hippo.launch.learned_order import with_learned_order
+    from hippo.emulate.emulation import emulation
+    from hippo.run.learned_order import with_learned_order
 
     for option, given in (("--then", choice.then is not None), ("--runtime", choice.runtime != "hippo")):
         if given:
@@ -205,7 +205,7 @@ def _learned(choice: Choice, problem: Problem, plan: Plan, tell: Callable[[str],
 
 def _resumed(choice: Choice, job: Job) -> Job:
     """The job, going on from the newest checkpoint where that was asked for."""
-    from hippo.launch.checkpoint import last, refuse_older
+    from hippo.run.checkpoint import last, refuse_older
 
     if choice.checkpoint is None:
         if choice.resume:
@@ -226,8 +226,8 @@ def _saving(choice: Choice, job: Job) -> Saving | None:
     """Where checkpoints go; None: nowhere."""
     if choice.checkpoint is None:
         return None
-    from hippo.launch.checkpoint import last
-    from hippo.launch.run import Saving
+    from hippo.run.checkpoint import last
+    from hippo.run.run import Saving
 
     before = last(choice.checkpoint, job.problem.model).losses if choice.resume else ()
     return Saving(choice.checkpoint, choice.every, before)
@@ -235,7 +235,7 @@ def _saving(choice: Choice, job: Job) -> Saving | None:
 
 def _inside(choice: Choice, job: Job) -> int:
     """The same command inside an emulated WAN; its exit code."""
-    from hippo.launch.emulator.emulate import Stopped, emulate, setting_of
+    from hippo.emulate.emulate import Stopped, emulate, setting_of
     from hippo.problem.load import load_trace
 
     argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *_words_inside(sys.argv[1:])]
@@ -264,8 +264,8 @@ def _words_inside(words: Sequence[str]) -> list[str]:
 def _place(choice: Choice, job: Job, inside: Emulation | None) -> Place:
     """Where processes run; what is wrong with the plans there is said before anything starts."""
     from hippo.cli.then import read_then
-    from hippo.launch.fits import check_machine
-    from hippo.launch.run import Emulated, Here
+    from hippo.run.fits import check_machine
+    from hippo.run.run import Emulated, Here
 
     then = None if choice.then is None else read_then(choice.then, job)
     if then is not None:
@@ -282,8 +282,8 @@ def _place(choice: Choice, job: Job, inside: Emulation | None) -> Place:
 def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:
     """Runs the job and, where asked, its reference; everything that is told of it."""
     from hippo.cli.then import read_then, told_of
-    from hippo.launch.move import Moved, run_then
-    from hippo.launch.run import run as launch
+    from hippo.run.move import Moved, run_then
+    from hippo.run.run import run as launch
 
     then = None if choice.then is None else read_then(choice.then, job)
     moved: Moved | None = None
@@ -320,7 +320,7 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
 
 def _predicted(job: Job, result: Result) -> dict[str, Any]:
     """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
-    from hippo.launch.predict import Network, predicted_along, predicted_s
+    from hippo.run.predict import Network, predicted_along, predicted_s
 
     network = Network.around(job.problem.cluster)
     if network.trace is None:
@@ -338,11 +338,11 @@ def _told(step: Step) -> str:
 
 def _reference(choice: Choice, job: Job) -> list[float] | None:
     """Loss of the same training in one process; None: not asked for."""
-    from hippo.launch.fits import is_small
+    from hippo.run.fits import is_small
 
     if job.options.stand_in or not (is_small(job) if choice.reference is None else choice.reference):
         return None
-    from hippo.launch.reference import reference_losses
+    from hippo.run.reference import reference_losses
 
     with Watch("the same in one process") as watch:
         return reference_losses(job, watch)

@@ -18,11 +18,11 @@ from hippo.cli.schedule_problem import Described, whole_numbers
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from hippo.pipeline.problem import ScheduleProblem
-    from hippo.pipeline.problem_json import ProblemFile
-    from hippo.pipeline.sizes import Sized
-    from hippo.pipeline.solve import Answer
-    from hippo.simulate.fluctuation import Fluctuation, MakespanSpread
+    from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread
+    from hippo.schedule.problem import ScheduleProblem
+    from hippo.schedule.problem_json import ProblemFile
+    from hippo.schedule.sizes import Sized
+    from hippo.schedule.solve import Answer
 
 DEFAULT_SAMPLES, DEFAULT_FLUCTUATION = 1000, 0.2
 MOST_SAMPLES = 1_000_000
@@ -82,7 +82,7 @@ def schedule(choice: Choice) -> None:
 
     The problem is a file (--problem), or --stages, --micro-batches, --times, --links and --memory. Times have any unit.
     """
-    from hippo.pipeline.solve import placement_of
+    from hippo.schedule.solve import placement_of
 
     _check(choice)
     asked = choice.asked(placement_of(choice.method, "plain"))
@@ -101,7 +101,7 @@ def schedule(choice: Choice) -> None:
 # -------------------------------------------------------------------------------------------------------------- options
 def _check(choice: Choice) -> None:
     """``InputError`` for numbers out of range, before any work."""
-    from hippo.pipeline.solve import NAMES
+    from hippo.schedule.solve import NAMES
 
     if choice.method not in NAMES:
         raise UnknownNameError("schedule method", choice.method, NAMES, source="--method")
@@ -173,7 +173,7 @@ def _outcome(choice: Choice, sized: Sized, progress: Callable[[str, float], None
 
 
 def _answer(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> tuple[Answer, Extras]:
-    from hippo.pipeline.solve import solve
+    from hippo.schedule.solve import solve
 
     if choice.order is not None:
         return _judged(choice.order, sized), {}
@@ -186,9 +186,9 @@ def _answer(choice: Choice, sized: Sized, progress: Callable[[str, float], None]
 def _judged(path: Path, sized: Sized) -> Answer:
     """An order of the user's own."""
     from hippo.files import read_text
-    from hippo.pipeline.solve import judge
-    from hippo.pipeline.text import parse_schedule
-    from hippo.pipeline.torch_csv import parse_torch_csv
+    from hippo.schedule.solve import judge
+    from hippo.schedule.text import parse_schedule
+    from hippo.schedule.torch_csv import parse_torch_csv
 
     text, source = read_text(path, what="order"), str(path)
     if path.suffix.lower() == ".csv":
@@ -198,7 +198,7 @@ def _judged(path: Path, sized: Sized) -> Answer:
 
 def _best_size(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> tuple[Answer, Extras]:
     """The micro-batch size with the shortest makespan."""
-    from hippo.pipeline.solve import Answer, compare_sizes
+    from hippo.schedule.solve import Answer, compare_sizes
 
     assert choice.micro_batch_sizes is not None
     sizes = whole_numbers("--micro-batch-sizes", choice.micro_batch_sizes)
@@ -213,7 +213,7 @@ def _best_size(choice: Choice, sized: Sized, progress: Callable[[str, float], No
 
 def _compared(choice: Choice, sized: Sized, progress: Callable[[str, float], None]) -> list[Extras]:
     """All methods side by side."""
-    from hippo.pipeline.solve import compare
+    from hippo.schedule.solve import compare
 
     rows = compare(sized.problem, time_limit_s=choice.time_limit, seed=choice.seed, progress=progress)
     return [{"method": name, **_row(answer)} for name, answer in rows]
@@ -221,7 +221,7 @@ def _compared(choice: Choice, sized: Sized, progress: Callable[[str, float], Non
 
 def _row(answer: Answer | InfeasibleError) -> Extras:
     """The figures of an answer without its order; null and the reason where there is none."""
-    from hippo.pipeline.solve import answer_document
+    from hippo.schedule.solve import answer_document
 
     if isinstance(answer, InfeasibleError):
         return {"makespan": None, "infeasible": str(answer)}
@@ -232,8 +232,8 @@ def _row(answer: Answer | InfeasibleError) -> Extras:
 
 def _fluctuation(choice: Choice, answer: Answer) -> Extras:
     """Expected makespan, median and 95th percentile: as a fixed order, as a hint, and by learned dispatch."""
-    from hippo.pipeline.solve import PLAIN
-    from hippo.simulate.fluctuation import Fluctuation, spread
+    from hippo.dispatch.noise.fluctuation import Fluctuation, spread
+    from hippo.schedule.solve import PLAIN
 
     level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
@@ -251,9 +251,9 @@ def _by_policy(
     problem: ScheduleProblem, moves: Fluctuation, played: Mapping[str, MakespanSpread], *, seed: int
 ) -> Extras:
     """The policy on the first of the same plays, as many as it has time for; what it saves on those is paired."""
-    from hippo.pipeline.learned.guard import followed
-    from hippo.simulate.fluctuation import MakespanSpread
-    from hippo.simulate.learned_play import spread_learned
+    from hippo.dispatch.guard import followed
+    from hippo.dispatch.noise.fluctuation import MakespanSpread
+    from hippo.dispatch.noise.learned_play import spread_learned
 
     most = MOST_LEARNED_OPERATIONS // (3 * problem.ranks * problem.micro_batches)
     count = max(1, min(len(played["fixed"].makespans), most))
@@ -273,7 +273,7 @@ def _spread(seen: MakespanSpread) -> Extras:
 def _csv(path: Path, answer: Answer) -> Extras:
     """Writes the order for torch's runtime; says what it is worth there."""
     from hippo.files import write_whole
-    from hippo.pipeline.torch_csv import torch_schedule
+    from hippo.schedule.torch_csv import torch_schedule
 
     written = torch_schedule(answer.problem, answer.schedule)
     write_whole(path, written.text)
@@ -294,7 +294,7 @@ def _write(folder: Path, answer: Answer) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------- said
 def _document(choice: Choice, outcome: Outcome) -> Extras:
-    from hippo.pipeline.solve import answer_document, infeasible_document
+    from hippo.schedule.solve import answer_document, infeasible_document
 
     if isinstance(outcome.answer, InfeasibleError):
         return infeasible_document(outcome.answer, choice.method, outcome.sized.ident)

@@ -12,7 +12,7 @@ import typer
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.pipeline.problem_json import ProblemFile
+    from hippo.schedule.problem_json import ProblemFile
 
 Found = TypeVar("Found")
 
@@ -79,7 +79,7 @@ class Described:
 
     def _from_file(self) -> ProblemFile:
         from hippo.files import read_text
-        from hippo.pipeline.problem_json import problems_of_text
+        from hippo.schedule.problem_json import problems_of_text
 
         assert self.problem is not None
         for name in ("stages", "micro_batches", "times", "links", "transfers"):
@@ -96,8 +96,8 @@ class Described:
         return _naming_options(lambda: problems_of_text(text, source=source, changes=changes), changes)
 
     def _from_options(self, placement: str) -> ProblemFile:
-        from hippo.pipeline.problem_json import ProblemFile, problem_of
         from hippo.problem.table import Table
+        from hippo.schedule.problem_json import ProblemFile, problem_of
 
         for name in ("stages", "micro_batches", "times"):
             if getattr(self, name) is None:

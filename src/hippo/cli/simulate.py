@@ -18,9 +18,9 @@ from hippo.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hippo.network.robust import Spread
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
-    from hippo.score.robust import Spread
     from hippo.simulate.program import Program
 
 IDEAL = "ideal"
@@ -118,7 +118,7 @@ def _check(choice: Choice) -> None:
 
 def _check_dispatch(choice: Choice) -> None:
     """``InputError`` for an unknown dispatcher, and for what does not go with one."""
-    from hippo.simulate.pipelines import DISPATCHERS
+    from hippo.dispatch.noise.pipelines import DISPATCHERS
 
     if choice.dispatch is None:
         return
@@ -186,7 +186,7 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     """Spread of the step time when every operation and message is longer or shorter by chance, links as they are."""
     import numpy as np
 
-    from hippo.score.robust import Spread
+    from hippo.network.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
     from hippo.simulate.transport.carried import carried
@@ -202,8 +202,8 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
 
 def _dispatched(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Every pipeline alone by a dispatcher, and in the plan's order on the same draws. Seconds."""
-    from hippo.simulate.fluctuation import Fluctuation
-    from hippo.simulate.pipelines import dispatched
+    from hippo.dispatch.noise.fluctuation import Fluctuation
+    from hippo.dispatch.noise.pipelines import dispatched
 
     assert choice.dispatch is not None
     level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
@@ -232,9 +232,9 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Spread of the step time over a trace: each instant counts as long as it holds."""
     import numpy as np
 
-    from hippo.dynamics.network import states_of
+    from hippo.network.dynamics.network import states_of
+    from hippo.network.robust import Spread
     from hippo.problem.load import load_trace
-    from hippo.score.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
     from hippo.simulate.transport.carried import carried, carried_trace

@@ -11,8 +11,8 @@ from hippo.cli.plan_file import read_plan
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.launch.job import Job
-    from hippo.launch.move import Moved, Then
+    from hippo.run.job import Job
+    from hippo.run.move import Moved, Then
 
 OPTION = "--then"
 
@@ -25,8 +25,8 @@ def read_then(text: str, job: Job) -> Then:
     InputError
         It names no step, another model, or a move that cannot be made.
     """
-    from hippo.launch.fits import check_job
-    from hippo.launch.move import Then, check_then
+    from hippo.run.fits import check_job
+    from hippo.run.move import Then, check_then
 
     name, _, step = text.rpartition("@")
     if not name or not step.isdecimal() or len(step) > 9:
@@ -47,8 +47,8 @@ def read_then(text: str, job: Job) -> Then:
 
 def told_of(moved: Moved, job: Job, then: Then, *, emulated: bool) -> dict[str, Any]:
     """The move and the steps after it, as data."""
-    from hippo.launch.move import after
-    from hippo.launch.predict import Network, predicted_s
+    from hippo.run.move import after
+    from hippo.run.predict import Network, predicted_s
 
     seconds = [step.seconds for step in moved.after.steps]
     move = moved.move

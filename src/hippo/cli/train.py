@@ -11,10 +11,13 @@ import typer
 from hippo.cli.options import Json, takes
 from hippo.cli.output import check_folder, print_document, say
 from hippo.cli.progress import Watch
-from hippo.errors import InputError
+from hippo.errors import InputError, MissingExtraError
 
 LONGEST_MINUTES = 100_000.0
 USUAL = "hi_ppo"
+PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = PACKAGE / "configs" if (PACKAGE / "configs").is_dir() else PACKAGE.parents[1] / "configs" / "algo"
+"""Configurations with names: inside an installed package, at the top of a checkout."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,15 @@ class Choice:
     """How, where to, and for how long."""
 
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Learning configuration; see configs/algo.")
+        Path | None,
+        typer.Option(
+            metavar="NAME|FILE.yaml", help="Learning configuration: hi_ppo, dispatch, jobs, deadlines or a file."
+        ),
     ] = None
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print the text of that configuration, every key with a word, and end."),
+    ] = False
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where policy, curve, checkpoints and prepared worlds go.")
     ] = Path("out/train")
@@ -46,6 +56,9 @@ def train(choice: Choice) -> None:
     Hi-PPO prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ...
     """
+    if choice.print_config:
+        print(_text(choice.config or Path(USUAL)), end="")
+        return
     from hippo.first_use import prepare_moving
 
     learner, settings = _settings(choice)
@@ -93,16 +106,23 @@ def _settings(choice: Choice) -> tuple[str, Any]:
 
 def _document(config: Path | None) -> tuple[str, Any]:
     """What the file says, and of whom: the key ``learner`` at its top, Hi-PPO where it is left out."""
-    from hippo.files import read_text
     from hippo.problem.document import parse_yaml
 
     if config is None:
         return USUAL, {}
-    document = parse_yaml(read_text(config, what="learning configuration"), str(config))
+    document = parse_yaml(_text(config), str(config))
     if not isinstance(document, dict):
         return USUAL, {} if document is None else document
     learner = document.pop("learner", USUAL)
     return str(learner), document
+
+
+def _text(config: Path) -> str:
+    """A configuration as text: of a file, or of a name that ships."""
+    from hippo.files import read_text
+
+    shipped = {path.stem: path for path in SHIPPED.glob("*.yaml")}
+    return read_text(config if config.exists() else shipped.get(str(config), config), what="learning configuration")
 
 
 def _trainer(learner: str) -> Any:
@@ -112,8 +132,7 @@ def _trainer(learner: str) -> Any:
     try:
         return load(TRAINING, "training", learner)
     except ModuleNotFoundError as error:
-        remedy = "install hippo with the extra 'learn': pip install 'hippo[learn]'"
-        raise InputError(f"needs {error.name}, which is not installed", source="hippo train", remedy=remedy) from None
+        raise MissingExtraError(str(error.name), "learn", source="hippo train") from None
 
 
 def _sentences(found: dict[str, Any]) -> str:

@@ -15,11 +15,11 @@ from hippo.cli.progress import Watch
 from hippo.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from hippo.decide.online.configuration import Book
-    from hippo.decide.online.story import Story
-    from hippo.decide.online.view import Method
-    from hippo.envs.cross_domain.replay import Moment
-    from hippo.envs.cross_domain.world import World
+    from hippo.network.env.replay import Moment
+    from hippo.network.env.world import World
+    from hippo.network.rules.configuration import Book
+    from hippo.network.rules.view import Method
+    from hippo.network.why.story import Story
     from hippo.problem.problem import Problem
 
 DEFAULT_METHOD = "hi_ppo"
@@ -125,8 +125,8 @@ def _named(wanted: Wanted) -> Method:
     if wanted.method != DEFAULT_METHOD:
         found: Method = kind()
         return found
-    from hippo.agents.coordinator import Settings
-    from hippo.agents.serving import SHIPPED, Policy
+    from hippo.network.hi_ppo.coordinator import Settings
+    from hippo.network.hi_ppo.serving import SHIPPED, Policy
 
     if wanted.policy is None and not SHIPPED.exists():
         remedy = "train one with 'hippo train' and name it with --policy, or use --method receding_horizon"
@@ -152,7 +152,7 @@ def _problem(wanted: Wanted) -> Problem:
 
 def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
-    from hippo.envs.cross_domain.generator import world_from_trace
+    from hippo.network.env.generator import world_from_trace
     from hippo.problem.load import load_trace
 
     trace = load_trace(wanted.trace, problem.cluster, complete=True)
@@ -161,9 +161,9 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
 
 
 def _book(problem: Problem, progress: Watch) -> Book:
-    from hippo.decide.online.candidates import fill
-    from hippo.decide.online.configuration import Book
     from hippo.first_use import prepare_moving
+    from hippo.network.rules.candidates import fill
+    from hippo.network.rules.configuration import Book
 
     prepare_moving(progress=progress)
     book = Book(problem)
@@ -176,8 +176,8 @@ def _book(problem: Problem, progress: Watch) -> Book:
 
 # --------------------------------------------------------------------------------------------------------- the replay
 def _replayed(wanted: Wanted, world: World, begin_s: float, book: Book, method: Method) -> Story:
-    from hippo.envs.cross_domain.play import Terms, usd_per_token
-    from hippo.envs.cross_domain.replay import Source, replay
+    from hippo.network.env.play import Terms, usd_per_token
+    from hippo.network.env.replay import Source, replay
 
     objective = world.problem.objective
     trace = Source(str(wanted.trace), begin_s)

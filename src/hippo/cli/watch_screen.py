@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 
 from hippo.cli.output import PIPED_WIDTH
-from hippo.dynamics.links import base_bandwidth
-from hippo.envs.cross_domain.replay import Moment
-from hippo.envs.cross_domain.world import World
+from hippo.network.env.replay import Moment
+from hippo.network.env.world import World
+from hippo.problem.links import base_bandwidth
 from hippo.report.watch_terminal import decision_view, status_view
 
 LEAST_SHOWN_S = 0.08

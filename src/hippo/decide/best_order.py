@@ -62,15 +62,15 @@ def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[P
     alone = len(plan.pipelines) == 1 and plan.interleave == 1 and len(line.stages) > 1
     if not alone or rules.schedules is not None or operations > MOST_OPERATIONS:
         return None
-    from hippo.pipeline.bound.lower_bound import lower_bound
-    from hippo.pipeline.replay import makespan
-    from hippo.pipeline.schedule import letters_of, order_of
+    from hippo.schedule.bound.lower_bound import lower_bound
+    from hippo.schedule.replay import makespan
+    from hippo.schedule.schedule import letters_of, order_of
     from hippo.simulate.ordering import ordering
 
     asked = ordering(problem, plan)
     if makespan(asked, order_of(plan, line)) <= OPEN * lower_bound(asked):
         return None
-    from hippo.pipeline.best import best
+    from hippo.schedule.best import best
 
     found = best(asked, time_limit_s=limit_s, seed=seed)
     own = replace(line, warm_up=(), order=letters_of(found.schedule))

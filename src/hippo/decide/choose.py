@@ -21,8 +21,8 @@ from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import count, joining, percent
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
-from hippo.planners.front import MARGIN
-from hippo.planners.replan import Replanner
+from hippo.planners.exact.front import MARGIN
+from hippo.planners.exact.replan import Replanner
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate

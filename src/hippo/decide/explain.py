@@ -14,7 +14,7 @@ from hippo.decide.rivals import idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal
-from hippo.planners.replan import Replanner
+from hippo.planners.exact.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import memory
 from hippo.score.score import Score

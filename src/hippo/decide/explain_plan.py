@@ -15,7 +15,7 @@ from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Status, Stop
-from hippo.planners.replan import Replanner
+from hippo.planners.exact.replan import Replanner
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 from hippo.score.score import Score

@@ -1,8 +1,8 @@
 """The plans that no other beats in step time, utilisation and egress cost together.
 
 Planners are asked for the quickest plan first. What they find, with the best of every way to join domains, is then
-measured against every shape of the exact search (``planners/front.py``): the best plan of each shape that could beat
-them joins them. What another plan beats in all three is left out.
+measured against every shape of the exact search (``planners/exact/front.py``): the best plan of each shape that could
+beat them joins them. What another plan beats in all three is left out.
 """
 
 from __future__ import annotations

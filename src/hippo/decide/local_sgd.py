@@ -13,7 +13,7 @@ from hippo.decide.decision import Decision
 from hippo.decide.measure import flaw
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop
-from hippo.planners.diloco import NOTES, PERIOD
+from hippo.planners.baselines.diloco import NOTES, PERIOD
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate
 

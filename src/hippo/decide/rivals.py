@@ -21,8 +21,8 @@ from hippo.decide.play import Links, Played, changed_links, crossing, played, sc
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
-from hippo.planners.exact_ways import Groups
-from hippo.planners.replan import Replanner, joining_of
+from hippo.planners.exact.replan import Replanner, joining_of
+from hippo.planners.exact.ways import Groups
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate

@@ -15,7 +15,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
 from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.base import Stop
-from hippo.planners.exact import Exact
+from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
 from hippo.score.evaluate import evaluate, fits
 

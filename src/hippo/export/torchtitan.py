@@ -14,12 +14,12 @@ from hippo.export.program import Blank, Program, refuse_unsaid
 from hippo.export.seats import STAGES, seat
 from hippo.export.templates import rendered
 from hippo.export.torchrun import export_program
-from hippo.pipeline.schedule import BACKWARD, Schedule, order_of
-from hippo.pipeline.torch_csv import torch_schedule
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
+from hippo.schedule.schedule import BACKWARD, Schedule, order_of
+from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.layouts import chunk_layers
 from hippo.simulate.ordering import ordering
 

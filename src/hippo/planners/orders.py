@@ -9,11 +9,11 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from hippo.errors import InfeasibleError
-from hippo.pipeline.generators.cross_domain import RULES, generate
-from hippo.pipeline.methods import checked
-from hippo.pipeline.schedule import letters_of
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.problem import Problem
+from hippo.schedule.generators.cross_domain import RULES, generate
+from hippo.schedule.methods import checked
+from hippo.schedule.schedule import letters_of
 from hippo.simulate.ordering import ordering, ordering_key
 
 METHOD = "cross-domain"

@@ -47,7 +47,7 @@ def _head(suite: Document) -> str:
         f"Every family of networks is drawn {count(suite['seeds'], 'time')} from the test split: other models, other "
         "networks and other seeds than those that policies learned from and that settings were tuned on. All methods "
         "see the same telemetry, gaps included, and the same forecast; all begin with the same plans in hand, and are "
-        "played by the same rules (`simulate/moving.py`). *Work* is tokens trained less egress, priced at what a token "
+        "played by the same rules (`network/moving.py`). *Work* is tokens trained less egress, priced at what a token "
         "costs in rent. *Hindsight* knows the whole trace and may use every configuration that all had at the start, "
         "and whatever any method ran or moved to (what was found on the way and used by nobody is left out); a run "
         "that did more would be a fault of the program and stops it. *Captured* is (method - static) / (hindsight - "

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from rich.table import Table
 
-from hippo.simulate.fluctuation_grid import PANELS, UNIFORM, Case
+from hippo.dispatch.noise.fluctuation_grid import PANELS, UNIFORM, Case
 
 INK = "#17191e"
 GROUP = 3  # cells that name a pipeline, first in each row of a table: layout, memory, delay

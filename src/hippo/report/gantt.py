@@ -19,9 +19,9 @@ from rich.style import Style
 from rich.text import Text
 
 from hippo.decide.wording import number
-from hippo.pipeline.problem import Link, ScheduleProblem
-from hippo.pipeline.replay import Replay, live, peak_memory
 from hippo.report.trimmed import Trimmed
+from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.replay import Replay, live, peak_memory
 
 LETTERS, FILLS = "FBW", "-=~"
 IDLE, THIN, MIXED = ".", ":", "*"

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from hippo.pipeline.problem import ScheduleProblem
-from hippo.simulate.timed_play import Pause, TimedPlay, pauses
+from hippo.dispatch.noise.timed_play import Pause, TimedPlay, pauses
+from hippo.schedule.problem import ScheduleProblem
 
 INK = "#17191e"
 KINDS = (("F", "#3b76c4"), ("B", "#e0a030"), ("W", "#58a86c"))

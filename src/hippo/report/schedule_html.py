@@ -12,15 +12,15 @@ from types import MappingProxyType
 import numpy as np
 
 from hippo.decide.wording import count, listed, number, percent
-from hippo.pipeline.bound.lower_bound import bounds
-from hippo.pipeline.problem import Memory, ScheduleProblem
-from hippo.pipeline.replay import live, peak_memory
-from hippo.pipeline.solve import Answer
 from hippo.report.gantt import slow_links, told_links
 from hippo.report.html import frame, inline_json
 from hippo.report.schedule_marks import LongestWay, longest_way, memory_over_time, messages, operation_ranks
 from hippo.report.templates import template
 from hippo.report.text import NOTHING
+from hippo.schedule.bound.lower_bound import bounds
+from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.replay import live, peak_memory
+from hippo.schedule.solve import Answer
 
 TICKS = 1_000_000
 MOST_DRAWN = 120_000

@@ -223,7 +223,7 @@ def simulation_view(document: Mapping[str, object]) -> RenderableType:
 
 def _dispatched(document: Mapping[str, Any]) -> RenderableType:
     """Pipelines played alone: by the dispatcher, and in the plan's order on the same draws."""
-    from hippo.pipeline.learned.guard import POLICY, why_base
+    from hippo.dispatch.guard import POLICY, why_base
 
     rows = document["dispatch"]["pipelines"]
     bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.online.explain import link_words, placement
-from hippo.decide.online.reasons import duration
-from hippo.decide.online.story import KEPT, Story, Told, Track
 from hippo.decide.wording import capital, count, number, percent, seconds
+from hippo.network.why.explain import link_words, placement
+from hippo.network.why.reasons import duration
+from hippo.network.why.story import KEPT, Story, Told, Track
 from hippo.plan.plan import Plan
 from hippo.report.html import frame, inline_json
 from hippo.report.palette import DOMAIN_COLOURS

@@ -14,9 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.online.explain import placement
-from hippo.decide.online.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
 from hippo.decide.wording import number, percent
+from hippo.network.why.explain import placement
+from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
 from hippo.plan.plan import Plan
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from hippo.cost.kernels import peak_flops
 from hippo.cost.money import egress_usd, rent_usd_per_s
 from hippo.cost.stage import StageMemory
-from hippo.pipeline.schedule import order_of
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.problem import Problem
+from hippo.schedule.schedule import order_of
 from hippo.score.reward import reward
 from hippo.score.score import Score
 from hippo.simulate.layouts import cost_model, costs

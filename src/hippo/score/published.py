@@ -17,12 +17,12 @@ import numpy as np
 from hippo.cost.calibration import CALIBRATION, Calibration
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
-from hippo.pipeline.schedule import order
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
+from hippo.schedule.schedule import order
 from hippo.score.cases import Case
 from hippo.simulate import fast
 from hippo.simulate.lower import lower

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.pipeline.schedule import Schedule
+from hippo.schedule.schedule import Schedule
 from hippo.simulate.packed import destinations
 from hippo.simulate.program import Program, SyncGroup
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost, StageMemory
-from hippo.dynamics.links import base_bandwidth, base_latency, per_node_only
 from hippo.errors import InputError
 from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.problem.links import base_bandwidth, base_latency, per_node_only
 from hippo.problem.problem import Problem
 
 _KEPT = 8

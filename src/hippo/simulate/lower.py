@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageCost
-from hippo.pipeline.schedule import order_of, split
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
+from hippo.schedule.schedule import order_of, split
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
 from hippo.simulate.layouts import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program

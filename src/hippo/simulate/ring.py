@@ -14,8 +14,8 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dynamics.links import base_bandwidth, base_latency
 from hippo.errors import InputError
+from hippo.problem.links import base_bandwidth, base_latency
 from hippo.simulate.routes import Routes
 
 _ALL_ORDERS_UP_TO = 9

@@ -8,7 +8,7 @@ from hippo.errors import InputError
 from hippo.jobs.placement.models import TABLE, Training, problem, smaller, training
 from hippo.jobs.placement.parts import part
 from hippo.planners.base import Status, Stop
-from hippo.planners.exact import Exact
+from hippo.planners.exact.search import Exact
 from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.catalogue.models import MODELS
 

@@ -23,8 +23,8 @@ from hippo.jobs.workload import Workload
 
 
 @pytest.fixture(scope="module")
-def philly(shared_data: Path) -> Trace:
-    return load_trace(shared_data / "traces" / "philly_open.csv")
+def philly(data: Path) -> Trace:
+    return load_trace(data / "traces" / "philly_open.csv.gz")
 
 
 def test_bursts_by_hand():

@@ -233,8 +233,8 @@ def test_no_file_looks_like_two_formats(reading: Reading, tmp_path: Path, text: 
     assert sum(each.looks(head) for each in ALL) == 1
 
 
-def test_the_published_part_of_philly(shared_data: Path):
-    trace = load_trace(shared_data / "traces" / "philly_open.csv")
+def test_the_published_part_of_philly(data: Path):
+    trace = load_trace(data / "traces" / "philly_open.csv.gz")
     jobs = trace.workload
     assert len(jobs) == 68_008
     assert trace.remarks == ()
@@ -244,10 +244,10 @@ def test_the_published_part_of_philly(shared_data: Path):
     assert int(jobs.devices.max()) == 32
 
 
-def test_gavels_jobs_run_as_long_as_phillys(shared_data: Path):
+def test_gavels_jobs_run_as_long_as_phillys(data: Path):
     """The file was made from Philly's virtual cluster ee9e8c: where arrival and devices agree, durations must."""
-    gavel = load_trace(shared_data / "traces" / "gavel_msr.trace").workload
-    philly = load_trace(shared_data / "traces" / "philly_open.csv").workload
+    gavel = load_trace(data / "traces" / "gavel_msr.trace").workload
+    philly = load_trace(data / "traces" / "philly_open.csv.gz").workload
     ours = np.flatnonzero(philly.user == philly.users.index("ee9e8c"))
     moved_s = 1_157_500 - (1504521041 - 1504224000)  # from the file's first arrival to 2017-09-01, to Philly's first
     known = {(int(philly.arrival_s[job]), int(philly.devices[job])): philly.duration_s[job] for job in ours}

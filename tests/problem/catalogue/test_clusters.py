@@ -65,8 +65,8 @@ def test_the_aws_regions_are_three_of_the_twelve() -> None:
     assert set(few.domains) <= set(many.domains)
 
 
-def test_the_cloud_regions_are_the_measured_ones(shared_data: Path) -> None:
-    measured = json.loads((shared_data / "wan_regions.json").read_text())
+def test_the_cloud_regions_are_the_measured_ones(data: Path) -> None:
+    measured = json.loads((data / "wan_regions.json").read_text())
     names = [region.replace(":", "-").removesuffix("-a") for region in measured["regions"]]
     found = cluster("twelve-cloud-regions")
     assert [domain.name for domain in found.domains] == names
@@ -79,8 +79,8 @@ def test_the_cloud_regions_are_the_measured_ones(shared_data: Path) -> None:
         assert link.bandwidth_bytes_per_s is None
 
 
-def test_the_hubs_follow_from_their_distances(shared_data: Path) -> None:
-    named = json.dumps(json.loads((shared_data / "dongshuxisuan.json").read_text()), ensure_ascii=False).lower()
+def test_the_hubs_follow_from_their_distances(data: Path) -> None:
+    named = json.dumps(json.loads((data / "dongshuxisuan.json").read_text()), ensure_ascii=False).lower()
     found = cluster("four-hubs")
     assert all(domain.name.replace("guian", "gui'an") in named for domain in found.domains)
     assert len(found.links) == 12

@@ -18,9 +18,9 @@ FACTS = {
 }
 
 
-def test_every_figure_that_the_facts_are_sure_of(shared_data: Path):
+def test_every_figure_that_the_facts_are_sure_of(data: Path):
     compared = 0
-    for fact in json.loads((shared_data / "gpu_facts.json").read_text()):
+    for fact in json.loads((data / "gpu_facts.json").read_text()):
         if fact["gpu"].startswith("Ascend"):  # its sources contradict each other: not in the catalogue
             continue
         card = gpu(fact["gpu"])
@@ -31,8 +31,8 @@ def test_every_figure_that_the_facts_are_sure_of(shared_data: Path):
     assert compared >= 20
 
 
-def test_every_spelling_of_the_published_rows_is_known(shared_data: Path):
-    spellings = {row["gpu_type"] for row in json.loads((shared_data / "training_open.json").read_text())}
+def test_every_spelling_of_the_published_rows_is_known(data: Path):
+    spellings = {row["gpu_type"] for row in json.loads((data / "training_open.json").read_text())}
     assert len(spellings) > 10
     for name in spellings:
         assert gpu(name).name in GPUS

@@ -147,8 +147,8 @@ ROW_NAMES = {
 }
 
 
-def test_sizes_agree_with_the_published_rows(shared_data: Path) -> None:
-    rows = json.loads((shared_data / "training_open.json").read_text())
+def test_sizes_agree_with_the_published_rows(data: Path) -> None:
+    rows = json.loads((data / "training_open.json").read_text())
     found = {row["model"]["name"]: row["model"] for row in rows if row["model"]["name"] in ROW_NAMES}
     assert set(found) == set(ROW_NAMES)
     for name, row in found.items():

@@ -11,7 +11,7 @@ import pytest
 from tests.simulate.worlds import random_program
 
 from hippo.errors import InputError
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
 from hippo.simulate.astra import play as astra

@@ -1,4 +1,4 @@
-"""Figures of facts/wan.md: the three models of section 6 to the printed digit, what was measured, the ramps of 7."""
+"""Figures noted beforehand: the three transport models to the printed digit, what was measured, the ramps."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from tests.simulate.transport.worlds import measured_world
 from tests.simulate.worlds import random_program
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.pipeline.schedule import given as given_order
-from hippo.pipeline.schedule import order
 from hippo.problem.network import Trace
+from hippo.schedule.schedule import given as given_order
+from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.program import Program

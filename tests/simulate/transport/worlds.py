@@ -1,4 +1,4 @@
-"""The settings of facts/wan.md, section 6: four stages on domains 0, 0, 1, 2; 8 micro-batches; messages of 2 MiB."""
+"""What the transport models are compared in: four stages on domains 0, 0, 1, 2; 8 micro-batches; messages of 2 MiB."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hippo.pipeline.schedule import order
+from hippo.schedule.schedule import order
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.program import Program
 

@@ -4,7 +4,7 @@ The classes of the past are chained: what the wider one says counts as ``pseudo`
 (shrinkage), from the prior over all jobs to the job's own batch. A small network, the same for every bin, looks at
 what each class says and at how many jobs stand behind it, and corrects the last word of the chain; it never sees a
 name, so it serves users whom it has not met. Trained by likelihood, censored jobs as survivors
-(``hippo.agents.jobs.hazards``).
+(``hippo.jobs.train.hazards``).
 
 The rank of a job is the least, over all horizons, of expected time given to it per chance that it ends by then: the
 index of Gittins (1979) turned over, as Scully, Grosof and Harchol-Balter (2020) and Tiresias (2019) use it.

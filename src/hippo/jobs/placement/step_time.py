@@ -17,7 +17,7 @@ from hippo.jobs.placement.models import Training, problem, smaller, training
 from hippo.jobs.placement.parts import Signature, joined, part, parts, rung, signature
 from hippo.jobs.placement.slowdown import MOST_DOMAINS, Kind, Slowdown
 from hippo.planners.base import Planner, Progress, Stop
-from hippo.planners.exact import Exact
+from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Cluster, Domain
 
 STOP = Stop(time_limit_s=10.0, gap=0.02)  # a third of a second is used: the limit must not bind, plans would differ

@@ -1,0 +1,206 @@
+"""What a free rank sees when it chooses: only what it would know in a real run.
+
+That is its own past, its queues and its memory; what has arrived, what is announced (the producer of a message
+announces it when it starts; the announcement takes the latency without fluctuation), and three numbers that every
+message carries: how many F, B and W its sender had begun. Times are in beats (the longest time that a rank takes for
+one micro-batch), counts over p or m, so the same network serves every size.
+
+Letters: p ranks, m micro-batches. Choices are F, B, W = 0, 1, 2 and WAIT = 3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hippo.dispatch.fixed import FIXED
+from hippo.dispatch.state import BUSY, DEVIATION, LATE, LIVE, MESSAGES, PROMISED, readiness
+from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+
+WAIT, CHOICES = 3, 4
+
+_EACH_MESSAGE = ("ready", "announced", "due", "queued")
+_EACH_KIND = ("exists", "ahead", "next", "lag", "slack", "left", "last_few")
+MOVING = (
+    *(f"{kind}_{name}" for kind in "FB" for name in _EACH_MESSAGE),
+    "W_ready",
+    *(f"{kind}_{name}" for kind in "FBW" for name in _EACH_KIND),
+    "says_F",  # what the base would do: the patient hint
+    "says_B",
+    "says_W",
+    "says_WAIT",
+    "bearable",  # how long it would still wait, in beats
+    "live",  # share of the memory limit
+    "room",  # micro-batches that still fit, at most 4, over 4
+    "full",
+    "backlog",  # W that could run, over p
+    "in_flight",  # F begun whose B is not, over p
+    "out",  # F begun whose B has not come back, over p
+    "after_queue",  # F that the next rank had not begun when it last said, at most 6, over 4
+    "after_backlog",  # its W that could run, over p
+    "before_queue",  # B that the rank before had not begun when it last said
+    "before_backlog",
+    "slow",  # time of the rank's operations over what was promised, less 1
+    "unsteady",  # mean distance of an operation's time from its promise, as a share of it
+    "late",  # mean lateness of messages, in beats
+    "idle",  # share of the time so far
+)
+"""What changes during a play. Of what comes by message: is it there, is it announced, when is it due (beats from now),
+how many have arrived. Of each kind: is one left, its turn in the hint less what the rank has begun (over p), is it the
+hint's next, how late it is against the hint's own times, the slack that it had there, share left, the last of them."""
+
+FEATURES = len(FIXED) + len(MOVING)
+
+_AHEAD, _LAG = 2.0, 8.0
+
+
+@njit(cache=True, error_model="numpy")
+def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
+    """What the base would do (as ``pipeline.dispatch``), and until when it would wait."""
+    never = 4 * tables.micro_batches
+    f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]
+    m = tables.micro_batches
+    turn_f = base.turn[FORWARD, rank, f] if fits else never
+    turn_b = base.turn[BACKWARD, rank, b] if b < m else never
+    turn_w = base.turn[WEIGHT, rank, w] if w < m else never
+    kind, turn = WAIT, never
+    if ready_f and turn_f < turn:
+        kind, turn = FORWARD, turn_f
+    if ready_b and turn_b < turn:
+        kind, turn = BACKWARD, turn_b
+    if ready_w and turn_w < turn:
+        kind, turn = WEIGHT, turn_w
+    if kind == WAIT or base.patience == 0.0:
+        return kind, np.inf
+    first = FORWARD if turn_f < min(turn_b, turn_w) else BACKWARD if turn_b < turn_w else WEIGHT
+    if first != WEIGHT and first != kind:
+        heard, expected = promise(tables, state, first, rank, state.head[rank, first])
+        bearable = base.patience * tables.duration[kind, rank]
+        if heard <= now and expected - bearable <= now < expected + bearable:
+            return WAIT, expected + bearable
+    return kind, np.inf
+
+
+@njit(cache=True)
+def promise(tables, state, kind, rank, index):  # type: ignore[no-untyped-def]
+    """When a message is announced and when it is expected; inf: its producer has not begun, or it is the rank's own."""
+    sender = rank - 1 if kind == FORWARD else rank + 1
+    if sender < 0 or sender >= tables.ranks:
+        return np.inf, np.inf
+    begun = state.begun[kind, rank, index]
+    promised = tables.duration[kind, sender] + tables.transfer[kind, sender] + tables.delay[kind, sender]
+    return begun + tables.delay[kind, sender], begun + promised
+
+
+@njit(cache=True)
+def awaited(tables, state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
+    """Whether the next input of a kind is announced and not there."""
+    index = state.head[rank, kind]
+    if not wanted or index >= tables.micro_batches or state.arrived[kind, rank, index] <= now + 1e-9 * now:
+        return False
+    heard, _ = promise(tables, state, kind, rank, index)
+    return heard <= now
+
+
+@njit(cache=True, error_model="numpy")
+def look(tables, state, rank, now):  # type: ignore[no-untyped-def]
+    """Counts the messages that are there (those behind a missing one do not count)."""
+    moment = now + 1e-9 * now
+    for kind in range(2):
+        at = state.seen[rank, kind]
+        while at < tables.micro_batches and state.arrived[kind, rank, at] <= moment:
+            if 0 <= (rank - 1 if kind == FORWARD else rank + 1) < tables.ranks:
+                _, expected = promise(tables, state, kind, rank, at)
+                state.rank[rank, LATE] += state.arrived[kind, rank, at] - expected
+                state.rank[rank, MESSAGES] += 1
+            at += 1
+        state.seen[rank, kind] = at
+
+
+@njit(cache=True, error_model="numpy")
+def observe(tables, base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
+    """Writes what the rank sees (FEATURES,) and what it may choose (CHOICES,); gives ``rule``'s answer.
+
+    WAIT is allowed only where something that could start is announced: then it ends.
+    """
+    ready_f, ready_b, ready_w, fits = readiness(tables, state, rank, now)
+    await_f = awaited(tables, state, FORWARD, rank, now, fits)
+    await_b = awaited(tables, state, BACKWARD, rank, now, True)
+    mask[0], mask[1], mask[2], mask[3] = ready_f, ready_b, ready_w, await_f or await_b
+    says, until = rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits)
+    look(tables, state, rank, now)
+    at = base.fixed.shape[1]
+    seen[:at] = base.fixed[rank]
+    at = _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at)
+    seen[at] = ready_w
+    at = _kinds(tables, base, state, rank, now, seen, at + 1)
+    for kind in range(CHOICES):
+        seen[at + kind] = says == kind
+    seen[at + 4] = min(until - now, 4 * base.beat) / base.beat if says == WAIT else 0.0
+    _counts(tables, base, state, rank, now, seen, at + 5)
+    return says, until
+
+
+@njit(cache=True, error_model="numpy")
+def _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at):  # type: ignore[no-untyped-def]
+    for kind in range(2):
+        index, due, announced = state.head[rank, kind], 2.0, False
+        if index < tables.micro_batches:
+            heard, expected = promise(tables, state, kind, rank, index)
+            announced = heard <= now and state.arrived[kind, rank, index] > now
+            if announced:
+                due = min(max((expected - now) / base.beat, -2.0), 2.0)
+        seen[at] = ready_f if kind == FORWARD else ready_b
+        seen[at + 1], seen[at + 2] = announced, due
+        seen[at + 3] = min(state.seen[rank, kind] - state.head[rank, kind], 6) / 4
+        at += 4
+    return at
+
+
+@njit(cache=True, error_model="numpy")
+def _kinds(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
+    m, p = tables.micro_batches, tables.ranks
+    done = state.head[rank, 0] + state.head[rank, 1] + state.head[rank, 2]
+    first = 4 * m
+    for kind in range(3):
+        if state.head[rank, kind] < m:
+            first = min(first, base.turn[kind, rank, state.head[rank, kind]])
+    for kind in range(3):
+        index = state.head[rank, kind]
+        seen[at] = index < m
+        if index < m:
+            turn, start = base.turn[kind, rank, index], base.start[kind, rank, index]
+            seen[at + 1] = min(max((turn - done) / p, -_AHEAD), _AHEAD)
+            seen[at + 2] = turn == first
+            seen[at + 3] = min(max((now - start) / base.beat, -_LAG), _LAG) / 4
+            seen[at + 4] = min((base.makespan - start - base.tail[kind, rank, index]) / base.beat, _LAG) / 4
+        else:
+            seen[at + 1], seen[at + 2], seen[at + 3], seen[at + 4] = _AHEAD, 0.0, 0.0, 0.0
+        seen[at + 5], seen[at + 6] = (m - index) / m, min((m - index) / p, 2.0)
+        at += 7
+    return at
+
+
+@njit(cache=True, error_model="numpy")
+def _counts(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
+    m, p, mine = tables.micro_batches, tables.ranks, state.rank[rank]
+    f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]
+    limit = min(tables.limit[rank], 4.0 * m * tables.taken[rank])
+    room = (limit - mine[LIVE]) / tables.taken[rank]
+    seen[at], seen[at + 1], seen[at + 2] = mine[LIVE] / limit, min(room, 4.0) / 4, room < 1 - 1e-9
+    seen[at + 3], seen[at + 4], seen[at + 5] = (b - w) / p, (f - b) / p, (f - state.seen[rank, BACKWARD]) / p
+    seen[at + 6], seen[at + 7], seen[at + 8], seen[at + 9] = 0.0, 0.0, 0.0, 0.0
+    if rank < p - 1 and state.seen[rank, BACKWARD] > 0:
+        told = state.told[BACKWARD, rank, state.seen[rank, BACKWARD] - 1]
+        seen[at + 6], seen[at + 7] = min(f - told[0], 6) / 4, (told[1] - told[2]) / p
+    elif rank < p - 1:
+        seen[at + 6] = min(f, 6) / 4
+    if rank > 0 and state.seen[rank, FORWARD] > 0:
+        told = state.told[FORWARD, rank, state.seen[rank, FORWARD] - 1]
+        seen[at + 8], seen[at + 9] = min(b - told[1], 6) / 4, (told[1] - told[2]) / p
+    count = f + b + w
+    seen[at + 10] = mine[BUSY] / mine[PROMISED] - 1 if count > 0 else 0.0
+    seen[at + 11] = mine[DEVIATION] / count if count > 0 else 0.0
+    late = mine[LATE] / mine[MESSAGES] / base.beat if mine[MESSAGES] > 0 else 0.0
+    seen[at + 12] = min(max(late, -4.0), 4.0)
+    seen[at + 13] = 1 - mine[BUSY] / now if now > 0 else 0.0

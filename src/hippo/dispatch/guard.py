@@ -1,0 +1,105 @@
+"""On which base a policy runs, and whether to trust it at all: trial plays, before the step.
+
+A policy learned on many pipelines is not the best for each of them. Where a hint is within a hair of what knowing the
+future could reach, every other choice can only lose. So the policy is played on every order with every patience, a few
+times, then on the best of these pairs many times, and so is every order as a hint of its own with the patience that
+suits it (``base.pairs_of``); all on the same draws, with the standard deviation of the steps before (``base.LEVELS``).
+What was quickest is followed, the policy where it is as quick as the best hint.
+
+Letters: n plays, p ranks, m micro-batches.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
+from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import Weights, follower, shapes
+from hippo.dispatch.play import play, room
+from hippo.dispatch.state import new_state
+from hippo.schedule.problem import ScheduleProblem
+from hippo.schedule.schedule import Schedule
+
+POLICY = "policy"
+"""What is followed where trial plays did not find the policy slower."""
+
+_PLAYS, _LEAST_PLAYS, _OPERATIONS = 64, 8, 50_000  # so many operations of each are played at most
+_TRIED = 4  # pairs that are played often
+
+Pair = tuple[Schedule, float]
+"""An order, and its patience as a hint."""
+
+
+class Settled(NamedTuple):
+    """What runs a problem."""
+
+    base: Base
+    name: str  # of the base
+    weights: Weights  # the policy's, or those of a network that follows the base
+    followed: str  # ``POLICY``, or the name of the base
+
+
+def settled(problem: ScheduleProblem, weights: Weights, level: float = UNKNOWN) -> Settled:
+    """What was quickest in trial plays; remembered. ``level`` and errors as of ``base.base_of``."""
+    return _settled(problem, tuple(each.tobytes() for each in weights), nearest_level(level))
+
+
+@lru_cache(maxsize=256)
+def _settled(problem: ScheduleProblem, content: tuple[bytes, ...], level: float) -> Settled:
+    weights, factors, pairs = _weights(content), _draws(problem, level), pairs_of(problem, level)
+    usual = [_trial(problem, pair, follower(), factors) for pair in pairs]
+    all_pairs = [(hint, patience) for hint, _ in pairs for patience in PATIENCES]
+    few = factors[: max(_LEAST_PLAYS // 2, len(factors) // 8)]
+    rough = np.argsort([_trial(problem, pair, weights, few) for pair in all_pairs], kind="stable")
+    best = [all_pairs[index] for index in rough[:_TRIED]]
+    found = [_trial(problem, pair, weights, factors) for pair in best]
+    trusts = min(found) <= min(usual)
+    pair = best[int(np.argmin(found))] if trusts else pairs[int(np.argmin(usual))]
+    base, name = base_from(problem, *pair), pair_name(*pair)
+    return Settled(base, name, weights if trusts else follower(), POLICY if trusts else name)
+
+
+def followed(problem: ScheduleProblem, weights: Weights | None = None, level: float = UNKNOWN) -> str:
+    """``POLICY``, or the name of the base where the policy (the shipped one) was slower in trial plays."""
+    return settled(problem, shipped() if weights is None else weights, level).followed
+
+
+def why_base(name: str) -> str:
+    """Why a base of that name is followed and not the policy, as a sentence without its end."""
+    return f"the policy was slower in trial plays: its base, {name}, is followed"
+
+
+def _weights(content: tuple[bytes, ...]) -> Weights:
+    flat = [np.frombuffer(each, np.float32).copy() for each in content]
+    return Weights(*(each.reshape(shape) for each, shape in zip(flat, shapes(len(flat[1])), strict=True)))
+
+
+def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
+    """(n, 2, 3 p m) of operations, and of what they send; they depend on the size of the problem alone."""
+    count = 3 * problem.ranks * problem.micro_batches
+    plays = int(np.clip(_OPERATIONS // count, _LEAST_PLAYS, _PLAYS)) if level else 1
+    rng = np.random.default_rng(1)
+    return np.maximum(1 + level * rng.standard_normal((plays, 2, count)), 0.05).astype(np.float32)
+
+
+def _trial(problem: ScheduleProblem, pair: Pair, weights: Weights, factors: NDArray[np.float32]) -> float:
+    """Mean makespan on a base."""
+    base, found = base_from(problem, *pair), np.empty(len(factors))
+    _play_trials(problem.tables, base, weights, factors, np.ones(problem.ranks, np.float32), found)
+    return float(found.mean())
+
+
+@njit(cache=True)
+def _play_trials(tables, base, weights, factors, ranks, found):  # type: ignore[no-untyped-def]
+    """Writes the makespan of each play (n,); ``factors`` (n, 2, 3 p m) of operations, and of what they send."""
+    state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))
+    nowhere = np.empty((0, 0, 0))
+    for number in range(len(found)):
+        draws = factors[number, 0], factors[number, 1], ranks
+        found[number] = play(tables, base, weights, draws, nowhere, state, asked)

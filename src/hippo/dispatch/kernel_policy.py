@@ -1,0 +1,28 @@
+"""The dispatch policy that ships, and policies from files."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from hippo.dispatch.network import Weights, unpacked
+from hippo.errors import InputError
+
+SHIPPED = "dispatch.npz"
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Weights:
+    """The weights that come with the package."""
+    return unpacked((files("hippo.dispatch") / SHIPPED).read_bytes(), SHIPPED)
+
+
+def read(path: str | Path) -> Weights:
+    """Weights from a file; ``InputError`` when there is none, or it is something else."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        remedy = "give a policy that 'hippo train --config configs/algo/dispatch.yaml' wrote"
+        raise InputError("cannot be read", source=str(path), remedy=remedy) from None
+    return unpacked(content, str(path))

@@ -1,0 +1,226 @@
+"""A schedule when times move: many plays of one pipeline, each with its own draws (spec B2, B3).
+
+Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
+whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
+next operation of its list) or *by hint* (``pipeline.dispatch``: an idle rank runs what is ready and comes first; with
+patience it waits a little for what comes first and is announced).
+
+Draws belong to operations, not to places in an order: the factor of F of micro-batch 3 on rank 2 is the same for every
+schedule of the problem and for both ways to run it, given generators in the same state. So two schedules are compared
+on the same plays, and their difference has far less noise than either.
+
+Letters: S slots, m micro-batches, p ranks (``problem.Tables``), n plays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.dispatch.noise.fluctuation_kernels import play_by_hint, play_fixed
+from hippo.errors import InputError
+from hippo.schedule.dispatch import queues
+from hippo.schedule.problem import ScheduleProblem
+from hippo.schedule.replay import durations, sequence
+from hippo.schedule.schedule import WEIGHT, Schedule, split
+from hippo.simulate.kernels import LEAST_FACTOR
+
+Floats = NDArray[np.float64]
+Factors32 = NDArray[np.float32]
+
+KINDS = ("normal", "uniform")
+
+MOST_LEVEL = 1.0
+_AT_ONCE = 64  # plays drawn at once: the draws of p 16 m 128 stay within 3 MB
+
+
+@dataclass(frozen=True)
+class Fluctuation:
+    """How times move; checked when made (``InputError`` names the field).
+
+    ``normal``: ``level`` is the standard deviation of the factor of every operation and every message.
+    ``uniform``: the factor lies anywhere within ``level`` of 1. Factors never fall below ``kernels.LEAST_FACTOR``.
+    """
+
+    level: float = 0.2  # of the length, from 0 to 1; spec B3: .1 to .3
+    kind: str = "normal"
+    rank_level: float = 0.0  # the same for one factor per rank and play, on top: slow ranks stay slow
+    abnormal_share: float = 0.0  # of the messages that are abnormally late, from 0 to 1
+    abnormal_factor: float = 10.0  # such a message takes this many times as long, 1 or more
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError("unknown kind of fluctuation", key="kind", value=self.kind, remedy="use normal or uniform")
+        for key in ("level", "rank_level", "abnormal_share"):
+            value = getattr(self, key)
+            if not 0 <= value <= MOST_LEVEL:
+                remedy = "give a share from 0 to 1, for instance 0.2"
+                raise InputError("must lie between 0 and 1", key=key, value=value, remedy=remedy)
+        if not 1 <= self.abnormal_factor < np.inf:
+            remedy = "give how many times as long an abnormal message takes"
+            raise InputError("must be at least 1", key="abnormal_factor", value=self.abnormal_factor, remedy=remedy)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of how long operations take against their promise, as steps before have shown it."""
+        each, rank = (level * (1.0 if self.kind == "normal" else 3**-0.5) for level in (self.level, self.rank_level))
+        return float(np.hypot(each, rank))
+
+
+class Factors(NamedTuple):
+    """Draws of n plays."""
+
+    operations: Factors32  # (n, 3 S m): [(kind * S + slot) * m + micro-batch] of F, B and W
+    messages: Factors32  # (n, 2 S m): likewise of what F and B send, on latency and transfer
+    ranks: Factors32  # (n, p): on all operations of the rank
+
+
+@dataclass(frozen=True, eq=False)
+class MakespanSpread:
+    """Makespans of n plays, in the unit of the problem."""
+
+    makespans: Floats  # (n,)
+
+    @property
+    def mean(self) -> float:
+        """Expected makespan, as estimated by these plays."""
+        return float(self.makespans.mean())
+
+    @property
+    def p50(self) -> float:
+        """Median."""
+        return float(np.percentile(self.makespans, 50))
+
+    @property
+    def p95(self) -> float:
+        """95th percentile: 19 steps in 20 are quicker."""
+        return float(np.percentile(self.makespans, 95))
+
+    @property
+    def error(self) -> float:
+        """Half the width of the 95 % interval of the expected value: 1.96 standard errors; 0 for one play."""
+        count = len(self.makespans)
+        return float(1.96 * self.makespans.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the expected makespan lies with 95 % confidence."""
+        return self.mean - self.error, self.mean + self.error
+
+    def minus(self, other: MakespanSpread) -> MakespanSpread:
+        """Differences play by play, of two spreads over the same draws."""
+        return MakespanSpread(self.makespans - other.makespans)
+
+
+def makespans(
+    problem: ScheduleProblem,
+    schedule: Schedule,
+    fluctuation: Fluctuation,
+    *,
+    samples: int,
+    rng: np.random.Generator,
+    by_hint: bool = False,
+    patience: float = 0.0,
+) -> Floats:
+    """Makespan of each of n = ``samples`` plays, (n,).
+
+    The schedule is legal (has passed the checker). ``patience`` is that of ``pipeline.dispatch``, with ``by_hint``.
+    ``rng`` is asked for one number, so that generators in the same state give the same draws to every schedule of the
+    problem.
+    """
+    played = [
+        play(problem, schedule, each, by_hint=by_hint, patience=patience)
+        for each in drawn(problem, fluctuation, samples=samples, rng=rng)
+    ]
+    return np.concatenate(played)
+
+
+def spread(
+    problem: ScheduleProblem,
+    schedule: Schedule,
+    fluctuation: Fluctuation,
+    *,
+    samples: int = 1000,
+    seed: int = 0,
+    by_hint: bool = False,
+    patience: float = 0.0,
+) -> MakespanSpread:
+    """Expected makespan and percentiles of a schedule; equal seeds mean equal draws."""
+    rng = np.random.default_rng(seed)
+    played = makespans(problem, schedule, fluctuation, samples=samples, rng=rng, by_hint=by_hint, patience=patience)
+    return MakespanSpread(played)
+
+
+def drawn(
+    problem: ScheduleProblem, fluctuation: Fluctuation, *, samples: int, rng: np.random.Generator
+) -> Iterator[Factors]:
+    """Draws of ``samples`` plays, some at a time. Operations, messages, ranks and abnormal delays have generators of
+    their own: what one of them is asked for does not move the others."""
+    if samples < 1:
+        raise InputError("must be at least 1", key="samples", value=samples, remedy="give a number of plays")
+    return _drawn(problem, fluctuation, samples, np.random.SeedSequence(int(rng.integers(2**63))))
+
+
+def _drawn(
+    problem: ScheduleProblem, fluctuation: Fluctuation, samples: int, seed: np.random.SeedSequence
+) -> Iterator[Factors]:
+    ranks, per_kind = problem.ranks, problem.ranks * problem.chunks * problem.micro_batches
+    of_operations, of_messages, of_ranks, of_abnormal = (
+        np.random.Generator(np.random.SFC64(each)) for each in seed.spawn(4)
+    )
+    kind, level = fluctuation.kind, fluctuation.level
+    for first in range(0, samples, _AT_ONCE):
+        count = min(_AT_ONCE, samples - first)
+        messages = _factors(of_messages, kind, level, (count, 2 * per_kind))
+        if fluctuation.abnormal_share > 0:
+            late = of_abnormal.random(messages.shape, np.float32) < fluctuation.abnormal_share
+            messages[late] *= np.float32(fluctuation.abnormal_factor)
+        operations = _factors(of_operations, kind, level, (count, 3 * per_kind))
+        yield Factors(operations, messages, _factors(of_ranks, kind, fluctuation.rank_level, (count, ranks)))
+
+
+def _factors(rng: np.random.Generator, kind: str, level: float, shape: tuple[int, int]) -> Factors32:
+    """Factors of mean 1, never below the least; all ones, and nothing drawn, at level 0."""
+    if level == 0:
+        return np.ones(shape, np.float32)
+    if kind == "normal":
+        found = rng.standard_normal(shape, np.float32)
+        found *= np.float32(level)
+        found += np.float32(1)
+    else:
+        found = rng.random(shape, np.float32)
+        found *= np.float32(2 * level)
+        found += np.float32(1 - level)
+    return np.maximum(found, np.float32(LEAST_FACTOR), out=found)
+
+
+def play(
+    problem: ScheduleProblem,
+    schedule: Schedule,
+    factors: Factors,
+    *,
+    by_hint: bool = False,
+    patience: float = 0.0,
+) -> Floats:
+    """Makespans (n,) under draws that are there already; inf where a hint above the memory limit gets stuck."""
+    tables, found = problem.tables, np.empty(len(factors.ranks))
+    if by_hint:
+        whole = split(schedule)
+        play_by_hint(tables, queues(problem, whole), places(problem, whole), patience, *factors, found)
+    else:
+        rows = sequence(tables, schedule.order, schedule.order_start)
+        fused = tables.duration[WEIGHT] if schedule.fused else np.zeros(0)
+        plain = durations(tables, fused=False)
+        play_fixed(tables, rows, places(problem, schedule)[rows[:, 0]], plain, fused, *factors, found)
+    return found
+
+
+def places(problem: ScheduleProblem, schedule: Schedule) -> NDArray[np.int64]:
+    """Where the draw of each operation of a schedule stands in ``Factors.operations``, (N,)."""
+    order, starts, v = schedule.order, schedule.order_start, problem.chunks
+    slot = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * v + order[:, 1]
+    return (order[:, 0] * problem.ranks * v + slot) * problem.micro_batches + order[:, 2]

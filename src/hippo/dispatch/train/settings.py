@@ -1,0 +1,97 @@
+"""The configuration of learned dispatch: what ``configs/algo/dispatch.yaml`` may say, with a range for each number.
+
+No torch here: the command line reads a configuration before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hippo.errors import InputError
+from hippo.learn.settings import Checked, Ppo, parse_as, within
+
+
+@dataclass(frozen=True)
+class DispatchPpo(Checked):
+    """One update; the keys of ``agents.settings.Ppo`` that have a use here. A play pays at its end, there is no critic,
+    and an update takes all decisions of its plays: so no discount, no value, no steps."""
+
+    learning_rate: float = within(2e-3, 1e-7, 1.0)
+    learning_rate_end: float = within(2e-4, 0.0, 1.0)
+    clip: float = within(0.2, 0.0, 1.0)
+    entropy: float = within(0.01, 0.0, 1.0)
+    entropy_end: float = within(0.01, 0.0, 1.0)  # reached linearly at the end of the run
+    max_grad_norm: float = within(1.0, 1e-6, 1e6)
+    target_kl: float = within(0.02, 0.0, 10.0)  # 0: never stop early
+    passes: int = within(2, 1, 1000)
+    minibatch: int = within(2048, 1, 10_000_000)
+
+    @property
+    def whole(self) -> Ppo:
+        """As ``agents.ppo`` takes it."""
+        return Ppo(**{each.name: getattr(self, each.name) for each in fields(self)})
+
+    def between(self, done: float) -> tuple[float, float]:
+        """Learning rate and weight of the entropy, when that share of a run lies behind."""
+        rate = (1 - done) * self.learning_rate + done * self.learning_rate_end
+        return rate, (1 - done) * self.entropy + done * self.entropy_end
+
+
+@dataclass(frozen=True)
+class Network(Checked):
+    """The network that ships."""
+
+    start: str = ""  # file of weights to begin with; empty: those of a network that follows the base hint
+
+    hidden: int = within(32, 4, 256)  # units of each of two layers; those of ``start``, where that is given
+    trust: float = within(3.0, 0.0, 100.0)  # score at first of what the base hint would do; ``start`` has its own
+
+
+@dataclass(frozen=True)
+class Worlds(Checked):
+    """What is learned on, and what is looked at."""
+
+    asked: float = within(0.3, 0.0, 1.0)  # share of the worlds of an update that are the asked ones, see the generator
+    grid: float = within(0.35, 0.0, 1.0)  # and of those on the grid around them
+    most_ranks: int = within(16, 2, 256)  # of the others
+    train: int = within(160, 1, 100_000)  # of the others, drawn once
+    each_update: int = within(8, 1, 10_000)
+    draws: int = within(8, 1, 10_000)  # of each world and update
+    plays: int = within(8, 1, 10_000)  # of each draw
+    share: float = within(0.3, 0.001, 1.0)  # of the decisions that are drawn; the others are best choices
+    validation: int = within(16, 0, 100_000)  # worlds with seeds of their own
+    validation_draws: int = within(128, 1, 100_000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.asked + self.grid > 1 + 1e-9:
+            remedy = "give shares that are 1 together at most; the rest is drawn"
+            raise InputError(f"is too much beside asked {self.asked:g}", key="grid", value=self.grid, remedy=remedy)
+
+
+@dataclass(frozen=True)
+class Run(Checked):
+    """How long, how often it looks up."""
+
+    seed: int = within(0, 0, 2**31)
+    minutes: float = within(60.0, 0.0, 1e6)  # of wall clock; 0: no limit
+    updates: int = within(600, 1, 10_000_000)
+    checkpoint_every: int = within(20, 1, 1_000_000)
+    validate_every: int = within(20, 1, 1_000_000)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole configuration."""
+
+    ppo: DispatchPpo = field(default_factory=DispatchPpo)
+    network: Network = field(default_factory=Network)
+    worlds: Worlds = field(default_factory=Worlds)
+    run: Run = field(default_factory=Run)
+
+
+def parse_settings(document: Any, *, source: str | None = None) -> Settings:
+    """A configuration from nested mappings; ``InputError`` as of ``agents.settings.load_settings``."""
+    found: Settings = parse_as(Settings, document, source)
+    return found

@@ -1,0 +1,149 @@
+"""A queue of jobs, one answer at a time: which candidate starts now, or none.
+
+An episode is a workload on a site, empty at first, until every job has ended. An instant of the engine at which some
+job could start is a moment: the agent is shown up to M jobs that could, starts one, is shown who is left, and so on,
+until it answers "none" or nobody could start; then time goes on. A job that does not fit may start by force: jobs that
+rank behind it in Tiresias' two queues are stopped, worst first, as the engine does. So whoever always takes the first
+candidate plays exactly the policy ``two_queue``; that is the guard of online learning.
+
+Where the job runs is the engine's rule (where its data lie, then the fastest, then the fullest pool). Letters:
+``spaces``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError
+from hippo.jobs.engine import columns as c
+from hippo.jobs.engine.opening import open_world
+from hippo.jobs.engine.play import ledger
+from hippo.jobs.env import moment, reward
+from hippo.jobs.env.spaces import MOST_CANDIDATES, Observation, room
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.placement.slowdown import Slowdown
+from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.settings import Settings
+from hippo.jobs.site import Site
+from hippo.jobs.workload import Workload
+
+Draw = Callable[[np.random.Generator], Workload]
+
+
+class Came(NamedTuple):
+    """What an answer brought."""
+
+    observation: Observation  # nothing is allowed once the episode is over
+    reward: float
+    done: bool
+
+
+class Queue:
+    """Workload, site and clock; what both environments play on.
+
+    Parameters
+    ----------
+    draw
+        The workload of an episode.
+    site, settings, slowdown
+        As ``engine.play.play`` takes them.
+    force
+        Whether jobs may be stopped for others.
+    """
+
+    def __init__(
+        self,
+        draw: Draw,
+        site: Site,
+        *,
+        settings: Settings | None = None,
+        slowdown: Slowdown | None = None,
+        force: bool = True,
+    ) -> None:
+        self.draw, self.site, self.force = draw, site, force
+        self.settings, self.slowdown = settings or Settings(), slowdown
+
+    def open(self, workload: Workload) -> None:
+        """Before the first arrival.
+
+        Raises
+        ------
+        InputError
+            The site can run none of the jobs.
+        """
+        opening = open_world(workload, self.site, TWO_QUEUE, self.settings, slowdown=self.slowdown)
+        if len(opening.refused) == len(workload):
+            why = opening.refused[0][1] if opening.refused else "it is empty"
+            remedy = "give other jobs, or a larger site"
+            raise InputError(f"no job of the workload can run: {why}", source="workload", remedy=remedy)
+        self.opening, self.world, self.workload = opening, opening.world, workload
+        runs = np.setdiff1d(np.arange(len(workload)), [job for job, _ in opening.refused])
+        self.scale_s, self.at = reward.scale_of(workload.take(runs)), np.zeros(3, np.int64)
+        by_user, by_size = np.zeros((max(1, len(workload.users)), 2)), np.zeros((moment.SIZES, 2))
+        self.past = np.zeros(len(workload), np.bool_), by_user, by_size
+
+    @property
+    def now_s(self) -> float:
+        """The clock."""
+        return float(self.world.clock[c.NOW])
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether something will happen by itself."""
+        coming = self.world.tally[c.ARRIVED] < len(self.workload)
+        return bool(coming or self.world.tally[c.N_RUNNING] > 0)
+
+    def seen(self, pool: int, found: NDArray[np.int64], way: NDArray[np.int64]) -> Observation:
+        """The candidates ``found`` (M,) as they are seen; ``pool``: whose, -1: of all."""
+        kind, seen = self.workload.kind, room(len(found))
+        moment.describe(self.world, self.at, pool, found, way, kind, self.past, seen.candidates, seen.context)
+        seen.mask[: self.at[moment.COUNT]] = True
+        return seen
+
+
+class Env:
+    """One agent that answers for the whole site; see the top of the file.
+
+    ``queue``: what it plays on; ``candidates``: M; ``seed``: of the workloads until ``reset`` is given one.
+    """
+
+    def __init__(self, queue: Queue, *, candidates: int = MOST_CANDIDATES, seed: int = 0) -> None:
+        if candidates < 2:
+            remedy = "write 2 or more"
+            raise InputError("too few", source="environment", key="candidates", value=candidates, remedy=remedy)
+        self.queue, self.size = queue, candidates
+        self.rng = np.random.default_rng(seed)
+        self.found, self._way = np.zeros(candidates, np.int64), np.zeros(candidates, np.int64)
+        self._owed = 0.0
+
+    def reset(self, seed: int | None = None, workload: Workload | None = None) -> Observation:
+        """The first moment of a workload (None: one that is drawn)."""
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
+        came = self._turn(-1)
+        self._owed = came.reward  # jobs may wait for nodes that are down, before anything can be answered
+        return came.observation
+
+    def step(self, answer: int) -> Came:
+        """Carry out an answer: a candidate that the mask allows, or M for none."""
+        count = self.queue.at[moment.COUNT]
+        assert answer < count or (answer == self.size and self.queue.may_wait), "masked"
+        came, owed = self._turn(int(self.found[answer]) if answer < count else -1), self._owed
+        self._owed = 0.0
+        return came._replace(reward=came.reward + owed)
+
+    def ledger(self) -> Ledger:
+        """The account of an episode that is over."""
+        return ledger(self.queue.opening, "environment")
+
+    def _turn(self, job: int) -> Came:
+        queue = self.queue
+        spent_s = moment.turn(queue.world, job, queue.force, queue.at, queue.past, self.found, self._way)
+        seen, over = queue.seen(-1, self.found, self._way), bool(queue.at[moment.OVER])
+        seen.mask[self.size] = not over and queue.may_wait
+        return Came(seen, reward.paid(spent_s, scale_s=queue.scale_s), over)

@@ -1,0 +1,144 @@
+"""The queue as agents that pull jobs (spec C5): one agent per pool of devices, on RLlib's ``MultiAgentEnv``.
+
+An agent is asked whenever a job that waits could start on devices of its own: free ones, or ones held by jobs that rank
+behind it in Tiresias' two queues. It takes one of at most M such jobs, or none. Agents who are asked at the same moment
+answer together; if two want the same job, the first pool gets it and the other is asked again. Who answers "none" is
+not asked again before the next instant. Agents with nothing to choose are absent. A job that is larger than every pool
+belongs to no agent: it starts by itself, in order of arrival, where several domains have room.
+
+All work for one reward: minus the job-seconds spent in the system, scaled so that an episode in which nobody waits
+pays -1. An agent is told what has been paid since its last answer when it is asked next, and what is left at the end.
+
+RLlib is imported only when an environment is made; it is no dependency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from hippo.errors import InputError, MissingExtraError
+from hippo.jobs.engine import columns as c
+from hippo.jobs.engine.play import ledger
+from hippo.jobs.env import moment, reward
+from hippo.jobs.env.env import Queue
+from hippo.jobs.env.spaces import LARGEST, MOST_CANDIDATES, C, F, Observation
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.workload import Workload
+
+OBSERVED, ALLOWED = "observations", "action_mask"
+"""Keys of what an agent sees, as RLlib's masking modules name them."""
+Seen = dict[str, dict[str, NDArray[np.float32]]]
+
+
+class Pullers:
+    """What RLlib's environment does, without RLlib.
+
+    ``queue``: what it plays on; ``candidates``: M; ``seed``: of the workloads until ``begin`` is given one.
+    """
+
+    def __init__(self, queue: Queue, *, candidates: int = MOST_CANDIDATES, seed: int = 0) -> None:
+        if candidates < 2:
+            remedy = "write 2 or more"
+            raise InputError("too few", source="environment", key="candidates", value=candidates, remedy=remedy)
+        self.queue, self.size, pools = queue, candidates, queue.site.pools
+        self.names = tuple(f"{index}_{pool.domain}_{pool.kind}" for index, pool in enumerate(pools))
+        self.rng = np.random.default_rng(seed)
+        shape = (len(pools), candidates)
+        self.found, self._way = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._count, self._within = np.zeros(len(pools), np.int64), np.zeros(len(pools), np.bool_)
+
+    def begin(self, seed: int | None = None, workload: Workload | None = None) -> Seen:
+        """The first moment of a workload (None: one that is drawn)."""
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
+        self._owed = np.zeros(len(self.names))
+        self._count[:], self._within[:] = 0, False
+        return self._turn(np.full(len(self.names), -1, np.int64))
+
+    def act(self, answers: Mapping[str, int]) -> tuple[Seen, dict[str, float], bool]:
+        """Answers of those who were asked; what is seen next, rewards, whether the episode is over.
+
+        A masked answer counts as the first that is allowed, because RLlib's check of environments answers at random.
+        """
+        jobs = np.full(len(self.names), -1, np.int64)
+        for pool in np.flatnonzero(self._count):
+            answer = int(answers[self.names[pool]])
+            if answer >= self._count[pool] and (answer != self.size or not self.queue.may_wait):
+                answer = 0
+            jobs[pool] = -1 if answer == self.size else self.found[pool, answer]
+        seen = self._turn(jobs)
+        over = bool(self.queue.at[moment.OVER])
+        told = self.names if over else tuple(seen)
+        rewards = {name: float(self._owed[self.names.index(name)]) for name in told}
+        self._owed[[self.names.index(name) for name in told]] = 0.0
+        return seen, rewards, over
+
+    def ledger(self) -> Ledger:
+        """The account of an episode that is over."""
+        return ledger(self.queue.opening, "agents")
+
+    def _turn(self, jobs: NDArray[np.int64]) -> Seen:
+        queue, room = self.queue, (self.found, self._way, self._count)
+        spent_s = moment.turn_of_pools(queue.world, jobs, self._within, queue.force, queue.at, queue.past, *room)
+        self._owed += reward.paid(spent_s, scale_s=queue.scale_s)
+        return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._count)}
+
+    def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:
+        self.queue.at[moment.COUNT] = self._count[pool]
+        found: Observation = self.queue.seen(pool, self.found[pool], self._way[pool])
+        found.mask[self.size] = self.queue.may_wait
+        return {OBSERVED: found.flat(), ALLOWED: found.mask.astype(np.float32)}
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Of every agent."""
+        seen = spaces.Box(-LARGEST, LARGEST, (self.size * F + C,), np.float32)
+        return spaces.Dict({OBSERVED: seen, ALLOWED: spaces.Box(0.0, 1.0, (self.size + 1,), np.float32)})
+
+    @property
+    def mean_completion_s(self) -> float:
+        """Of the jobs of an episode that is over."""
+        done = self.queue.world.mark[:, c.STATUS] == c.DONE
+        return float((self.queue.world.job[done, c.FINISH] - self.queue.workload.arrival_s[done]).mean())
+
+
+def multi_agent_env(queue: Queue, **choices: Any) -> Any:
+    """A ``ray.rllib.env.MultiAgentEnv``; ``choices`` as ``Pullers`` takes them.
+
+    Raises
+    ------
+    InputError
+        RLlib is not installed.
+    """
+    try:
+        from ray.rllib.env.multi_agent_env import MultiAgentEnv
+    except ImportError:
+        raise MissingExtraError("RLlib", "learn,ray") from None
+
+    class PullersEnv(MultiAgentEnv):  # type: ignore[misc,unused-ignore]
+        """RLlib's view of ``Pullers``."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.pullers = Pullers(queue, **choices)
+            self.possible_agents = list(self.pullers.names)
+            self.agents = list(self.possible_agents)
+            size, seen = self.pullers.size + 1, self.pullers.observation_space
+            self.observation_spaces = dict.fromkeys(self.agents, seen)
+            self.action_spaces = {name: spaces.Discrete(size) for name in self.agents}
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Seen, dict[str, Any]]:
+            return self.pullers.begin(seed), {}
+
+        def step(self, action_dict: dict[str, int]) -> tuple[Any, ...]:
+            seen, rewards, over = self.pullers.act(action_dict)
+            told = {"__common__": {"mean_completion_s": self.pullers.mean_completion_s}} if over else {}
+            return seen, rewards, {"__all__": over}, {"__all__": False}, told
+
+    return PullersEnv()

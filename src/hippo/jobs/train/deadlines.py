@@ -1,0 +1,340 @@
+"""``hippo train`` for the queue where jobs have deadlines: PPO on the key's noise, from a hand-made start.
+
+A window of the trace gets deadlines and is played twice: without noise, and with noise on the keys of some jobs. Each
+of these jobs is credited with the misses that the noise has spared, its own and those of jobs with later deadlines,
+the later the less. A miss costs the mean of its share of all jobs and its share of their weight. The
+start is linear (``START``), with windows counted under the settings' own draws.
+
+Letters: n jobs, N moments, F features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hippo.files import write_whole
+from hippo.jobs.deadlines import drawn, missed
+from hippo.jobs.engine.play import play
+from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.deadline import FEATURES, MOST_PUSH
+from hippo.jobs.learned.due import SHIPPED, UNITS, DueTrial, DueWeights, due_trial, packed, ranks, untrained
+from hippo.jobs.learned.past import BINS, EDGES_S
+from hippo.jobs.ledger import Ledger
+from hippo.jobs.policies.learned import LEARNED_DEADLINES
+from hippo.jobs.train.deadline_settings import Settings
+from hippo.jobs.train.windows import REPLAY_BYTES, Bank, Window, bank
+from hippo.jobs.workload import Workload
+from hippo.learn import ppo
+from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
+from hippo.learn.memory import Need, refuse_too_large
+from hippo.learn.ppo import Evaluated, normalised
+from hippo.learn.tracking import Tracker
+from hippo.planners.base import Progress
+
+Floats = NDArray[np.float64]
+
+START = {
+    **{"index": 5.8, "devices": 2.6, "priority": -1.05, "room": 0.75, "slack": 5.4, "window": -0.7},
+    **{"load_room": 1.55, "load_slack": -2.65},
+}
+"""Of the features: half what a random search found on windows of the first 55 % of the Philly trace (close to the
+earliest deadline), half the index times devices over weight; of five such mixtures the best from 55 to 70 %."""
+DRAWN = 60_000  # durations from which windows are counted
+PAIRS = 8_000_000  # of a job with noise and a job that it changed, at once
+FREE = ("run.minutes", "run.updates")  # what a resumed run may change
+_SEEDS = 1_000_000
+
+
+class DuePolicy(nn.Module):
+    """Logarithms of keys (N,): normal, with a mean that the features say (as the kernels do) and one deviation."""
+
+    def __init__(self, noise: float, units: int = UNITS) -> None:
+        super().__init__()
+        size = len(FEATURES)
+        self.straight = nn.Parameter(torch.zeros(size))
+        self.first, self.last = nn.Linear(size, units), nn.Linear(units, 1)
+        self.log_noise = nn.Parameter(torch.tensor(float(np.log(noise))))
+        self.critic = nn.Sequential(nn.Linear(size, units), nn.Tanh(), nn.Linear(units, 1))
+        with torch.no_grad():  # the network says nothing at first
+            self.last.weight.zero_()
+            self.last.bias.zero_()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Means (N,)."""
+        push = self.last(torch.relu(self.first(features)))[:, 0]
+        return features @ self.straight + MOST_PUSH * torch.tanh(push / MOST_PUSH)
+
+    def evaluate(self, features: Tensor, key: Tensor) -> Evaluated:
+        """What the policy thinks of keys that were given."""
+        choice: Any = torch.distributions.Normal(self(features), self.log_noise.exp())
+        return Evaluated(choice.log_prob(key), choice.entropy(), self.critic(features))
+
+    def into(self, weights: DueWeights) -> DueWeights:
+        """The weights with this network's numbers in them."""
+        numbers = (self.straight, self.first.weight.T, self.first.bias, self.last.weight[0], self.last.bias)
+        arrays = [np.array(each.detach().numpy(), np.float32, order="C") for each in numbers]
+        return weights._replace(**dict(zip(DueWeights._fields[1:], arrays, strict=True)))
+
+    def take(self, weights: DueWeights) -> None:
+        """The numbers of these weights."""
+        with torch.no_grad():
+            self.straight.copy_(torch.from_numpy(weights.straight))
+            self.first.weight.copy_(torch.from_numpy(weights.first.T.copy()))
+            self.first.bias.copy_(torch.from_numpy(weights.first_bias))
+            self.last.weight.copy_(torch.from_numpy(weights.last[None]))
+            self.last.bias.copy_(torch.from_numpy(weights.last_bias))
+
+
+def begun(settings: Settings) -> DueWeights:
+    """The weights to begin with: the rule ``START``, and windows as the settings draw them."""
+    rng = np.random.default_rng(settings.run.seed)
+    edges = np.concatenate([[EDGES_S[0] / 2], EDGES_S, [EDGES_S[-1] * 1.4]])
+    duration_s = np.exp(rng.uniform(np.log(edges[0]), np.log(edges[-1]), DRAWN))
+    jobs = Workload.of_columns({"arrival_s": np.zeros(DRAWN), "duration_s": duration_s})
+    counted = np.full((BINS, BINS), 1e-3)
+    for place, setting in enumerate(settings.draws.settings):
+        each = drawn(jobs, setting, place)
+        ends = np.isfinite(each.deadline_s)
+        window = np.searchsorted(EDGES_S, (each.deadline_s - each.arrival_s)[ends], side="right")
+        np.add.at(counted, (window, np.searchsorted(EDGES_S, each.duration_s[ends], side="right")), 1.0)
+    return untrained(**START)._replace(windows=(counted / counted.sum(axis=0)).astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A window with its deadlines."""
+
+    window: Window
+    workload: Workload
+
+    def play(self, weights: DueWeights, trial: DueTrial | None = None) -> Ledger:
+        """One replay."""
+        learner = Learner(past=self.window.past, deadlines=weights, deadline_trial=trial)
+        return play(self.workload, self.window.site, LEARNED_DEADLINES, self.window.rules, learner=learner)
+
+    def costs(self, found: Ledger) -> Floats:
+        """(n,) What each miss costs, 0 for jobs in time: its share of the jobs and of their weight, in percent."""
+        ends = np.isfinite(self.workload.deadline_s)
+        weight = np.where(ends, np.exp2(ranks(self.workload.priority)), 0.0)
+        late = ends & ~(found.finish_s <= self.workload.deadline_s)
+        return np.where(late, 50.0 / max(ends.sum(), 1) + 50.0 * weight / max(weight.sum(), 1e-9), 0.0)
+
+
+def stretch(window: Window, settings: Settings, generator: np.random.Generator) -> Stretch:
+    """A window with deadlines of one of the settings, and estimates half of the time."""
+    setting = str(generator.choice(list(settings.draws.settings)))
+    estimates = settings.draws.estimates if generator.random() < 0.5 else None
+    return Stretch(window, drawn(window.workload, setting, int(generator.integers(_SEEDS)), estimates=estimates))
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Keys that were given with noise, and what came of it."""
+
+    features: Tensor  # (N, F)
+    key: Tensor  # (N,) its logarithm, with its noise
+    credit: Tensor  # (N,) cost spared
+
+
+def roll(at: Stretch, weights: DueWeights, settings: Settings, generator: np.random.Generator) -> tuple[Moments, float]:
+    """A stretch with noise against itself without, and the cost without."""
+    n, search = len(at.workload), settings.search
+    base = at.costs(at.play(weights))
+    chosen = generator.random(n) < search.share
+    trial = due_trial(np.where(chosen, generator.normal(scale=search.noise, size=n), 0.0), int(chosen.sum()))
+    spared = base - at.costs(at.play(weights, trial))
+    used = int(trial.used[0])
+    job = trial.job[:used]
+    credit = credits(at.workload, spared, job, search.horizon_s)
+    seen = torch.from_numpy(trial.seen[:used].copy()), torch.from_numpy(trial.push[:used].astype(np.float32))
+    return Moments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
+
+
+def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
+    """(N,) what noise on each ``job`` (N,) is credited with: its own cost spared, and that of later deadlines."""
+    changed, found = np.flatnonzero(spared), np.zeros(len(job))
+    ends_s, step = workload.deadline_s[changed], max(1, PAIRS // max(len(changed), 1))
+    for first in range(0, len(job), step):  # all pairs of a long trace would fill the machine
+        rows = job[first : first + step]
+        ahead_s = ends_s[None, :] - workload.arrival_s[rows][:, None]
+        share = np.where(ahead_s > 0, np.exp(-np.maximum(ahead_s, 0.0) / horizon_s), 0.0)
+        share[changed[None, :] == rows[:, None]] = 1.0
+        found[first : first + step] = share @ spared[changed]
+    return found
+
+
+def joined(parts: list[Moments]) -> Moments:
+    """The moments of several stretches."""
+    return Moments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
+
+
+def update(
+    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: Settings, seed: int
+) -> dict[str, float]:
+    """One update by ``agents.ppo``; its figures. Nothing is learned where noise made no difference."""
+    if not moments.credit.any():
+        return {"moments": float(len(moments.credit))}
+    target = moments.credit / (moments.credit.std(correction=0) + 1e-8)
+    with torch.no_grad():
+        before = policy.evaluate(moments.features, moments.key)
+    advantage = normalised(target - before.values[:, 0])
+    batch = ppo.Batch(moments.features, moments.key, before.log_prob, advantage, target[:, None])
+    order = ppo.minibatches([len(target)], settings.ppo, [np.random.default_rng(seed)])
+    found = ppo.update(policy.evaluate, optimizer, batch, settings=settings.ppo, order=order)
+    return {"value": found.value, "kl": found.kl, "clipped": found.clipped, "moments": float(len(target))}
+
+
+def train(
+    settings: Settings,
+    *,
+    out: Path,
+    resume: bool = False,
+    progress: Progress = lambda phase, share: None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:
+    """Trains the key for deadlines and writes it, its curve and its checkpoints into ``out``.
+
+    Returns
+    -------
+    dict
+        ``policy``, ``curve`` (paths), ``updates``, ``seconds``, ``cost`` (mean of the two shares missed on windows not
+        learned from, percent), ``start`` (the same before learning), ``words`` (a sentence).
+
+    Raises
+    ------
+    InputError
+        A trace that cannot be learned from; ``resume`` without a checkpoint or with other settings; more than this
+        machine can hold.
+    """
+    refuse_too_large(settings, needs(settings))
+    torch.set_num_threads(1)
+    before = earlier_run(out, resume=resume)
+    if before is not None:
+        must_match(before, settings, free=FREE)
+    windows = bank(settings.windows)
+    say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
+    session = _Session(settings, windows, out, before, progress)
+    session.run()
+    return session.answer()
+
+
+def needs(settings: Settings) -> list[Need]:
+    """What a window holds, and the moments of an update: apart, joined, and as they are learned from."""
+    jobs, search = settings.windows.jobs, settings.search
+    moments = search.rolls * jobs * search.share
+    return [
+        Need(jobs * REPLAY_BYTES, ("windows.jobs",)),
+        Need(moments * 4 * (len(FEATURES) + 2) * 4, ("search.rolls", "windows.jobs", "search.share")),
+    ]
+
+
+class _Session:
+    """One run."""
+
+    def __init__(
+        self, settings: Settings, windows: Bank, out: Path, before: Checkpoint | None, progress: Progress
+    ) -> None:
+        self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
+        self.began = time.monotonic() - (before.seconds if before else 0.0)
+        self.tracker = Tracker(out, resumed_at=before.update if before else 0)
+        self.looks = looks(windows, settings)
+        torch.manual_seed(settings.run.seed)
+        self.policy, self.base = DuePolicy(settings.search.noise), begun(settings)
+        self.policy.take(self.base._replace(first=self.policy.into(self.base).first))
+        self.policy.log_noise.requires_grad_(False)
+        learned = [each for each in self.policy.parameters() if each.requires_grad]
+        self.optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
+        self.best, self.update = self.policy.into(self.base), 0
+        if before is None:
+            self.start = self.least = look(self.looks, self.best)
+            return
+        self.policy.load_state_dict(before.policy)
+        self.optimizer.load_state_dict(before.optimizer)
+        self.best, self.update = DueWeights(**before.shares[0]), before.update
+        self.start, self.least = before.notes["start"], before.notes["least"]
+
+    def run(self) -> None:
+        """To the last update, or until time is up."""
+        run = self.settings.run
+        while self.update < run.updates and not 0 < run.minutes * 60 <= self.seconds:
+            self.update += 1
+            figures = self._step()
+            if self.update % run.validate_every == 0:
+                now = self.policy.into(self.base)
+                figures["looked_at"] = look(self.looks, now)
+                if figures["looked_at"] < self.least:
+                    self.best, self.least = now, figures["looked_at"]
+            self.tracker.write(self.update, {**figures, "minutes": self.seconds / 60})
+            if self.update % run.checkpoint_every == 0:
+                self._save()
+            self.progress(f"deadlines, update {self.update}", self.update / max(run.updates, 1))
+        self._save()
+        self.tracker.close()
+
+    def _step(self) -> dict[str, float]:
+        generator = np.random.default_rng([self.settings.run.seed, self.update])
+        weights, parts, cost = self.policy.into(self.base), [], []
+        for _ in range(self.settings.search.rolls):
+            at = stretch(self.windows.draw(generator), self.settings, generator)
+            moments, each = roll(at, weights, self.settings, generator)
+            parts.append(moments)
+            cost.append(each)
+        figures = update(self.policy, self.optimizer, joined(parts), self.settings, self.update)
+        return {**figures, "cost": float(np.mean(cost))}
+
+    def _save(self) -> None:
+        write_whole(self.out / SHIPPED, packed(self.best))
+        state = Checkpoint(
+            update=self.update,
+            seconds=self.seconds,
+            settings=asdict(self.settings),
+            policy=self.policy.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+            multipliers=[],
+            shares=[self.best._asdict()],
+            notes={"start": self.start, "least": self.least},
+        )
+        save(self.out, state)
+
+    @property
+    def seconds(self) -> float:
+        """Of wall clock, with those before a resumption."""
+        return time.monotonic() - self.began
+
+    def answer(self) -> dict[str, Any]:
+        """What ``train`` answers."""
+        return {
+            "policy": str(self.out / SHIPPED),
+            "curve": str(self.tracker.path),
+            "updates": self.update,
+            "seconds": self.seconds,
+            "cost": self.least,
+            "start": self.start,
+            "words": f"{self.update} updates in {self.seconds / 60:.1f} minutes: {self.least:.3f} % missed on windows "
+            f"that were not learned from, {self.start:.3f} % at the start\npolicy {self.out / SHIPPED}",
+        }
+
+
+def looks(windows: Bank, settings: Settings) -> tuple[Stretch, ...]:
+    """What is looked at: the first jobs of every window with every setting, without estimates."""
+    first = np.arange(settings.windows.jobs)
+    return tuple(
+        Stretch(window, drawn(window.workload.take(first[: len(window.workload)]), setting, place))
+        for place, window in enumerate(windows.looks())
+        for setting in settings.draws.settings
+    )
+
+
+def look(looks: tuple[Stretch, ...], weights: DueWeights) -> float:
+    """Mean of the shares missed and of the weight missed, in percent, over what is looked at."""
+    found = [missed(each.play(weights), each.workload) for each in looks]
+    return float(np.mean([50.0 * (each.share + each.weighted) for each in found])) if found else float("nan")

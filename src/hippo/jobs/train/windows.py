@@ -1,0 +1,159 @@
+"""Where the queue policy learns: stretches of a trace on a site, each with the jobs that came before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.errors import InputError
+from hippo.jobs.engine.play import play
+from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.memory import Trial
+from hippo.jobs.learned.weights import Weights
+from hippo.jobs.policies.learned import LEARNED
+from hippo.jobs.policies.srtf import SRTF
+from hippo.jobs.settings import Settings as Rules
+from hippo.jobs.site import Pool, Site, site
+from hippo.jobs.traces.load import load_trace
+from hippo.jobs.train.settings import Windows
+from hippo.jobs.workload import Workload
+
+Floats = NDArray[np.float64]
+
+MOST_PAST = 8000  # jobs before a window that its replays remember
+PARTS = 2  # of the time that is looked at
+JOB_BYTES = 104.0  # of a workload
+REPLAY_BYTES = 3000.0  # of a job in a replay, with its noise in every bin
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Jobs, those before them, and what they run on."""
+
+    workload: Workload
+    past: Workload | None
+    site: Site
+    rules: Rules = Rules()
+
+    def play(self, weights: Weights, trial: Trial | None = None) -> Floats:
+        """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
+        found = play(self.workload, self.site, LEARNED, self.rules, learner=Learner(weights, self.past, trial))
+        return np.where(np.isfinite(found.finish_s), found.finish_s, self.workload.arrival_s)
+
+    def mean_completion_s(self, weights: Weights) -> float:
+        """Mean time from arrival to end."""
+        return float(np.mean(self.play(weights) - self.workload.arrival_s))
+
+    def limit_s(self) -> float:
+        """The same of the clairvoyant who runs the job with the shortest remaining time."""
+        found = play(self.workload, self.site, SRTF, self.rules)
+        return float(np.nanmean(found.finish_s - self.workload.arrival_s))
+
+
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """The part of a trace that is learned from, and the part that is looked at."""
+
+    settings: Windows
+    learn: Workload
+    look: Workload
+    site: Site
+
+    def draw(self, generator: np.random.Generator) -> Window:
+        """A window of the part that is learned from, at one of the loads."""
+        jobs = min(self.settings.jobs, len(self.learn))
+        first = int(generator.integers(0, len(self.learn) - jobs + 1))
+        load = float(generator.choice(self.settings.loads))
+        return self._window(self.learn, first, first + jobs, load)
+
+    def halves(self, load: float | None) -> tuple[Window, ...]:
+        """The part that is learned from as a whole, from an empty past, and its second half."""
+        jobs = len(self.learn)
+        return self._window(self.learn, 0, jobs, load), self._window(self.learn, jobs // 2, jobs, load)
+
+    def strangers(self, seed: int) -> tuple[Window, ...]:
+        """Drawn jobs, ``drawn`` windows of them."""
+        rules = Rules(restart_s=self.settings.restart_s)
+        return tuple(
+            drawn(self.site, 2 * self.settings.jobs, np.random.default_rng([seed, number]), rules)
+            for number in range(self.settings.drawn)
+        )
+
+    def looks(self) -> tuple[Window, ...]:
+        """What is looked at, at the first and the last of the loads."""
+        if not len(self.look):
+            return ()
+        both = Workload.of_columns(_columns(self.learn, self.look), users=self.learn.users)
+        cuts = np.linspace(len(self.learn), len(both), PARTS + 1).astype(int)
+        loads = dict.fromkeys((self.settings.loads[0], self.settings.loads[-1]))
+        return tuple(
+            self._window(both, int(a), int(b), load) for a, b in zip(cuts, cuts[1:], strict=False) for load in loads
+        )
+
+    def _window(self, jobs: Workload, first: int, last: int, load: float | None) -> Window:
+        """Jobs ``first`` to ``last``, stretched to a load, after those before them."""
+        chosen = _from_zero(jobs.take(np.arange(first, last)))
+        past = _from_zero(jobs.take(np.arange(max(0, first - MOST_PAST), first))) if first else None
+        if load is not None:
+            found = chosen.load(self.site)
+            chosen = chosen.stretched(found / load) if 0 < found < np.inf else chosen
+        return Window(chosen, past, self.site, Rules(restart_s=self.settings.restart_s))
+
+
+def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: Rules) -> Window:
+    """Jobs of users that no trace has: each has a usual duration, from minutes to days, and keeps to it closely or
+    hardly; bursts of one to thirty alike. What is learned from one trace alone need not hold for the next."""
+    users = int(generator.integers(2, 16))
+    usual, spread = generator.uniform(np.log(60.0), np.log(1e5), users), generator.uniform(0.05, 2.0, users)
+    length = np.ceil(generator.pareto(1.2, jobs)).clip(1, 30).astype(int)
+    burst = np.repeat(np.arange(jobs), length)[:jobs]
+    user = generator.integers(0, users, jobs)[burst]
+    own = generator.normal(size=jobs)[burst] * 0.8 + generator.normal(size=jobs) * 0.6
+    size = 2 ** generator.integers(0, 4, users)
+    columns = {
+        "arrival_s": np.sort(generator.uniform(0.0, 1e6, jobs))[burst] + generator.uniform(0.0, 60.0, jobs),
+        "duration_s": np.exp(usual[user] + spread[user] * own).clip(1.0, 3e6),
+        "devices": np.where(generator.random(jobs) < 0.8, 1, size[user]),
+        "user": user,
+    }
+    found = Workload.of_columns(columns, users=tuple(f"user-{number}" for number in range(users)))
+    return Window(found.stretched(found.load(where)), None, where, rules)
+
+
+def bank(settings: Windows) -> Bank:
+    """The windows of a trace.
+
+    Raises
+    ------
+    InputError
+        No trace, one that cannot be read, or one with too few jobs.
+    """
+    if not settings.trace:
+        remedy = "write windows: {trace: FILE} into the configuration, for instance a Philly trace"
+        raise InputError("names no trace to learn from", source="windows", key="trace", value="", remedy=remedy)
+    whole = load_trace(settings.trace, form=settings.format or None).workload
+    pools = [Pool(f"domain-{k}", "gpu", settings.nodes, settings.per_node) for k in range(settings.domains)]
+    learn, look = whole.part(0.0, settings.last), whole.part(settings.last, max(settings.last, settings.validate))
+    if len(learn) < settings.jobs:
+        remedy = "give a longer trace, or smaller windows"
+        problem = f"has {len(learn)} jobs to learn from, fewer than one window"
+        raise InputError(problem, source=settings.trace, key="windows.jobs", value=settings.jobs, remedy=remedy)
+    return Bank(settings, learn, look, site(pools))
+
+
+def _from_zero(jobs: Workload) -> Workload:
+    return jobs.between(-np.inf, np.inf)
+
+
+def _columns(one: Workload, other: Workload) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    """Two stretches of a trace, one after the other, as columns."""
+    gap_s = one.arrival_s[-1] + 1.0 if len(one) else 0.0
+    return {
+        "arrival_s": np.concatenate([one.arrival_s, other.arrival_s + gap_s]),
+        **{key: np.concatenate([getattr(one, key), getattr(other, key)]) for key in _KEPT},
+    }
+
+
+_KEPT = ("duration_s", "devices", "kind", "user", "priority")

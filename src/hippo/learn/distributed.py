@@ -1,0 +1,100 @@
+"""Several processes that learn one policy, in the manner of DD-PPO (Wijmans et al. 2020): each runs worlds of its own,
+gradients are averaged at every step of the optimizer, and nobody waits for a server. By ``torchrun``, over gloo.
+
+    torchrun --standalone --nproc-per-node 2 --no-python hippo train --out out/train
+
+What is random belongs to a *share* of the worlds, not to a process: two processes with a share each do what one process
+does with both, up to the order of sums.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hippo.errors import InputError
+from hippo.learn.ppo import Alone, Together
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The processes that ``torchrun`` started; this one is number ``rank`` of ``size``."""
+
+    rank: int
+    size: int
+
+    def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """The mean gradient of all processes replaces each one's own, in one message."""
+        gradients = [each.grad if each.grad is not None else torch.zeros_like(each) for each in parameters]
+        flat = torch.cat([each.reshape(-1) for each in gradients])
+        dist.all_reduce(flat)
+        parts = torch.split(flat / self.size, [each.numel() for each in gradients])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def mean(self, value: Tensor) -> Tensor:
+        """Mean of a tensor over the processes."""
+        summed = value.detach().clone()
+        dist.all_reduce(summed)
+        return summed / self.size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of the processes this one is, and how it speaks to the others."""
+
+    rank: int = 0
+    size: int = 1
+    together: Together = Alone()
+
+    @property
+    def first(self) -> bool:
+        """Who writes files and speaks to people."""
+        return self.rank == 0
+
+    def own(self, shares: int) -> range:
+        """Which shares of the worlds this process runs; ``InputError`` where they cannot be dealt out evenly."""
+        if shares % self.size:
+            problem, remedy = f"cannot be dealt out to {self.size} processes", f"give a multiple of {self.size}"
+            raise InputError(problem, source="run.shares", value=shares, remedy=remedy)
+        each = shares // self.size
+        return range(self.rank * each, (self.rank + 1) * each)
+
+
+@contextmanager
+def connected() -> Iterator[Place]:
+    """The place of this process among those that ``torchrun`` started; alone when it did not."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Place()
+        return
+    dist.init_process_group("gloo")
+    try:
+        rank = dist.get_rank()
+        yield Place(rank, size, Ring(rank, size))
+    finally:
+        dist.destroy_process_group()
+
+
+def gathered(place: Place, mine: object) -> list[object]:
+    """What each process holds, in their order, at the first; an empty list at the others."""
+    if place.size == 1:
+        return [mine]
+    found: list[object] = [None] * place.size
+    dist.gather_object(mine, found if place.first else None)
+    return found if place.first else []
+
+
+def agreed(place: Place, answer: bool) -> bool:
+    """The first process's answer, for all: nobody may stop alone."""
+    if place.size == 1:
+        return answer
+    told = torch.tensor([float(answer)])
+    dist.broadcast(told, 0)
+    return bool(told.item())

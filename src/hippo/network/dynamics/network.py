@@ -1,0 +1,72 @@
+"""How the links of a cluster move: Ornstein-Uhlenbeck swing, daily curve, congestion that raises latency, outages.
+
+Everything is drawn from a generator that the caller seeds. S samples, T instants, E links as in ``cluster.links``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.network.dynamics import ou
+from hippo.network.dynamics.daily import DAY_S, daily_factor
+from hippo.network.dynamics.outages import up
+from hippo.problem.cluster import Cluster
+from hippo.problem.links import base_bandwidth, base_latency
+from hippo.problem.network import Trace
+
+CONGESTED_LATENCY = 1.5
+"""Latency over its base where eps is at its lowest: queues grow as what is left of a link shrinks. A judgement: round
+trips under load were 1.3 to 3 times the base on an emulated WAN with queues of one bandwidth-delay product."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """States of the links to play a plan under."""
+
+    bandwidth_bytes_per_s: Floats  # (S, E)
+    latency_s: Floats  # (S, E)
+
+
+def stationary_states(cluster: Cluster, samples: int, rng: np.random.Generator) -> States:
+    """Independent states of the links, as met at a random instant; swing only, no daily curve and no outages."""
+    eps = ou.stationary(cluster.dynamics, (samples, len(cluster.links)), rng)
+    return States(base_bandwidth(cluster) * (1.0 + eps), base_latency(cluster) * _congestion(cluster, eps))
+
+
+def moving_network(cluster: Cluster, *, duration_s: float, every_s: float, rng: np.random.Generator) -> Trace:
+    """A trace of all movements of ``cluster.dynamics``: a state every ``every_s`` for ``duration_s`` seconds."""
+    dynamics, links = cluster.dynamics, len(cluster.links)
+    time_s = np.arange(0.0, duration_s, every_s)
+    eps = ou.path(dynamics, time_s, links, rng)
+    daily = daily_factor(time_s, dynamics.diurnal_peak_to_trough, _busiest_s(cluster, rng))
+    alive = up(dynamics, time_s, links, rng)
+    bandwidth = base_bandwidth(cluster) * (1.0 + eps) * daily * alive
+    latency = base_latency(cluster) * _congestion(cluster, eps)
+    return Trace(time_s, bandwidth, latency, source=f"moving network of {cluster.name}")
+
+
+def states_of(trace: Trace) -> tuple[States, Floats]:
+    """States of a trace and the share of its time that each holds, (T,); the last as long as the one before."""
+    lengths = np.diff(trace.time_s, append=trace.time_s[-1] + (trace.time_s[-1] - trace.time_s[-2:][0]))
+    lengths = lengths if lengths.sum() > 0 else np.ones(1)
+    return States(trace.bandwidth_bytes_per_s, trace.latency_s), lengths / lengths.sum()
+
+
+def _congestion(cluster: Cluster, eps: Floats) -> Floats:
+    """Factor on the latency: 1 unless the bandwidth is below its base, ``CONGESTED_LATENCY`` at the lowest eps."""
+    swing = cluster.dynamics.swing or 1.0
+    factor: Floats = 1.0 + (CONGESTED_LATENCY - 1.0) * np.maximum(0.0, -eps) / swing
+    return factor
+
+
+def _busiest_s(cluster: Cluster, rng: np.random.Generator) -> Floats:
+    """Second of the day at which each link is fullest, (E,): one per pair of domains, both directions alike."""
+    pairs = [frozenset((link.source, link.destination)) for link in cluster.links]
+    distinct = list(dict.fromkeys(pairs))
+    seconds = rng.uniform(0.0, DAY_S, len(distinct))
+    return seconds[[distinct.index(pair) for pair in pairs]]

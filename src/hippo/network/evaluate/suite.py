@@ -1,0 +1,245 @@
+"""The standard suite: worlds of every family that no policy has learned from, played by everybody.
+
+A *task* is one world (or one problem of the front) and gives *rows*, plain values that any process can send back; what
+the rows say together is ``agents.evidence``. Parts:
+
+* ``main``: every family, all methods; with ``held`` the plans of planners kept fixed, and the ablations;
+* ``large``: 4, 8 and 16 domains;
+* ``movement``: one world at rest and with its movement, of some weaker and stronger, too; ``load``: load of others
+  moves, links do not;
+* ``front``: preferences against the exact Pareto front of a still network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from hippo.errors import InfeasibleError
+from hippo.network.dynamics.load import SWING, fluctuating
+from hippo.network.env.generator import FAMILIES, make_world, scaled
+from hippo.network.env.judge import STATIC, Judged, Setting, prepare
+from hippo.network.env.play import DEFAULT_FORECAST, Run, Weights
+from hippo.network.env.world import World
+from hippo.network.evaluate.coverage import front_row
+from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
+from hippo.network.evaluate.evaluate import figures, kpis
+from hippo.network.moving import TOKENS
+from hippo.planners.base import Planner, Progress, Stop
+from hippo.problem.links import base_bandwidth, base_latency
+
+Row = dict[str, Any]
+SPLIT = "test"
+MAIN = tuple(name for name in FAMILIES if name != "large")
+LARGE = (4, 8, 16)
+LARGE_FAMILIES = ("transient", "lasting", "regimes", "outage")  # what ``large`` is drawn from, with fewer domains
+MOVEMENTS = (0.0, 0.1, 0.2, 0.3, 0.5)  # swing of the links
+USUAL_SWING = 0.3  # of the family ``ou3``
+PLANNING = Stop(time_limit_s=10.0)  # for a planner whose plan is kept: ten times what it takes, on a busy machine, too
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is played. Counts are worlds: of each family, of each size, of each movement."""
+
+    entrants: tuple[Entrant, ...]
+    ablations: tuple[Entrant, ...] = ()
+    planners: tuple[Planner, ...] = ()
+    families: tuple[str, ...] = MAIN
+    seeds: int = 20
+    timed: int = 1
+    held: int = 3
+    ablated: int = 3
+    large: int = 5
+    movement: int = 16  # worlds at rest and with the usual swing,
+    swings: int = 4  # and these with every swing
+    load: int = 6
+    fronts: int = 5
+    first_seed: int = 0
+    forecast: str = DEFAULT_FORECAST
+    preference: Weights = (1.0, 0.0, 0.0)  # of the comparison with plans that are kept
+    ours: str = "hi_ppo"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One world to play."""
+
+    part: str
+    family: str
+    seed: int
+    extras: tuple[str, ...] = field(default=())  # of "held", "ablated", "timed", "swings"
+    domains: int = 0
+
+
+def tasks(suite: Suite) -> list[Task]:
+    """All tasks, those that take longest first."""
+    found = [Task("front", "ou3", seed) for seed in _priced(suite)]
+    found += [task for count in reversed(LARGE) for task in _large(count, suite)]
+    for at in range(suite.movement):
+        found.append(Task("movement", "ou3", suite.first_seed + at, ("swings",) * (at < suite.swings)))
+    for at in range(suite.seeds):
+        extras = ("held",) * (at < suite.held) + ("ablated",) * (at < suite.ablated) + ("timed",) * (at < suite.timed)
+        found += [Task("main", family, suite.first_seed + at, extras) for family in suite.families]
+    return found + [Task("load", "ou3", suite.first_seed + at) for at in range(suite.load)]
+
+
+def _priced(suite: Suite) -> Iterator[int]:
+    """The first seeds of worlds whose links have a price: without one the front has no third side."""
+    left, seed = suite.fronts, suite.first_seed
+    while left > 0:
+        if any(link.price_usd_per_gb > 0 for link in make_world("ou3", seed, split=SPLIT).problem.cluster.links):
+            yield seed
+            left -= 1
+        seed += 1
+
+
+def _large(domains: int, suite: Suite) -> Iterator[Task]:
+    """Worlds with exactly so many domains: the first seeds that draw them."""
+    families = ("large",) if domains >= FAMILIES["large"].domains[0] else LARGE_FAMILIES
+    left, seed = suite.large, suite.first_seed
+    while left > 0 and seed < suite.first_seed + 100 * suite.large:
+        for family in families:
+            if left > 0 and len(make_world(family, seed, split=SPLIT).problem.cluster.domains) == domains:
+                yield Task("large", family, seed, domains=domains)
+                left -= 1
+        seed += 1
+
+
+def play_suite(suite: Suite, *, processes: int = 1, watch: Progress | None = None) -> list[Row]:
+    """The rows of all tasks, in the order of the tasks whatever the number of processes."""
+    todo = tasks(suite)
+    if processes == 1:
+        return [row for done, task in enumerate(todo) for row in _told(task, suite, watch, done / len(todo))]
+    rows: dict[int, list[Row]] = {}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(rows_of, task, suite): index for index, task in enumerate(todo)}
+        for done in as_completed(waiting):
+            rows[waiting[done]] = done.result()
+            if watch is not None:
+                task = todo[waiting[done]]
+                watch(f"{task.part}, {task.family} {task.seed}", len(rows) / len(todo))
+    return [row for index in range(len(todo)) for row in rows[index]]
+
+
+def _told(task: Task, suite: Suite, watch: Progress | None, share: float) -> list[Row]:
+    if watch is not None:
+        watch(f"{task.part}, {task.family} {task.seed}", share)
+    return rows_of(task, suite)
+
+
+def rows_of(task: Task, suite: Suite) -> list[Row]:
+    """Plays one task; a world in which nothing can begin is a row of the part ``skipped``."""
+    began_s = process_time()
+    about: Row = {"part": task.part, "family": task.family, "seed": task.seed}
+    try:
+        found = _played(task, suite)
+    except InfeasibleError as error:
+        about, found = about | {"part": "skipped", "of": task.part, "why": str(error)}, [{}]
+    about["cpu_s"] = (process_time() - began_s) / len(found)
+    return [about | row for row in found]
+
+
+def _played(task: Task, suite: Suite) -> list[Row]:
+    if task.part == "front":
+        return [front_row(make_world(task.family, task.seed, split=SPLIT), _ours(suite))]
+    if task.part == "movement":
+        return _movement(task, suite)
+    return [_row(_load(task, suite)) if task.part == "load" else _world(task, suite)]
+
+
+def _ours(suite: Suite) -> Entrant:
+    return next(each for each in suite.entrants if each.name == suite.ours)
+
+
+def _world(task: Task, suite: Suite) -> Row:
+    """Everybody on one world; plans that are kept stand beside them, under the preference of that comparison."""
+    setting = prepare(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
+    entrants = list(suite.entrants)
+    if "ablated" in task.extras:
+        entrants += suite.ablations
+    judged = compete(setting, entrants, timed="timed" in task.extras)
+    row = _row(judged) | {"timed": "timed" in task.extras}
+    if "held" in task.extras:
+        row["held"] = _against_held(setting, judged, suite)
+    return row
+
+
+def _row(judged: Judged) -> Row:
+    base = judged.runs[STATIC]
+    return {
+        "world": judged.world.name,
+        "domains": len(judged.world.problem.cluster.domains),
+        "model": judged.world.problem.model.name,
+        "gain": None if judged.gain is None or not np.isfinite(judged.gain) else judged.gain,
+        "worth_capturing": judged.captured(STATIC) is not None,
+        "methods": {name: _figures(judged, name, base) for name in judged.runs},
+    }
+
+
+def _figures(judged: Judged, name: str, base: Run) -> Row:
+    return figures(judged, name, base) | {
+        "of_static": judged.runs[name].work / base.work if base.work > 0 else None,
+        "interrupted": judged.runs[name].downtime_share,
+        "tokens": float(judged.runs[name].gave[:, TOKENS].sum()),
+        "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].thinking_s],
+        "times_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].decision_s[1:]],
+    }
+
+
+def _against_held(setting: Setting, judged: Judged, suite: Suite) -> Row:
+    """Requirements against every planner's plan kept, from ours at one preference."""
+    ours = replace(setting, terms=replace(setting.terms, weights=suite.preference))
+    same = suite.preference == setting.terms.weights
+    run = judged.runs[suite.ours] if same else run_of(ours, _ours(suite), timed=False)
+    kept = [run_of(setting, each, timed=False) for each in held(setting.world.problem, suite.planners, PLANNING)]
+    return {each.method: kpis(run, each) for each in kept} | {"static": kpis(run, judged.runs[STATIC])}
+
+
+def _movement(task: Task, suite: Suite) -> list[Row]:
+    """The same world with its links at rest and moving; with the extra "swings" by less and by more, too."""
+    swings = MOVEMENTS if "swings" in task.extras else (0.0, USUAL_SWING)
+    world = make_world(task.family, task.seed, split=SPLIT)
+    few = _few(suite)
+    rows, first = [], None
+    for swing in swings:
+        moved = scaled(world, swing / USUAL_SWING)
+        setting = prepare(moved, forecast=suite.forecast, book=None if first is None else first.book)
+        first = first or setting
+        setting = replace(setting, terms=first.terms)
+        judged = compete(setting, few, timed=False)
+        work = {name: run.work for name, run in judged.runs.items()}
+        rows.append({"swing": swing, "world": world.name, "work": work})
+    return rows
+
+
+def _load(task: Task, suite: Suite) -> Judged:
+    """Load of others moves by +-20 %, the links stand still."""
+    world = make_world(task.family, task.seed, split=SPLIT)
+    setting = prepare(loaded(world), forecast=suite.forecast)
+    return compete(setting, _few(suite), timed=False)
+
+
+def _few(suite: Suite) -> list[Entrant]:
+    return [each for each in suite.entrants if each.name in (suite.ours, STATIC, "receding_horizon")]
+
+
+def loaded(world: World) -> World:
+    """The world with links at rest and compute that swings by +-20 % (spec A9)."""
+    cluster, epochs = world.problem.cluster, world.epochs
+    rng = np.random.default_rng((world.seed, epochs))
+    time_s = np.arange(epochs, dtype=np.float64) * world.epoch_s
+    return replace(
+        world,
+        name=f"{world.name} under load",
+        bandwidth_bytes_per_s=np.tile(base_bandwidth(cluster), (epochs, 1)),
+        latency_s=np.tile(base_latency(cluster), (epochs, 1)),
+        compute=fluctuating(time_s, len(cluster.domains), rng, swing=SWING),
+        told=np.ones_like(world.told),
+    )

@@ -1,0 +1,43 @@
+"""Plans and levers made anew when the network has moved far, once a view has been answered.
+
+One thought: the levers of what runs and of the best that is known, then new plans and their levers, as the receding
+horizon makes them (``decide.online.candidates.renew``). Only what does clearly more than all that is known joins the
+book.
+"""
+
+from __future__ import annotations
+
+from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.view import View
+
+
+class Refresher:
+    """Remembers for which network plans were made last.
+
+    Parameters
+    ----------
+    plans
+        Whether plans are made; without, the network is watched alone.
+    """
+
+    def __init__(self, *, plans: bool = True) -> None:
+        self._plans, self._renewal = plans, Renewal()
+
+    def begin(self, view: View) -> None:
+        """Plans for this network are known."""
+        self._renewal.begin(view)
+
+    def wanted(self, view: View) -> bool:
+        """Whether plans are about to be made for this network."""
+        return self._plans and self._renewal.wanted(view)
+
+    def think(self, view: View, running: int) -> bool:
+        """Adds to the book what is due, some 100 ms, most often nothing; returns whether the network has moved far.
+
+        ``running``: what runs once the answer to this view has been carried out.
+        """
+        if running < 0 or not self._renewal.due(view):
+            return False
+        if self._plans:
+            look_anew(view, running)
+        return True

@@ -1,0 +1,27 @@
+"""The lever of what runs that does most now.
+
+Levers cost nothing and can be taken back the next epoch, so the best one now is the right one now, whatever comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hippo.network.rules.rates import net_tokens_per_step
+from hippo.network.rules.view import View
+
+
+def best_lever(view: View, promising: Sequence[int], running: int) -> tuple[int, float]:
+    """Of these configurations and what runs, the one of most net work now, each played; and the share by which it does
+    more than what runs (0: that is the best itself; inf: what runs stands still)."""
+    among = np.array(list(dict.fromkeys((running, *promising))), dtype=np.int64)
+    now = view.forecast
+    state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
+    seconds = np.array([float(view.book.step_time_s(int(each), *state)[0]) for each in among])
+    net = net_tokens_per_step(view.book, view.usd_per_token)[among] / seconds
+    best = int(np.argmax(net))
+    if best == 0 or net[best] <= 0.0:
+        return running, 0.0
+    return int(among[best]), float(net[best] / net[0] - 1.0) if net[0] > 0.0 else float(np.inf)

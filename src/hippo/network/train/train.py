@@ -1,0 +1,138 @@
+"""``hippo train``: worlds, network, learner, session, and the policy file at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hippo.learn.checkpoint import earlier_run
+from hippo.learn.distributed import Place, agreed, connected
+from hippo.learn.settings import Settings
+from hippo.network.env.spaces import OPTION_FEATURES
+from hippo.network.train.export import save
+from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
+from hippo.network.train.learner import Learner
+from hippo.network.train.session import Outcome, Session
+from hippo.network.train.train_construct import train_construct
+from hippo.network.train.worlds import Look, banks, shares
+from hippo.planners.base import Progress
+
+POLICY = "hi_ppo.policy"
+MARGIN = 0.1
+"""Epochs of usual work by which a move must beat keeping, at first."""
+
+
+def train(
+    settings: Settings,
+    *,
+    out: Path,
+    resume: bool = False,
+    progress: Progress = lambda phase, share: None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:
+    """Trains a policy and writes it, its curve and its checkpoints into ``out``.
+
+    One thread in each process: networks of this size lose by more. Under ``torchrun`` the first process writes and
+    speaks; the others answer with an empty mapping.
+
+    Returns
+    -------
+    dict
+        ``policy``, ``curve`` (paths), ``updates``, ``epochs``, ``seconds``, ``of_hindsight`` (mean share of perfect
+        hindsight on validation worlds; None: there are none), ``keeping`` (of who never changes anything),
+        ``best_update``.
+
+    Raises
+    ------
+    InputError
+        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
+    """
+    torch.set_num_threads(1)
+    before = earlier_run(out, resume=resume)  # before the worlds are prepared, which takes minutes
+    with connected() as place:
+        settings = effective(settings)
+        own = place.own(settings.run.shares)
+        watch = progress if place.first else _silent
+        train_bank, validation = _prepared(settings, out, place, watch)
+        torch.manual_seed(settings.run.seed)
+        policy = begun(GlobalAgent(network(settings)))
+        learner = Learner(policy, shares(train_bank, settings, own), settings, place)
+        looks = Look(validation) if validation is not None and place.first else None
+        if place.first:
+            say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
+        session = Session(learner, settings, out, look=looks, progress=watch)
+        found = session.run(before)
+        if not place.first:
+            return {}
+        return _written(found, settings, out, looks=looks, others=_construction(settings, progress))
+
+
+def effective(settings: Settings) -> Settings:
+    """The settings with what is left out left out."""
+    off = settings.ablation
+    if off.no_gnn:
+        settings = replace(settings, network=replace(settings.network, encoder="none"))
+    if off.no_multipliers:
+        settings = replace(settings, multipliers=replace(settings.multipliers, enabled=False))
+    return settings
+
+
+def network(settings: Settings) -> NetworkConfig:
+    """What the upper agent is made of."""
+    return NetworkConfig(**asdict(settings.network))
+
+
+def begun(policy: GlobalAgent) -> GlobalAgent:
+    """The agent with the habits of a planner with a receding horizon: options in the order of what the best sequence of
+    moves under the forecast makes of them, and a margin on moves, which cannot be taken back."""
+    scale = policy.config.worth_scale
+    with torch.no_grad():
+        policy.prior.weight.zero_()
+        policy.prior.weight[0, OPTION_FEATURES.index("ahead")] = scale
+        for kind in ("stop", "background"):
+            policy.prior.weight[0, OPTION_FEATURES.index(kind)] = -scale * math.log1p(MARGIN)
+    return policy
+
+
+def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> Any:
+    """The banks; the first process makes them, the others wait for it."""
+    found = banks(settings, out, progress=watch) if place.first else None
+    agreed(place, True)
+    return banks(settings, out) if found is None else found
+
+
+def _construction(settings: Settings, progress: Progress) -> dict[str, bytes]:
+    """Graphs of the agents that construct plans; none where they are left out."""
+    minutes = 0.0 if settings.ablation.flat else settings.run.construction_minutes
+
+    def track(number: int, figures: Mapping[str, float]) -> None:
+        progress(f"construction, update {number}", figures["minutes"] / minutes)
+
+    return train_construct(settings, settings.run.seed, minutes, track) if minutes > 0 else {}
+
+
+def _written(
+    found: Outcome, settings: Settings, out: Path, *, looks: Look | None, others: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """Writes the policy; the answer of ``train``."""
+    keeping = None if looks is None else looks.usual["validation/keeping"]
+    figures = {
+        "updates": found.updates,
+        "epochs": found.epochs,
+        "seconds": round(found.seconds, 1),
+        "of_hindsight": found.best,
+        "keeping": keeping,
+        "best_update": found.best_update,
+    }
+    assert isinstance(found.policy, GlobalAgent)
+    save(out / POLICY, found.policy, others=others, figures=figures, settings=asdict(settings))
+    return {"policy": str(out / POLICY), "curve": str(out / "curve.jsonl"), **figures}
+
+
+def _silent(phase: str, share: float) -> None:
+    """Other processes say nothing."""

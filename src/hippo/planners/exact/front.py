@@ -1,0 +1,153 @@
+"""Plans that none beats in step time, utilisation and egress together, over the shapes of the exact search.
+
+A *shape* is a layout on a way to join domains with so many stages in each (``exact_uniform``). Over all its cuts the
+work of its GPUs and the bytes it sends are the same: its quickest plan is also its busiest, so one plan stands for the
+shape, and ``busy = work / step time``. Shapes come in the order of their lower bounds on the step time. One that could
+not beat a plan already found, even at its bound, by more than ``MARGIN`` in anything is left out unplayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.plan.plan import Plan
+from hippo.planners.base import Progress, Stop
+from hippo.planners.exact.field import Field
+from hippo.planners.exact.judge import Judge
+from hippo.planners.exact.layouts import Layout
+from hippo.planners.exact.uniform import Shape, refine, shapes, warm_ups
+from hippo.planners.exact.uniform import candidate as candidate_of
+from hippo.planners.exact.ways import Way
+from hippo.planners.waves import deal_waves
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
+from hippo.score.score import Score
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MARGIN = 0.005  # a plan this close to another in everything (a share of its time and egress, of 1 for busy) is left out
+
+
+@dataclass
+class Found:
+    """Scored plans, as columns: what later shapes are measured against."""
+
+    plans: list[tuple[Plan, Score]] = field(default_factory=list)
+    figures: Floats = field(default_factory=lambda: np.empty((0, 3)))  # (P, 3): seconds, USD, busy share
+
+    def add(self, plan: Plan, score: Score) -> None:
+        """One more plan."""
+        self.plans.append((plan, score))
+        row = [score.step_time_s, score.egress_usd_per_step, score.utilization]
+        self.figures = np.vstack([self.figures, row])
+
+    def ceilings(self, work_s: Floats, egress_usd: Floats, *, since: int = 0) -> Floats:
+        """(S,) step time from which on plans of so much work per GPU and so much egress are beaten; inf: never.
+
+        A plan that takes T is busy ``work / T`` of it: it is beaten by one that is as quick, as busy and as cheap.
+        ``since``: by those alone that were found after so many others.
+        """
+        least = np.full(len(work_s), np.inf)
+        for seconds, usd, busy in self.figures[since:]:
+            beaten = np.maximum(seconds / (1 + MARGIN), work_s / (busy + MARGIN))
+            least = np.minimum(least, np.where(egress_usd * (1 + MARGIN) >= usd * (1 - 1e-9), beaten, np.inf))
+        return least
+
+
+def front_candidates(
+    problem: Problem, known: list[tuple[Plan, Score]], stop: Stop, *, progress: Progress | None = None
+) -> tuple[list[tuple[Plan, Score]], bool]:
+    """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled in time.
+
+    ``known``: plans found by others, which shapes have to beat.
+    """
+    ends_s = monotonic() + stop.time_limit_s
+    found = Found()
+    for plan, score in known:
+        found.add(plan, score)
+    searched = Field.of(problem, Judge(problem, ends_s), split=False)
+    closed = True
+    kinds = range(len(searched.tables.examples))
+    for kind in kinds:
+        if progress is not None:
+            progress("looking for plans that none beats", kind / len(kinds))
+        closed = _search(searched, kind, found, ends_s) and closed
+    return found.plans, closed
+
+
+def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
+    """Adds the plans of one kind of domains; False: time ran out."""
+    ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
+    bounds, keys = shapes(searched, kind, ways)
+    work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
+    ceilings, at, known = found.ceilings(work_s, egress_usd), np.arange(len(bounds)), len(found.plans)
+    refined: dict[int, tuple[Shape, Ints]] = {}
+    while len(at):
+        at = at[bounds[at] < ceilings[at]]
+        if not len(at):
+            return True
+        if monotonic() >= ends_s:
+            return False
+        first, at = int(at[0]), at[1:]
+        if first not in refined:
+            layout, way, stages = keys[first].tolist()
+            shape = _shape(searched, searched.layouts[kind][layout], ways[way], stages)
+            if shape is None:
+                continue
+            bounds[first], cuts = refine(searched, shape, float(ceilings[first]))
+            if np.isfinite(bounds[first]):  # waits until no rougher bound is lower
+                refined[first] = shape, cuts
+                at = np.insert(at, np.searchsorted(bounds[at], bounds[first]), first)
+            continue
+        for plan, score in _plans(searched, *refined.pop(first)):
+            found.add(plan, score)
+        if len(found.plans) > known:
+            ceilings[at] = np.minimum(ceilings[at], found.ceilings(work_s[at], egress_usd[at], since=known))
+            known = len(found.plans)
+    return True
+
+
+def _shape(searched: Field, layout: Layout, way: Way, stages: int) -> Shape | None:
+    """The shape with its waves dealt; None where the batch cannot be dealt."""
+    batch, equal = searched.problem.workload.global_batch, searched.rules.equal_shares
+    waves = deal_waves(batch, layout.mode.micro_batch, [layout.dp] * way.groups, differ=not equal)
+    return None if waves is None else Shape(layout, way, stages, waves)
+
+
+def _plans(searched: Field, shape: Shape, cuts: Ints) -> Iterator[tuple[Plan, Score]]:
+    """The quickest plan of one shape with these cuts, where it can run at all."""
+    candidates = [
+        candidate_of(searched, shape, cuts.tolist(), warm_up)
+        for warm_up in dict.fromkeys(warm_ups(searched, shape, cuts))
+    ]
+    played = [(searched.judge.play(candidate), index) for index, candidate in enumerate(candidates)]
+    value, best = min(played, default=(np.inf, -1))
+    if np.isfinite(value):
+        plan = candidates[best].plan(searched.problem)
+        yield plan, evaluate(searched.problem, plan)
+
+
+def _work_s(searched: Field, kind: int, ways: list[Way], keys: Ints) -> Floats:
+    """(S,) seconds that a GPU works per step, on average: all waves through all layers, over the stages in a row."""
+    rows, batch = searched.layout_rows(kind), searched.problem.workload.global_batch
+    sizes = np.array([way.size for way in ways])
+    return rows.total[keys[:, 0]] * (batch // rows.wave[keys[:, 0]]) / (sizes[keys[:, 1]] * keys[:, 2])
+
+
+def _egress_usd(searched: Field, ways: list[Way]) -> Floats:
+    """(W,) least egress per step of each way: activations and gradients over the borders of its cheapest group."""
+    cluster = searched.problem.cluster
+    price, at = np.full((len(cluster.domains),) * 2, np.inf), cluster.domain_index
+    for link in cluster.links:
+        price[at[link.source], at[link.destination]] = link.price_usd_per_gb * 1e-9
+    price = np.minimum(price, np.min(price[:, :, None] + price[None, :, :], axis=1))  # or through a third domain
+    sent, found = searched.problem.workload.global_batch * searched.wave_bytes, []
+    for way in ways:
+        pairs = [list(zip(path, path[1:], strict=False)) for path in way.domains]
+        found.append(sent * min(sum(price[a, b] + price[b, a] for a, b in group) for group in pairs))
+    return np.array(found)

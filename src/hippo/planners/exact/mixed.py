@@ -1,0 +1,260 @@
+"""Pipelines whose domains lie differently: every domain with its own tp, dp and number of stages.
+
+A *family* is what all stages of a plan share: sequences of a wave, recomputation, sharding. For every family and number
+of domains a dynamic program (``mixed_fits``) tells whether a step within a limit is possible: on ideal borders that is
+a bound, along a real path it gives the cuts. Letters: n domains, m waves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.planners.exact.bounds import room_for
+from hippo.planners.exact.field import Field, early_share
+from hippo.planners.exact.judge import Candidate
+from hippo.planners.exact.layouts import Layout
+from hippo.planners.exact.mixed_fits import cuts_of_domain, mixed_fits
+from hippo.planners.exact.run_ahead import Chain, warm_ups
+from hippo.planners.exact.ways import Way, ideal_ways, lines, real_way
+from hippo.planners.placement import PipelineSketch, StageSketch
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+HALVINGS = 12
+MOST_PATHS = 3
+MOST_FAMILIES, MANY_FAMILIES = 6, 60  # played, those with the best bounds; the latter for small batches
+SMALL_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Layouts that can stand in one pipeline."""
+
+    wave: int
+    waves: int
+    options: tuple[Layout, ...]
+    tables: Floats  # (O, 9, N + 1)
+    early: Floats  # (O,) least share of forwards in the seconds of a layer; 1 where backwards are not split
+    kinds: Ints  # (O,)
+    stages: Ints  # (O,)
+    hops: Floats  # (O,) seconds between two stages of the domain, one way
+    rest: Floats  # (N + 1,) least round trip of the layers behind a cut
+    drained: float  # least seconds per step of a first stage
+
+    def fluid(self, most: int, tail_s: float = 0.0) -> Floats:
+        """(most + 1,) bound for n domains where stages take any share of a layer (docs/exact.md, bound 4).
+
+        ``tail_s``: seconds after the first stage is done.
+        """
+        bounds = self._work_s(8, np.ones(len(self.early)), most) + self.drained + tail_s
+        if (self.early < 1.0).any():  # backwards are split: a stage need not wait for the first one's end, nor the tail
+            first, fixed = (self.early * self.tables[:, 1, 1]).max(), self.tables[:, 6, 0].min()
+            bounds = np.maximum(bounds, self._work_s(1, self.early, most) - first + fixed)
+        return bounds
+
+    def _work_s(self, row: int, early: Floats, most: int) -> Floats:
+        """(most + 1,) least seconds in which n domains do all waves, each stage after the early part of those before.
+
+        Options are quick at unlike layers. So layers count by weights, tried as the seconds of each option, and an
+        option is as quick as at the layer it does best.
+        """
+        seconds = np.diff(self.tables[:, row], axis=1)  # (O, N)
+        weights = seconds / seconds.sum(axis=1, keepdims=True)
+        done = np.zeros((most + 1, len(weights)))  # share of all layers per second
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.where(weights[:, None] > 0, seconds / weights[:, None], np.inf)  # weights, options, layers
+            total, taken = early * each.min(axis=2), -np.expm1(self.stages * np.log1p(-early / self.waves))
+            for n in range(1, most + 1):
+                done[n] = np.max(taken / total + (1.0 - taken) * done[n - 1][:, None], axis=1)
+            return np.asarray(1.0 / done.min(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """A family on a way: the numbers the dynamic program takes."""
+
+    family: Family
+    before: Floats  # (n,) round trips of the borders
+    after: Floats
+    down: Floats  # one way
+    slowest: float  # seconds one wave occupies the slowest link
+    drained: float
+    usable_bytes: float
+    allowed: NDArray[np.bool_]  # (n, kinds)
+
+    def room(self) -> tuple[Ints, Floats]:
+        """Arrays for what the dynamic program finds: its choices, and the least rests."""
+        shape = len(self.before), self.family.tables.shape[2]
+        return np.zeros((*shape, 3), np.int64), np.zeros(shape)
+
+    def fits(self, limit: float, found: tuple[Ints, Floats] | None = None) -> bool:
+        """Whether a step within ``limit`` is possible; fills ``found``."""
+        own = self.family
+        trip = own.rest[0] + self.after[0]
+        if trip + (own.waves - 1) * self.slowest + self.drained > limit:
+            return False
+        borders = self.before, self.after, self.down, self.allowed
+        numbers = own.waves, self.usable_bytes, limit, self.drained
+        room = self.room() if found is None else found
+        return bool(mixed_fits(own.tables, own.kinds, own.stages, own.hops, own.rest, *borders, *numbers, *room))
+
+    def between(self, low: float, high: float) -> tuple[float, float]:
+        """The limit from which on a step is possible lies between the two returned."""
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if self.fits(middle) else (middle, high)
+        return low, high
+
+
+def search(field: Field, floor: float) -> float:
+    """Plays mixed pipelines that may be better; returns the least bound of them below ``floor``, else ``floor``.
+
+    ``floor`` is the bound that stands already: what cannot be below it need not be looked at.
+    """
+    domains = len(field.tables.kinds)
+    if domains < 2:
+        return floor
+    tied = bool(field.tied_bytes)
+    ideal = [
+        way
+        for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
+        if way.groups == 1
+    ]
+    work: list[tuple[float, Way, Family]] = []
+    tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
+    for family in families(field):
+        bounds = family.fluid(domains, tail_s)
+        work += [(float(bounds[way.span]), way, family) for way in ideal if way.span > 1]
+    least, tried = floor, 0
+    most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
+    for bound, way, family in sorted(work, key=lambda item: item[0]):
+        if bound >= least and (bound >= field.judge.value or tried >= most):
+            break
+        if field.judge.must_stop:
+            return min(least, bound)
+        course = _course(field, family, way)
+        if bound < least and course.fits(least):
+            least = min(least, course.between(bound, least)[0])
+        if bound < field.judge.value and tried < most and course.fits(field.judge.value):
+            tried += 1
+            _play(field, family, way.span)
+    return least
+
+
+def families(field: Field) -> list[Family]:
+    """All families with at least one layout; one tp and dp for all where the runtime asks for that."""
+    grouped: dict[tuple[object, ...], list[Layout]] = {}
+    alike = field.rules.uniform_tp_dp
+    for layouts in field.layouts:
+        for layout in layouts:
+            if layout.mode.sharding != "gradients":
+                widths = (layout.tp, layout.dp) if alike else ()
+                key = (layout.wave, layout.mode.recompute, layout.mode.sharding, *widths)
+                grouped.setdefault(key, []).append(layout)
+    return [_family(field, layouts[0].wave, tuple(layouts)) for layouts in grouped.values()]
+
+
+def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
+    found = [field.table(layout) for layout in options]
+    tables = np.stack([table.packed for table in found])
+    quickest = np.diff(tables[:, 8], axis=1).min(axis=0)  # of each layer: another option may be quick at the next one
+    return Family(
+        wave=wave,
+        waves=field.problem.workload.global_batch // wave,
+        options=options,
+        tables=tables,
+        early=np.array([early_share(each[0], each[1]) if field.tables.split else 1.0 for each in tables]),
+        kinds=np.array([layout.kind for layout in options]),
+        stages=np.array([layout.stages for layout in options]),
+        hops=np.array([table.hop_s for table in found]),
+        rest=np.append(np.cumsum(quickest[::-1])[::-1], 0.0),
+        drained=float((tables[:, 1, 1] - tables[:, 8, 1] + tables[:, 5, 1] + tables[:, 6, 0]).min()),
+    )
+
+
+def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -> Course:
+    """The family on a way; ``order`` (n,) are the kinds of its domains (None: any)."""
+    wave_bytes, kinds = family.wave * field.wave_bytes, len(field.tables.examples)
+    allowed = np.ones((way.span, kinds), bool) if order is None else order[:, None] == np.arange(kinds)[None, :]
+    return Course(
+        family,
+        way.before_s + way.before_pace * wave_bytes,
+        way.after_s + way.after_pace * wave_bytes,
+        way.down_s + way.down_pace * wave_bytes,
+        way.slowest * wave_bytes,
+        family.drained + field.tail_s(way),
+        field.tables.usable_bytes,
+        allowed,
+    )
+
+
+def _play(field: Field, family: Family, span: int) -> None:
+    """Plays the family's best pipelines along real paths."""
+    routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
+    for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
+        for candidate in along(field, family, path, ceiling):
+            field.judge.play(candidate)
+
+
+def along(
+    field: Field, family: Family, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
+) -> list[Candidate]:
+    """The family's best pipelines along a path of domains, relayed where a border would be slower than ``ceiling``
+    seconds per byte; none where by the bound none is within ``limit`` and the best value so far."""
+    way = real_way(field.routes(0), (path,), ceiling, tied=bool(field.tied_bytes))
+    if way is None or not np.isfinite(way.slowest):
+        return []
+    course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
+    highest = min(field.judge.value, limit)
+    return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
+
+
+def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Candidate]:
+    """The pipeline found within ``limit``, with every warm-up worth trying."""
+    family, found = course.family, course.room()
+    course.fits(limit, found)
+    choice, rests = found
+    names = [domain.name for domain in field.problem.cluster.domains]
+    stages: list[StageSketch] = []
+    seconds: list[float] = []
+    forward: list[float] = []
+    room: list[float] = []
+    hops: list[float] = []
+    stop = family.tables.shape[2] - 1
+    for j in range(way.span - 1, -1, -1):
+        option, depth, first = (int(each) for each in choice[j, stop])
+        layout, table = family.options[option], family.tables[option]
+        cuts = _cuts(course, j, (option, first, stop, depth), rests[j], limit)
+        pairs = list(zip(cuts[:-1], cuts[1:], strict=True))
+        stages[:0] = [StageSketch(names[way.domains[0][j]], pair, layout.tp, layout.dp) for pair in pairs]
+        seconds[:0] = [table[1, b] - table[1, a] for a, b in pairs]
+        forward[:0] = [table[0, b] - table[0, a] for a, b in pairs]
+        room[:0] = [float(room_for(table, field.tables.usable_bytes, a, b)) for a, b in pairs]
+        border = course.before[j] - (course.before[j - 1] if j else 0.0)
+        hops[:0] = [border, *[2 * family.hops[option]] * (depth - 1)]
+        stop = first
+    chain = Chain(np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest)
+    mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
+    return [
+        Candidate(
+            (PipelineSketch(tuple(stages), family.waves, warm_up),),
+            micro_batch,
+            mode.recompute,
+            mode.sharding,
+            way.relays,
+        )
+        for warm_up in (warm_ups(chain) if field.rules.live_limit else [()])
+    ]
+
+
+def _cuts(course: Course, j: int, chosen: tuple[int, int, int, int], rests: Floats, limit: float) -> list[int]:
+    """Cuts of domain j of the path; ``chosen``: option, first and last layer, number of stages."""
+    family, (option, first, stop, depth) = course.family, chosen
+    head = 0.0 if first == 0 else float(family.rest[0] - family.rest[first])
+    numbers = family.waves, course.usable_bytes, limit, course.drained
+    where = head, course.before[j], course.after[j], course.down[j], rests
+    found = cuts_of_domain(family.tables[option], family.hops[option], first, stop, depth, *where, *numbers)
+    return [int(each) for each in found]

@@ -1,0 +1,139 @@
+"""Replicas in domains that differ: one pipeline in each, with its own layout and its own share of the batch.
+
+Nothing here is a bound (``exact`` takes one that covers it); it finds plans. Letters: n domains, q stages, m waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.planners.exact.bounds import NO_LIMIT, held
+from hippo.planners.exact.field import Field
+from hippo.planners.exact.judge import Candidate
+from hippo.planners.exact.layouts import Layout
+from hippo.planners.exact.uniform import Shape, refine, warm_ups
+from hippo.planners.exact.ways import Way, real_way
+from hippo.planners.placement import PipelineSketch, StageSketch
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_DOMAINS = 6  # all of whose subsets are looked at; of more, only the quickest ones
+MOST_PLAYED = 24
+NEARBY = 3  # waves more or less than a proportional share
+
+
+@dataclass(frozen=True)
+class Seat:
+    """How a domain of one kind would work: a layout, its stages, and seconds per sequence."""
+
+    layout: Layout
+    stages: int
+    seconds: float
+
+
+def search(field: Field) -> None:
+    """Plays replicas over sets of domains that are not all alike, the most promising first."""
+    if len(field.tables.examples) < 2 or field.rules.uniform_tp_dp or field.rules.equal_shares:
+        return
+    kinds, batch = field.tables.kinds, field.problem.workload.global_batch
+    offers: list[tuple[float, int, Way, list[Seat], tuple[int, ...]]] = []
+    for (micro_batch, _, _), seats in _seats(field).items():
+        for members, way in _sets(field):
+            chosen = [seats[kinds[each]] for each in members if kinds[each] in seats]
+            if len(chosen) < len(members):
+                continue
+            speeds = [1.0 / seat.seconds for seat in chosen]
+            waves = deal(batch // micro_batch, [seat.layout.dp for seat in chosen], speeds)
+            if waves is not None:
+                busy = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, chosen, strict=True))
+                offers.append((busy + float(field.sync_s(way)[0]), len(offers), way, chosen, waves))
+    for wait, _, way, chosen, waves in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
+        if wait >= field.judge.value or field.judge.must_stop:
+            return
+        for candidate in _candidates(field, way, chosen, waves):
+            field.judge.play(candidate)
+
+
+def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, Seat]]:
+    """For every (micro-batch, recomputation, sharding) the quickest seat of every kind."""
+    found: dict[tuple[int, str, str], dict[int, Seat]] = {}
+    batch, domains = field.problem.workload.global_batch, len(field.tables.kinds)
+    for kind, layouts in enumerate(field.layouts):
+        for layout in layouts:
+            mode = (layout.mode.micro_batch, layout.mode.recompute, layout.mode.sharding)
+            seats, table = found.setdefault(mode, {}), field.table(layout).packed
+            total, waves = float(table[1, -1]), max(1.0, batch / domains / layout.wave)
+            for stages in range(1, min(layout.stages, table.shape[1] - 1) + 1):
+                seconds = (waves + stages - 1) / waves * total / layout.wave / stages
+                if kind in seats and seconds >= seats[kind].seconds:
+                    continue
+                if held(table, stages, field.tables.usable_bytes):
+                    seats[kind] = Seat(layout, stages, seconds)
+    return found
+
+
+def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], Way]]:
+    """Sets of domains of several kinds that are joined in a ring."""
+    kinds, routes = field.tables.kinds, field.routes(0)
+    among = range(len(kinds))
+    if len(kinds) > MOST_DOMAINS:
+        speed = np.argsort([-domain.gpus for domain in field.problem.cluster.domains], kind="stable")
+        sets = [tuple(sorted(int(each) for each in speed[:n])) for n in range(2, len(kinds) + 1)]
+    else:
+        sets = [each for n in among for each in combinations(among, n + 1) if n]
+    for members in sets:
+        if len({kinds[each] for each in members}) > 1:
+            way = real_way(routes, tuple((each,) for each in members), np.inf, tied=False)
+            if way is not None and np.isfinite(way.sync_pace).all():
+                yield members, way
+
+
+def deal(lots: int, widths: list[int], speeds: list[float]) -> tuple[int, ...] | None:
+    """Waves of every pipeline, at least one, with ``sum waves * width = lots`` and the slowest as quick as can be found
+    near shares in proportion to ``speeds``; None: they do not add up."""
+    shares = [max(1, round(lots * speed / sum(speeds) / width)) for width, speed in zip(widths, speeds, strict=True)]
+    best: tuple[float, tuple[int, ...]] | None = None
+    # All but the widest may vary a little; the widest takes what is left.
+    last = int(np.argmin(widths))
+    free = [index for index in range(len(widths)) if index != last]
+    near = range(-NEARBY, NEARBY + 1) if len(free) <= 3 else range(1)
+    for steps in product(near, repeat=len(free)):
+        waves = list(shares)
+        for index, step in zip(free, steps, strict=True):
+            waves[index] = shares[index] + step
+        rest, odd = divmod(lots - sum(waves[index] * widths[index] for index in free), widths[last])
+        waves[last] = rest
+        if odd or min(waves) < 1:
+            continue
+        slowest = max(each * width / speed for each, width, speed in zip(waves, widths, speeds, strict=True))
+        if best is None or slowest < best[0]:
+            best = (slowest, tuple(waves))
+    return None if best is None else best[1]
+
+
+def _candidates(field: Field, way: Way, seats: list[Seat], waves: tuple[int, ...]) -> Iterator[Candidate]:
+    """The replicas with their shares, cut by the bound, with plain 1F1B and with run-ahead."""
+    mode = seats[0].layout.mode
+    lines: list[list[PipelineSketch]] = []
+    for seat, path, own in zip(seats, way.domains, waves, strict=True):
+        shape = Shape(seat.layout, way, seat.stages, (own,))
+        bound, cuts = refine(field, shape, NO_LIMIT)
+        if not np.isfinite(bound):
+            return
+        lines.append([_line(field, shape, path[0], cuts, warm_up) for warm_up in warm_ups(field, shape, cuts)])
+    for choice in range(max(len(options) for options in lines)):
+        pipelines = tuple(options[min(choice, len(options) - 1)] for options in lines)
+        yield Candidate(pipelines, mode.micro_batch, mode.recompute, mode.sharding, (), field.sync)
+
+
+def _line(field: Field, shape: Shape, domain: int, cuts: Ints, warm_up: tuple[int, ...]) -> PipelineSketch:
+    name, layout = field.problem.cluster.domains[domain].name, shape.layout
+    pairs = [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return PipelineSketch(
+        tuple(StageSketch(name, pair, layout.tp, layout.dp) for pair in pairs), shape.waves[0], warm_up
+    )

@@ -1,0 +1,255 @@
+"""The exact search: the best plan over sets and orders of domains, cuts, layouts and ways to join, with a proven gap.
+
+Candidates come from bounds, best bound first (``exact_uniform``); every one is played before it counts, so the step
+time is that of the simulator. Then the least bound of everything that could still win is computed on *ideal* ways to
+join, of which no real one is better: that is the lower bound, and the gap is what lies between.
+
+What the proof covers, and why a gap may stay open: ``docs/exact.md``. Words: a *way* joins G groups of n domains each,
+every group a pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic, process_time
+
+import numpy as np
+
+from hippo.cost.money import rent_usd_per_s
+from hippo.plan.plan import Sync
+from hippo.planners.base import Progress, Proposal, Status, Stop
+from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
+from hippo.planners.baselines.diloco import PERIOD
+from hippo.planners.exact import mixed as exact_mixed
+from hippo.planners.exact import order as exact_order
+from hippo.planners.exact import replicas as exact_replicas
+from hippo.planners.exact.field import EVERY, MOST_DOMAINS, Field, remember
+from hippo.planners.exact.judge import Judge, joining
+from hippo.planners.exact.polish import polish
+from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
+from hippo.planners.exact.ways import Way, slowest_border
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import evaluate
+
+MOST_MOVES = 60  # plays of small changes to the best plan
+MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
+PATIENCE, LONG_PATIENCE = 6, 40  # shapes of one way to join without a new best plan; the latter for small batches
+ORDERED_PATIENCE = 3  # where each gets an order made for it, which says more than a play
+SMALL_BATCH = 64
+FIRST_WAYS = 12  # ways to join that are played at least once, if only to be told as alternatives
+LIKE, UNLIKE = "stages that all lie alike", "replicas in domains that differ"
+MIXED = "pipelines whose domains lie differently"
+TOLD = 0.01  # a gap above it gets a word on why it is open
+OPEN = (
+    "The gap stays open for {cause}: their bound grants every border and every ring the quickest links there are, and "
+    "takes waiting for links, for memory and for replicas apart, so plans that good need not exist."
+)
+CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
+MOST_RUNNERS_UP = 8
+BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
+RESERVE = 0.6  # share of the time limit after which no new plays begin: the bound needs the rest
+
+
+class Exact:
+    """Optimum with a proven gap; see the module's docstring."""
+
+    name = "exact"
+
+    def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
+        """The best plan found, the gap to the least bound, and the best plan of every other way to join domains.
+
+        Deterministic while time is left; ``seed`` is not used. Infeasible: no plan of any kind fits.
+        """
+        started, began = process_time(), monotonic()
+        judge = Judge(problem, began + RESERVE * stop.time_limit_s)
+        fields = _fields(problem, judge)
+        remember(fields[0])
+        for done, field in enumerate(fields):
+            _say(progress, "playing candidates", done / len(fields))
+            _search(field)
+            exact_replicas.search(field)
+            exact_order.order(field)
+        judge.deadline_s = began + stop.time_limit_s
+        _say(progress, "proving the bound", 0.9)
+        granted = _granted(judge, fields)
+        lower, cause = _lower(problem, judge, granted)
+        if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+            _polish(problem, judge, granted)
+            if granted is fields and _granted(judge, fields) is not fields:  # replicas got their orders only now
+                lower, cause = _lower(problem, judge, _granted(judge, fields))
+        return _proposal(problem, judge, lower, cause, process_time() - started)
+
+
+def _granted(judge: Judge, fields: list[Field]) -> list[Field]:
+    """The fields with bounds that hold for the best plan: where replicas have orders of their own, for such, too."""
+    winner = judge.winner
+    if winner is None or len(winner.pipelines) == 1 or not winner.pipelines[0].order:
+        return fields
+    return [replace(field, ordered=EVERY) for field in fields]
+
+
+def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
+    """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
+    winner = judge.winner
+    if winner is not None and winner.pipelines[0].order:
+        anew = exact_order.ordered_candidate(problem, winner)
+        winner = winner if anew is None or judge.play(anew) >= judge.play(winner) else anew
+    lines = () if winner is None else winner.pipelines
+    operations = sum(3 * len(line.stages) * line.num_micro_batches for line in lines if line.order)
+    most = min(MOST_MOVES, MOST_ORDERED // max(1, operations))
+    polish(judge, most_plays=most, ordered=lambda each: exact_order.ordered_candidate(problem, each))
+    if judge.winner is not None and not judge.winner.pipelines[0].order:
+        for field in fields:
+            exact_order.order(field, operations=1)
+
+
+def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
+    """Least worth of any plan of the space, in the unit of the objective (0: nothing is proven), and of which plans."""
+    if len(problem.cluster.domains) > MOST_DOMAINS:
+        return 0.0, f"plans over more than {MOST_DOMAINS} domains"
+    bounds = [(judge.value, "the plan itself")] + [(_least(field), LIKE) for field in fields]
+    if problem.objective.name != "cost":
+        bounds += [(_least_of_unlike(field), UNLIKE) for field in fields]
+        lower, cause = min(bounds)
+        mixed = exact_mixed.search(fields[0], lower)
+        return (mixed, MIXED) if mixed < lower else (lower, cause)
+    if len(problem.cluster.domains) > 1:
+        bounds.append((_least_rent_usd(fields[0]), "GPU time that never waits"))
+    return min(bounds)
+
+
+def _least_rent_usd(field: Field) -> float:
+    """What the GPU-seconds of a step cost at least: every layer in its thriftiest layout, nobody ever waiting."""
+    batch, gpu = field.problem.workload.global_batch, field.problem.cluster.gpu
+    layers = np.full(field.problem.model.num_layers, np.inf)
+    for layouts in field.layouts:
+        for each in layouts:
+            seconds = np.diff(field.tables.times(each.kind, each.tp, each.dp, each.mode)[1])
+            layers = np.minimum(layers, seconds * each.tp * each.dp / each.wave)
+    return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
+
+
+def _fields(problem: Problem, judge: Judge) -> list[Field]:
+    """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
+    field = Field.of(problem, judge)
+    if problem.allow_local_sgd and field.rules.local_sgd:
+        return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
+    return [field]
+
+
+def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
+    """Ideal ways over the domains of every kind; with local SGD only those with several groups."""
+    least = 1 if field.sync.method == "allreduce" else 2
+    found = []
+    for kind in range(len(field.tables.examples)):
+        ways = field.ideal_ways(kind)
+        found.append((kind, [way for way in ways if way.groups >= least]))
+    return found
+
+
+def _search(field: Field) -> None:
+    """The most promising ways to join once each; then each as long as it keeps finding better plans."""
+    judge, found = field.judge, []
+    for order, (bound, kind, way) in enumerate(_promising(field)):
+        if order >= FIRST_WAYS and (bound >= judge.value or judge.must_stop):
+            continue
+        real = field.real_ways(kind, way)
+        guess = first_guess(field, kind, real) if real else None
+        if guess is not None:
+            play(field, guess[1], guess[2], guess[0])
+            found.append((guess, kind, real))
+    exact_order.order(field, operations=1)  # early: what cannot beat it need not be played
+    for _, kind, real in found:
+        _exhaust(field, kind, real)
+    for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
+        joined = joining(candidate(field, shape, cuts.tolist(), ()))
+        if joined in runners_up(judge):
+            _exhaust(field, kind, real, joined)
+
+
+def _promising(field: Field) -> list[tuple[float, int, Way]]:
+    """Ideal ways with the kind of their domains, the least rough bound first."""
+    rough = [(shapes(field, kind, [way])[0], kind, way) for kind, ways in _kinds(field) for way in ways]
+    ordered = [(float(bounds[0]), kind, way) for bounds, kind, way in rough if len(bounds)]
+    return sorted(ordered, key=lambda item: item[0])
+
+
+def runners_up(judge: Judge) -> list[str]:
+    """The ways to join that are told as alternatives: the next best ones."""
+    ordered = sorted(judge.best, key=judge.best_of)
+    return ordered[1 : 1 + BETTER_RUNNERS_UP]
+
+
+def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
+    """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
+    in a row have not."""
+    judge, failures = field.judge, 0
+    patience = ORDERED_PATIENCE if ways and field.splits(ways[0]) else PATIENCE
+    patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
+    for bound, shape, cuts in best_first(field, kind, ways, joined):
+        before = judge.value if joined is None else judge.best_of(joined)
+        failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
+        if failures >= patience or judge.must_stop:
+            return
+
+
+def _least(field: Field) -> float:
+    """Least bound of anything that could beat the best plan (inf: nothing can)."""
+    return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
+
+
+def _proposal(problem: Problem, judge: Judge, lower: float, cause: str, planning_s: float) -> Proposal:
+    winner = judge.winner
+    if winner is None:
+        return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(judge.rejected))
+    plan = winner.plan(problem)
+    bound = min(lower, judge.value)
+    gap = 1.0 - bound / judge.value
+    closed = gap <= CLOSED
+    others = sorted((item for item in judge.best.values() if item[1] != winner), key=lambda item: item[0])
+    next_best = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
+    return Proposal(
+        "exact",
+        Status.OPTIMAL if closed else Status.FEASIBLE,
+        plan,
+        evaluate(problem, plan),
+        gap=None if bound == 0 else 0.0 if closed else gap,
+        lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else judge.value if closed else bound,
+        planning_s=planning_s,
+        rejected=dict(judge.rejected),
+        runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
+        notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
+        + (LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else ()),
+    )
+
+
+def _least_of_unlike(field: Field) -> float:
+    """Least step time of replicas over domains of different kinds (inf: all are of one kind).
+
+    G groups over n domains agree on J <= n - G + 1 sets of layers, each over one link of every domain; a domain does
+    its share of the layers no quicker than the best layout would (docs/exact.md, bound 8).
+    """
+    kinds, batch = np.array(field.tables.kinds), field.problem.workload.global_batch
+    if len(field.tables.examples) < 2:
+        return np.inf
+    rows = [field.layout_rows(kind) for kind in range(len(field.tables.examples))]
+    if any(len(row.wave) == 0 for row in rows):
+        return 0.0
+    seconds = np.array([(row.blocks / (row.wave * row.stages)).min() for row in rows])[kinds]
+    speed = np.cumsum(np.sort(1.0 / seconds)[::-1])
+    pace, least = field.routes(None).seconds_per_byte, np.inf
+    either = np.minimum(pace, pace.T)
+    for n in range(2, len(kinds) + 1):
+        for groups in range(2, n + 1):
+            share = 2 * (groups - 1) / groups * slowest_border(either, groups, 1)
+            agree = (
+                field.tables.gradient_bytes * field.tables.blocks_share * share / field.sync.every / (n - groups + 1)
+            )
+            compute = batch / speed[n - 1]
+            least = min(least, agree / -np.expm1(-agree / compute) if 0 < agree < np.inf else compute + agree)
+    return least
+
+
+def _say(progress: Progress | None, phase: str, share: float) -> None:
+    if progress is not None:
+        progress(phase, share)

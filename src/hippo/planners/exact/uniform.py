@@ -1,0 +1,337 @@
+"""Plans whose stages all lie alike: every layout, number of stages and way to join, best bound first.
+
+For one domain alone, and for replicas in one domain each, this is the whole space and its bound is a proof; pipelines
+over several domains may also mix layouts, which ``exact_mixed`` looks at. Letters: G groups of n domains, q stages per
+domain, p = n q stages per group, m waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.cost.money import rent_usd_per_s
+from hippo.plan.plan import Sync
+from hippo.planners.cuts import even_cuts
+from hippo.planners.exact.bounds import NO_LIMIT, room_for, uniform_bound
+from hippo.planners.exact.contest import Contest
+from hippo.planners.exact.field import Field
+from hippo.planners.exact.judge import Candidate
+from hippo.planners.exact.layouts import Layout
+from hippo.planners.exact.order import ordered_candidate
+from hippo.planners.exact.run_ahead import Chain
+from hippo.planners.exact.run_ahead import warm_ups as warm_ups_of
+from hippo.planners.exact.ways import Way
+from hippo.planners.placement import PipelineSketch, StageSketch
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FEW_RULES = 10  # by which long orders are made while many shapes are played; the best of them gets one by all
+LONG = 3000  # operations
+WORTH_AN_ORDER = 1.02  # an order made for a shape plays about so much longer than its bound, seldom less
+CLOSED = 1e-6  # a play this close to its bound settles it
+FEW_GUESSES, MOST_GUESSES = 24, 400  # shapes looked at for a first plan: where some fit, and where none does
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a shape is worth: ``fixed + per_second * step time`` (seconds themselves, or USD)."""
+
+    per_second: float = 1.0
+    fixed: float = 0.0
+
+    def of(self, seconds: float) -> float:
+        """Worth of a step that takes so long."""
+        return self.fixed + self.per_second * seconds
+
+    def seconds(self, value: float) -> float:
+        """The step time that is worth ``value``."""
+        return (value - self.fixed) / self.per_second
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A layout on a way to join domains, with ``stages`` stages in every domain."""
+
+    layout: Layout
+    way: Way
+    stages: int
+    waves: tuple[int, ...]  # of every group
+
+    def delays(self, field: Field) -> tuple[Floats, Floats, Floats]:
+        """(p,) delays of a wave: round trip before and behind every stage, and the way down alone."""
+        way, q, wave_bytes = self.way, self.stages, self.layout.wave * field.wave_bytes
+        hop = field.table(self.layout).hop_s
+        inside = np.arange(way.span * q)
+        hops = inside - inside // q
+        before, after, down = (
+            np.repeat(seconds + pace * wave_bytes, q)
+            for seconds, pace in (
+                (way.before_s, way.before_pace),
+                (way.after_s, way.after_pace),
+                (way.down_s, way.down_pace),
+            )
+        )
+        return before + 2 * hop * hops, after + 2 * hop * (way.span * (q - 1) - hops), down + hop * hops
+
+    def border_delays(self, field: Field) -> Floats:
+        """(p,) round trip between each stage and the one before."""
+        before, _, _ = self.delays(field)
+        return np.diff(before, prepend=0.0)
+
+    def tail_s(self, field: Field) -> float:
+        """Seconds after the first stage is done: tied embeddings."""
+        inside = self.way.span == 1 and self.stages > 1
+        return field.ends_s(self.layout) if inside else field.tail_s(self.way)
+
+    def price(self, field: Field) -> Price:
+        """Worth by the objective; of the money, no more than its least egress."""
+        if field.problem.objective.name != "cost":
+            return Price()
+        gpus = self.way.size * self.stages * self.layout.tp * self.layout.dp
+        return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Shapes of one kind on ways over so many groups and domains, R of them, and what no link changes of their bounds.
+
+    The bounds: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
+    cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/exact.md, bounds 1, 4
+    and 5).
+    """
+
+    layout: Ints  # (R,)
+    stages: Ints  # (R,) per domain
+    wave_bytes: Floats  # (R,)
+    followers: Ints  # (R,) fewest waves of a group but the first
+    trip: Floats  # (R,) seconds of one wave's round trip
+    bubbled: Floats  # (R,) seconds of the work with its bubble
+    early: Floats | None  # (R,) the same of stages that wait for nothing behind them; None: all wait
+    once: Floats  # (R,) least seconds per step of the first stage
+    ends: Floats  # (R,) seconds in which both ends sum what they share, where they lie in one domain
+    work: Floats  # (R,) seconds of the blocks
+    lane: Ints  # (R,) GPUs of a stage
+
+    @classmethod
+    def of(cls, field: Field, kind: int, way: Way) -> Range:
+        """All shapes of domains of this kind on ways like this one."""
+        rows, split = field.layout_rows(kind), field.splits(way)
+        batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
+        per_domain = np.arange(1, int(rows.stages.max(initial=0)) + 1)[None, :]
+        lots = batch // rows.wave
+        fits = (lots >= way.groups) & (np.ones(len(lots), bool) if way.span == 1 else ~rows.lone)
+        if way.senders:
+            fits &= rows.nodes == way.senders
+        if field.rules.equal_shares:
+            fits &= lots % way.groups == 0
+        p = way.span * per_domain
+        allowed = fits[:, None] & (per_domain <= rows.stages[:, None]) & (p <= layers)
+        allowed &= p * field.tables.usable_bytes > rows.kept[:, None]
+        at, q = np.nonzero(allowed)
+        q += 1
+        total, m, stages = rows.total[at], -(-lots // way.groups)[at], way.span * q
+        trip, early, once = rows.trip[at] if split else total, rows.early[at], rows.once[at]
+        return cls(
+            layout=at,
+            stages=q,
+            wave_bytes=np.asarray(rows.wave[at] * field.wave_bytes, dtype=np.float64),
+            followers=lots[at] // way.groups - 1,
+            trip=trip,
+            bubbled=bubbled(trip, 1.0 / m, stages),
+            early=bubbled(early * total, early / m, stages) - rows.spared[at] + once if split else None,
+            once=once,
+            ends=np.where(q > 1, rows.ends[at], 0.0),
+            work=m * rows.blocks[at],
+            lane=rows.lane[at],
+        )
+
+
+def rough_bounds(field: Field, kind: int, way: Way) -> tuple[Floats, Range]:
+    """Bound of every shape on a way, (R,), in the unit of the objective."""
+    key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
+    own = field.tables.shared(key, lambda: Range.of(field, kind, way))
+    links = way.after_s[0] + way.after_pace[0] * own.wave_bytes + own.followers * own.wave_bytes * way.slowest
+    tail = own.ends if way.span == 1 else field.tail_s(way)
+    bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
+    if own.early is not None:  # stages between the ends do not wait for tied embeddings
+        bound = np.maximum(bound, own.early)
+    agreed = float(field.sync_s(way).min()) * field.tables.blocks_share
+    if agreed > 0:
+        bound = np.maximum(bound, agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
+    if field.problem.objective.name == "cost":
+        gpus = way.size * own.stages * own.lane
+        bound = bound * rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus + field.least_egress_usd(way)
+    return bound, own
+
+
+def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
+    """Bound of every shape, in the unit of the objective, and its (layout, way, stages per domain); best first."""
+    bounds, keys = [], []
+    for w, way in enumerate(ways):
+        bound, own = rough_bounds(field, kind, way)
+        bounds.append(bound)
+        keys.append(np.stack([own.layout, np.full(len(bound), w), own.stages], axis=1))
+    if not any(len(bound) for bound in bounds):
+        field.judge.rejected[NO_MEMORY] += len(field.layout_rows(kind).wave)
+        return np.empty(0), np.empty((0, 3), np.int64)
+    bound, key = np.concatenate(bounds), np.concatenate(keys)
+    order = np.argsort(bound, kind="stable")
+    return bound[order], key[order]
+
+
+def bubbled(seconds: Floats, share: Floats, stages: Ints) -> Floats:
+    """``seconds / (1 - (1 - share)^stages)``: work that stages take in turn, each ``share`` of what is left."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(seconds / -np.expm1(stages * np.log1p(-share)))
+
+
+def least_bound(field: Field, kind: int, ways: list[Way]) -> float:
+    """Least step time of any shape on ideal ways that is below the best value so far; inf: there is none."""
+    return next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf)
+
+
+def best_first(
+    field: Field, kind: int, ways: list[Way], joined: str | None = None
+) -> Iterator[tuple[float, Shape, Ints]]:
+    """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value.
+
+    ``joined``: the best value of that way to join domains instead of the best of all.
+    """
+    rough, keys = shapes(field, kind, ways)
+    if not len(rough):
+        return
+    judge, contest = field.judge, Contest.of(field, kind, ways, rough, keys)
+    while True:
+        ceiling, begun = judge.value if joined is None else judge.best_of(joined), contest.begun
+        found = contest.least(ceiling)
+        lost = int(np.isinf(contest.standing.bound[begun : contest.begun]).sum())
+        judge.rejected[NO_MEMORY if ceiling == np.inf else BEATEN] += lost
+        if found is None:
+            judge.rejected[BEATEN] += len(rough) - contest.begun
+            return
+        bound, key, cuts = found
+        if field.problem.uniform_cuts:
+            cuts = np.array(even_cuts(field.problem.model.num_layers, len(cuts) - 1), np.int64)
+        yield bound, _at(field, kind, ways, key), cuts
+
+
+def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape, Ints] | None:
+    """The best of the first shapes that fit, whether it can win or not; None: none was found among many."""
+    bounds, keys = shapes(field, kind, ways)
+    best: tuple[float, Shape, Ints] | None = None
+    for at in range(min(len(bounds), MOST_GUESSES)):
+        if best is not None and (at >= FEW_GUESSES or bounds[at] >= best[0]):
+            break
+        shape = _at(field, kind, ways, keys[at])
+        bound, cuts = refine(field, shape, NO_LIMIT if best is None else best[0], floor=float(bounds[at]))
+        if np.isfinite(bound):
+            best = (bound, shape, cuts)
+        elif best is None:
+            field.judge.rejected[NO_MEMORY] += 1
+    return best
+
+
+def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> Shape:
+    layout, way, stages = key.tolist()
+    return shape_of(field, field.layouts[kind][layout], ways[way], stages)
+
+
+BEATEN, NO_MEMORY = "cannot beat the best plan (bound)", "out of memory"
+
+
+def shape_of(field: Field, layout: Layout, way: Way, stages: int) -> Shape:
+    """The shape with its waves dealt: one more to the first groups where they do not divide."""
+    each, more = divmod(field.problem.workload.global_batch // layout.wave, way.groups)
+    return Shape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
+
+
+def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
+    """Least worth of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``.
+
+    ``floor`` and ``ceiling`` in the unit of the objective.
+    """
+    layout, way, price = shape.layout, shape.way, shape.price(field)
+    before, after, down = shape.delays(field)
+    layers, stages = field.table(layout), len(before)
+    table = layers.packed if field.splits(way) else layers.fused
+    fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
+    numbers = (
+        before,
+        after,
+        down,
+        shape.stages,
+        max(shape.waves),
+        field.rules.live_limit,
+        way.slowest * layout.wave * field.wave_bytes * fewer,
+        shape.tail_s(field),
+        np.repeat(field.sync_s(way), shape.stages),
+        field.tables.usable_bytes,
+    )
+    cuts = np.zeros(stages + 1, np.int64)
+    limits = price.seconds(floor), min(price.seconds(ceiling), NO_LIMIT)
+    bound = price.of(float(uniform_bound(table, *numbers, *limits, cuts)))
+    if not field.problem.uniform_cuts:
+        return bound, cuts
+    even = stages <= table.shape[1] - 3
+    return (bound, np.array(even_cuts(table.shape[1] - 1, stages), np.int64)) if even else (np.inf, cuts)
+
+
+def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
+    """Best value over the ways to run ahead that are worth trying, and an order made for the best of them."""
+    best, likely = np.inf, None
+    for warm_up in warm_ups(field, shape, cuts):
+        tried = candidate(field, shape, cuts.tolist(), warm_up)
+        value = field.judge.play(tried)
+        best, likely = (value, tried) if value < best else (best, likely)
+        if best <= bound * (1 + CLOSED):
+            return best
+    if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.judge.value:
+        return best
+    operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
+    rules, known = FEW_RULES if operations > LONG else None, field.judge.ordered
+    if (likely, rules) not in known:  # another way may have led to the same cuts on the same path
+        known[likely, rules] = ordered_candidate(field.problem, likely, rules=rules)
+    own = known[likely, rules]
+    return best if own is None else min(best, field.judge.play(own))
+
+
+def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
+    """Plain 1F1B where all stages are near; run-ahead for the best pace that memory allows, and deeper where it can."""
+    layout, p = shape.layout, len(cuts) - 1
+    plain: list[tuple[int, ...]] = [()] if shape.way.span == 1 or not field.rules.live_limit else []
+    if not field.rules.live_limit or p == 1:
+        return plain
+    table, waves = field.table(layout).packed, min(shape.waves)
+    room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
+    forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
+    slowest = shape.way.slowest * layout.wave * field.wave_bytes
+    ways = warm_ups_of(Chain(forward, seconds, shape.border_delays(field), room, waves, slowest))
+    if ways and shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
+        room = np.minimum.accumulate(np.minimum(room, waves))
+        falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))
+        falling[-1] = 1
+        ways = [tuple(int(each) for each in falling), *ways]
+    return plain + ways
+
+
+def candidate(field: Field, shape: Shape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
+    """The shape with these cuts as a candidate."""
+    layout, mode = shape.layout, shape.layout.mode
+    names = [domain.name for domain in field.problem.cluster.domains]
+    lines = tuple(
+        PipelineSketch(
+            tuple(
+                StageSketch(names[path[i // shape.stages]], (cuts[i], cuts[i + 1]), layout.tp, layout.dp)
+                for i in range(len(cuts) - 1)
+            ),
+            waves,
+            warm_up,
+        )
+        for path, waves in zip(shape.way.domains, shape.waves, strict=True)
+    )
+    sync = field.sync if len(lines) > 1 else Sync()
+    return Candidate(lines, mode.micro_batch, mode.recompute, mode.sharding, shape.way.relays, sync)

@@ -1,0 +1,330 @@
+"""Ways to join domains: G groups, each a pipeline over n domains; what crossing and agreeing costs on named domains.
+
+An *ideal* way names no domains: each of its numbers is the least that any n, or any G, domains allow. Bounds over ideal
+ways hold for every real one; real ways are looked for only where an ideal one could win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from hippo.plan.plan import Relay
+from hippo.planners.exact.links import Routes, border_pairs, closed_paths, paths, slowest_pair
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Groups = tuple[tuple[int, ...], ...]
+Lines = list[list[tuple[tuple[int, ...], float]]]
+MOST_WAYS = 4  # real ways per (G, n)
+MOST_SETS = 200  # sets of domains looked at one by one
+MOST_ORDERED = 5  # members of a ring whose orders are all tried
+MOST_CLOSED = 11  # domains up to which paths are closed by what their ends exchange
+MOST_STEPS = 6  # ceilings on the slowest border for which a path is looked for
+TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed against each other
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How domains are joined. Per byte of one wave of one group, or per byte of gradients; arrays are (n,)."""
+
+    groups: int
+    span: int  # n domains per group
+    before_s: Floats  # round-trip latency before each domain of a group
+    before_pace: Floats  # round-trip seconds per byte before each domain
+    after_s: Floats
+    after_pace: Floats
+    down_s: Floats  # one way, from the first domain
+    down_pace: Floats
+    slowest: float  # seconds per byte on the busiest link of a border, one way
+    sync_pace: Floats  # seconds per byte of the whole model's gradients on the ring through each position
+    sync_s: float  # latencies of the ring
+    tail_pace: float  # seconds per byte of the tied matrix after the first stage is done
+    tail_s: float
+    domains: Groups = ()  # empty: ideal
+    relays: tuple[Relay, ...] = ()
+    senders: int = 0  # nodes of a stage, where links cap what a node sends; 0: it does not matter
+
+    @property
+    def size(self) -> int:
+        """Domains in use."""
+        return self.groups * self.span
+
+
+def ideal_ways(routes: Routes, rings: Routes, among: tuple[int, ...], *, tied: bool) -> list[Way]:
+    """One ideal way for every (G, n) with G n domains among those given.
+
+    ``rings``: routes for what replicas exchange; several stages of a domain may do so from different nodes at once.
+    """
+    index = np.ix_(among, among)
+    pair, directed = routes.pair_pace[index], routes.seconds_per_byte[index]
+    around, both = rings.seconds_per_byte[index], rings.pair_pace[index]
+    either = np.minimum(around, around.T)
+    size, away = len(among), ~np.eye(len(among), dtype=bool)
+    delay = routes.least_latency_s[index]
+    trip, pace = (_least_sums(matrix + matrix.T) for matrix in (delay, directed))
+    down, down_pace = (_least_sums(np.minimum(matrix, matrix.T)) for matrix in (delay, directed))
+    hop = float(routes.least_latency_s[index][away].min()) if size > 1 else 0.0
+    found = []
+    for n in range(1, size + 1):
+        ends = float(both[away].min()) if tied and n > 1 else 0.0
+        for g in range(1, size // n + 1):
+            share = 2 * (g - 1) / g
+            border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
+            ring = slowest_border(both if g == 2 else either, g, 1)  # of the quickest of the n rings
+            if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
+                way = Way(
+                    groups=g,
+                    span=n,
+                    before_s=trip[1 : n + 1],
+                    before_pace=pace[1 : n + 1],
+                    after_s=trip[n:0:-1],
+                    after_pace=pace[n:0:-1],
+                    down_s=down[1 : n + 1],
+                    down_pace=down_pace[1 : n + 1],
+                    slowest=border,
+                    sync_pace=np.full(n, share * ring),
+                    sync_s=rounds * hop,
+                    tail_pace=ends,
+                    tail_s=2 * hop if ends else 0.0,
+                )
+                found.append(way)
+    return found
+
+
+def slowest_border(pace: Floats, length: int, count: int) -> float:
+    """Least possible slowest pair of ``count`` disjoint connected sets of ``length`` domains each (0 for length 1)."""
+    if length == 1:
+        return 0.0
+    values, sizes = mergers(pace)
+    enough = np.flatnonzero((sizes // length).sum(axis=1) >= count)
+    return float(values[enough[0]]) if len(enough) else np.inf
+
+
+def mergers(pace: Floats) -> tuple[Floats, Ints]:
+    """Pairs added from fast to slow (Kruskal): the pace (M,) of every pair that joins two components, and the sizes of
+    the components (M, K) from then on."""
+    size = len(pace)
+    component, members = np.arange(size), np.ones(size, np.int64)
+    rows, columns = np.triu_indices(size, 1)
+    values: list[float] = []
+    sizes: list[Ints] = []
+    for index in np.argsort(pace[rows, columns], kind="stable"):
+        value, i, j = pace[rows[index], columns[index]], component[rows[index]], component[columns[index]]
+        if not np.isfinite(value) or len(values) == size - 1:
+            break
+        if i != j:
+            component[component == j] = i
+            members[i] += members[j]
+            members[j] = 0
+            values.append(float(value))
+            sizes.append(members.copy())
+    return np.array(values), np.array(sizes, np.int64).reshape(len(values), size)
+
+
+def _least_sums(cost: Floats) -> Floats:
+    """(K + 1,) at position k: least total cost of an open path over k domains (0 for one)."""
+    sums = np.zeros(len(cost) + 1)
+    for count, path in enumerate(paths(cost, cost, np.inf), start=1):
+        sums[count] = np.inf if path is None else sum(cost[a, b] for a, b in zip(path, path[1:], strict=False))
+    if len(cost) > 16:  # found greedily: only the sum of the least is sure
+        least = np.sort(np.where(np.eye(len(cost), dtype=bool), np.inf, cost).min(axis=1))
+        sums[2:] = np.minimum(sums[2:], np.cumsum(least)[: len(cost) - 1] / 2)
+    return sums
+
+
+def real_way(routes: Routes, groups: Groups, ceiling: float, *, tied: bool) -> Way | None:
+    """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte.
+
+    None: some that must exchange data are not joined.
+    """
+    n, g = len(groups[0]), len(groups)
+    pace, latency, relayed = routes.under(ceiling)
+    path = np.array(groups)
+    one, two = path[:, :-1], path[:, 1:]
+    trip, slow = (_from_zero((each[one, two] + each[two, one]).max(axis=0)) for each in (latency, pace))
+    if not np.isfinite([trip, slow]).all():
+        return None
+    down, quick = (_from_zero(each[one, two].min(axis=0)) for each in (latency, pace))
+    rings = [tuple(members) for members in path.T.tolist()] if g > 1 else []
+    ring = np.array([ring_pace(pace, members) for members in rings]) if g > 1 else np.zeros(n)
+    ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
+    borders = [pair for path in groups for pair in border_pairs(path)]
+    pairs = borders + [(b, a) for a, b in ends] + ends
+    return Way(
+        groups=g,
+        span=n,
+        before_s=np.cumsum(trip),
+        before_pace=np.cumsum(slow),
+        after_s=trip.sum() - np.cumsum(trip),
+        after_pace=slow.sum() - np.cumsum(slow),
+        down_s=np.cumsum(down),
+        down_pace=np.cumsum(quick),
+        slowest=_busiest(routes, borders, relayed),
+        sync_pace=2 * (g - 1) / g * ring,
+        sync_s=2 * (g - 1) * max((_ring_latency(latency, members) for members in rings), default=0.0),
+        tail_pace=max((max(pace[a, b], pace[b, a]) for a, b in ends), default=0.0),
+        tail_s=max((2 * max(latency[a, b], latency[b, a]) for a, b in ends), default=0.0),
+        domains=groups,
+        relays=routes.relays(pairs, ceiling),
+    )
+
+
+def _from_zero(borders: Floats) -> Floats:
+    """(n,) what lies in front of each domain."""
+    return np.concatenate(([0.0], borders))
+
+
+def _busiest(routes: Routes, pairs: list[tuple[int, int]], relayed: NDArray[np.bool_]) -> float:
+    """Seconds per byte of a border on the link that carries most: relayed borders load two links."""
+    load: dict[tuple[int, int], float] = {}
+    for a, b in pairs:
+        middle = int(routes.via[a, b])
+        for link in ((a, middle), (middle, b)) if relayed[a, b] else ((a, b),):
+            load[link] = load.get(link, 0.0) + routes.direct_seconds_per_byte[link]
+    return max(load.values(), default=0.0)
+
+
+def ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
+    """Seconds per byte of the slowest pair of the best directed ring; of many members by nearest neighbours."""
+    return float(_slowest_of_ring(pace[np.ix_(members, members)]))
+
+
+@njit(cache=True)
+def _best_ring(pace):  # type: ignore[no-untyped-def]
+    """Least possible slowest pair of a directed ring through all (n, n): over sets of members but the first, and which
+    of them is last."""
+    n = len(pace)
+    slowest = np.full((1 << n - 1, n), np.inf)
+    if n == 1:
+        return pace[0, 0]
+    for last in range(1, n):
+        slowest[1 << last - 1, last] = pace[0, last]
+    for mask in range(1, 1 << n - 1):
+        for last in range(1, n):
+            for following in range(1, n):
+                if not mask >> following - 1 & 1:
+                    larger, worst = mask | 1 << following - 1, max(slowest[mask, last], pace[last, following])
+                    slowest[larger, following] = min(slowest[larger, following], worst)
+    return np.maximum(slowest[-1, 1:], pace[1:, 0]).min()
+
+
+@njit(cache=True)
+def _nearest_ring(pace):  # type: ignore[no-untyped-def]
+    """The same of rings that go on to the nearest member, of equals the first, from any start."""
+    n, best = len(pace), np.inf
+    for start in range(n):
+        left, at, slowest = np.ones(n, np.bool_), start, 0.0
+        left[start] = False
+        for _ in range(n - 1):
+            following = -1
+            for other in range(n):
+                if left[other] and (following < 0 or pace[at, other] < pace[at, following]):
+                    following = other
+            slowest = max(slowest, pace[at, following])
+            at, left[following] = following, False
+        best = min(best, max(slowest, pace[at, start]))
+    return best
+
+
+@njit(cache=True)
+def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
+    """``ring_pace`` through all (n, n); of many either way round."""
+    if len(pace) <= MOST_ORDERED:
+        return _best_ring(pace)
+    return min(_nearest_ring(pace), _nearest_ring(np.ascontiguousarray(pace.T)))
+
+
+def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
+    return float(max(latency[a, b] for a, b in zip(members, (*members[1:], members[0]), strict=True)))
+
+
+def real_ways(routes: Routes, among: tuple[int, ...], known: Lines, groups: int, span: int, *, tied: bool) -> list[Way]:
+    """Real ways of this kind worth trying, the fastest borders and rings first; ``known`` from ``lines``."""
+    found: dict[tuple[object, ...], Way] = {}  # of ways that cost the same one is enough
+    for chosen, ceiling in _choices(routes, among, known, groups, span):
+        way = real_way(routes, chosen, ceiling, tied=tied)
+        if way is not None and np.isfinite([way.slowest, *way.sync_pace, way.tail_pace]).all():
+            paces = (
+                *way.before_s,
+                *way.before_pace,
+                way.slowest,
+                *way.sync_pace,
+                way.sync_s,
+                way.tail_pace,
+                way.tail_s,
+            )
+            found.setdefault((len(way.relays), *(f"{each:.9g}" for each in paces)), way)
+    ordered = sorted(
+        found.values(), key=lambda way: (way.slowest + way.sync_pace.max(), way.before_s[-1] + way.tail_pace)
+    )
+    return ordered[: MOST_WAYS if groups > 1 else 3 * MOST_WAYS]
+
+
+def _choices(
+    routes: Routes, among: tuple[int, ...], known: Lines, groups: int, span: int
+) -> list[tuple[Groups, float]]:
+    """Groups of domains, and the pace (seconds per byte) above which their borders are relayed."""
+    if span == 1:
+        pace = routes.pair_pace[np.ix_(among, among)]
+        sets = _rings(among, pace, groups) if groups > 1 else [among[:1]]
+        return [(tuple((k,) for k in members), np.inf) for members in sets]
+    chosen: list[tuple[Groups, float]] = []
+    for order, ceiling in known[groups * span - 1]:
+        chosen.append((tuple(order[i * span : (i + 1) * span] for i in range(groups)), ceiling))
+        if groups > 1:
+            chosen.append((tuple(order[i::groups] for i in range(groups)), ceiling))
+    return chosen
+
+
+def lines(routes: Routes, among: tuple[int, ...], *, tied_bytes: float) -> Lines:
+    """Open paths over every number of domains, directly and with relays: over the fastest borders, and the nearest.
+
+    At position n - 1 the paths over n domains, each with the pace above which its borders are relayed; where the ends
+    exchange ``tied_bytes``, also the paths for which that counts.
+    """
+    index = np.ix_(among, among)
+    direct = np.maximum(routes.direct_seconds_per_byte, routes.direct_seconds_per_byte.T)[index]
+    found: list[dict[tuple[tuple[int, ...], float], None]] = [{} for _ in among]
+    for pace, barred in ((direct, True), (routes.pair_pace[index], False)):
+        steps = np.unique(slowest_pair(pace)[2:])
+        steps = steps[np.isfinite(steps)]
+        if len(steps) > MOST_STEPS:
+            steps = steps[np.linspace(0, len(steps) - 1, MOST_STEPS).round().astype(int)]
+        for step in (*steps, np.inf):
+            ceiling = np.inf if barred else float(step)
+            cost = routes.round_trip_s(TYPICAL_BYTES, ceiling)[index]
+            ways = paths(pace, cost, float(step) * (1 + 1e-12))
+            if tied_bytes and len(among) <= MOST_CLOSED:
+                ways += closed_paths(pace, cost, float(step) * (1 + 1e-12), pace * tied_bytes)
+            for path in ways:
+                if path is not None:
+                    found[len(path) - 1][tuple(among[i] for i in path), ceiling] = None
+    return [list(ways) for ways in found]
+
+
+def _rings(among: tuple[int, ...], pace: Floats, groups: int) -> list[tuple[int, ...]]:
+    """Sets of domains that agree fastest: all of them where few, else grown from every start."""
+    size = len(among)
+    total = 1
+    for i in range(groups):
+        total = total * (size - i) // (i + 1)
+    if total <= MOST_SETS:
+        sets = list(combinations(range(size), groups))
+    else:
+        sets = list(dict.fromkeys(_grown(pace, start, groups) for start in range(size)))
+    ranked = sorted(sets, key=lambda members: (ring_pace(pace, members), members))
+    return [tuple(among[i] for i in members) for members in ranked[:MOST_WAYS]]
+
+
+def _grown(pace: Floats, start: int, count: int) -> tuple[int, ...]:
+    """The set grown from ``start`` by the domain with the fastest pair to any member."""
+    members = [start]
+    while len(members) < count:
+        outside = [i for i in range(len(pace)) if i not in members]
+        members.append(min(outside, key=lambda i: (pace[members, i].min(), i)))
+    return tuple(sorted(members))

@@ -1,0 +1,172 @@
+"""Replicas that train alone and agree on parameters every H steps; the sum may go round while they train on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hippo.problem.workload import Workload
+from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
+from hippo.run.executor.compute import Layers, StandIn
+from hippo.run.executor.wires import GroupTeam
+from hippo.run.job import Job
+from hippo.run.model.outer import Outer
+from hippo.run.model.stage import Part
+from hippo.run.model.weights import Weight
+from hippo.run.stand_in import Times
+from hippo.run.work import Seat, Work
+
+MATRIX = "matrix"
+
+
+def is_local(work: Work) -> bool:
+    """Whether replicas agree on parameters now and then."""
+    return work.plan.sync.method == "local_sgd" and len(work.plan.pipelines) > 1
+
+
+@dataclass(frozen=True)
+class Within(Work):
+    """A plan as processes of which only those of one pipeline agree on gradients."""
+
+    pipeline: int = 0
+
+    def holders(self, layer: int, part: int) -> tuple[int, ...]:
+        """Ranks of the pipeline that hold a part of a layer."""
+        return tuple(rank for rank in super().holders(layer, part) if self.seats[rank].pipeline == self.pipeline)
+
+
+def inner_work(work: Work, seat: Seat) -> Work:
+    """Who agrees with a seat on every step's gradients."""
+    if not is_local(work):
+        return work
+    return Within(work.model, work.plan, work.whole_stages, seat.pipeline)
+
+
+def share(work: Work, seat: Seat) -> float:
+    """Of the global batch, that the seat's pipeline works on."""
+    if not is_local(work):
+        return 1.0
+    pipeline = work.plan.pipelines[seat.pipeline]
+    return work.wave(pipeline) * pipeline.num_micro_batches / work.plan.global_batch
+
+
+class _Differences(PartGradients):
+    """What replicas have moved, in place of gradients: every rank of a team knows its own whole."""
+
+    def complete(self, layer: int) -> None:
+        """Nothing to do."""
+
+
+class OuterSteps:
+    """When the replicas of a seat agree, and on what. ``late``: how many steps after the sum began it is used."""
+
+    def __init__(self, work: Work, seat: Seat, agreement: Agreeing, *, late: int) -> None:
+        self.work, self.seat, self.agreement, self.every, self.late = work, seat, agreement, work.plan.sync.every, late
+        self._under_way = False
+        agreement.post()
+
+    def after(self, step: int) -> None:
+        """A step is over."""
+        if step % self.every == 0:
+            self.tell()
+            self.agreement.begin()
+            for start, stop in reversed(self.work.chunks(self.seat)):
+                for layer in reversed(range(start, stop)):
+                    self.agreement.ready(layer)
+            self._under_way = True
+        if self._under_way and step % self.every == self.late % self.every:
+            self.agreement.finish()
+            self.use()
+            self.agreement.post()
+            self._under_way = False
+
+    def tell(self) -> None:
+        """What is summed is made ready."""
+
+    def use(self) -> None:
+        """The sum is there."""
+
+
+@dataclass(frozen=True, eq=False)
+class OuterTies:
+    """With whom a seat agrees on parameters, and how many steps after it asked it must know."""
+
+    groups: dict[str, Any]
+    team: GroupTeam | None
+    late: int
+
+
+class OuterLayers(OuterSteps):
+    """Of real layers."""
+
+    def __init__(self, work: Work, seat: Seat, part: Part, ties: OuterTies) -> None:
+        self.outer, self._carrier = Outer.new(part), _carrier(part)
+        gradients = _Differences(work, seat, self._carrier, ties.team)
+        super().__init__(work, seat, Agreeing(work, seat, gradients, ties.groups), late=ties.late)
+
+    def tell(self) -> None:
+        """Differences, such that their sum over all who take part is the mean by share of the batch."""
+        for (layer, name), difference in self.outer.differences():
+            scale = share(self.work, self.seat) / self._told_by(layer, name)
+            self._carrier.weights[layer][name].total.copy_(difference * scale)
+
+    def _told_by(self, layer: int, name: str) -> int:
+        """Ranks of the own pipeline that take part in the sum of a weight."""
+        tied = self.work.tied
+        ends = (0, self.work.model.num_layers - 1)
+        ranks = tied if tied and name == MATRIX and layer in ends else self.work.holders(layer, 0)
+        return sum(self.work.seats[rank].pipeline == self.seat.pipeline for rank in ranks)
+
+    def use(self) -> None:
+        """The outer step."""
+        self.outer.step({at: self._carrier.weights[at[0]][at[1]].total for at in self.outer.start})
+
+
+def _carrier(part: Part) -> Part:
+    """Room for differences, shaped as the part; what is shared there is shared here."""
+    made: dict[int, Weight] = {}
+
+    def twin(weight: Weight) -> Weight:
+        if id(weight) not in made:
+            made[id(weight)] = Weight(weight.form, weight.value, weight.total.clone())
+        return made[id(weight)]
+
+    weights = {layer: {name: twin(one) for name, one in named.items()} for layer, named in part.weights.items()}
+    return replace(part, weights=weights)
+
+
+class LocalLayers(Layers):
+    """Real layers of a replica that trains alone."""
+
+    def __init__(self, work: Work, seat: Seat, part: Part, workload: Workload, outer: OuterSteps) -> None:
+        super().__init__(work, seat, part, workload)
+        self._outer, self._of_batch = outer, share(work, seat)
+
+    def finish(self, step: int) -> None:
+        """AdamW; now and then the outer step."""
+        super().finish(step)
+        self._outer.after(step)
+
+    def loss(self) -> float:
+        """As a share of the mean over the global batch."""
+        return super().loss() * self._of_batch
+
+
+class LocalStandIn(StandIn):
+    """A stand-in that sends as much, as often."""
+
+    def __init__(self, times: Times, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
+        super().__init__(times, layers)
+        self._outer = outer
+
+    def finish(self, step: int) -> None:
+        """Waits as long as the optimizer takes; now and then for the others."""
+        super().finish(step)
+        self._outer.after(step)
+
+
+def outer_stand_in(job: Job, work: Work, seat: Seat, groups: dict[str, Any]) -> OuterSteps:
+    """The outer steps of a seat that only waits."""
+    each = job.problem.workload.gradient_bytes_per_parameter
+    gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=0.0)
+    return OuterSteps(work, seat, Agreeing(work, seat, gradients, groups), late=job.options.outer_late)

@@ -1,0 +1,155 @@
+"""Whether a plan can be run here: what the executor cannot do is refused before any process starts."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from hippo.errors import InputError, MissingExtraError, UnknownNameError
+from hippo.machine import available_bytes
+from hippo.problem.model import Model
+from hippo.run.job import Job, Options
+from hippo.run.torch_runtime.fits import check_torch
+from hippo.run.work import Work
+
+PRECISIONS = ("fp32", "fp64", "bf16")
+ORDERS = ("auto", "fixed", "ready")
+BACKWARDS = ("split", "whole")
+DEVICES = ("cpu", "cuda")
+RUNTIMES = ("hippo", "torch")
+PACKED = ("none", "bf16", "fp8", "int8")
+"""Kinds of compression that messages between domains are sent in; others are planned and waited for only."""
+SMALL_PARAMETER_TOKENS = 3e11
+"""Parameters times tokens up to which the same training in one process is run too: minutes on one core."""
+MOST_PROCESSES = 256
+
+
+def check_job(job: Job, *, source: str) -> None:
+    """``InputError`` for a plan that the executor cannot run."""
+    options, plan = job.options, job.plan
+    if options.precision not in PRECISIONS:
+        raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
+    if options.order not in ORDERS:
+        raise UnknownNameError("order", options.order[:60], (*ORDERS, "learned", "learned-ready"), source="--order")
+    if options.backward not in BACKWARDS:
+        raise UnknownNameError("backward", options.backward[:60], BACKWARDS, source="--backward")
+    if options.device not in DEVICES:
+        raise UnknownNameError("device", options.device[:60], DEVICES, source="--device")
+    if options.device != "cpu" and options.stand_in:
+        remedy = "leave out one of them"
+        raise InputError("stand-ins need no GPU", source="--device", value=options.device, remedy=remedy)
+    if options.runtime not in RUNTIMES:
+        raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
+    if options.runtime == "torch":
+        _check_own(job)
+        check_torch(job)
+    _check_plan(job, source)
+    processes = sum(len(p.stages) for p in plan.pipelines) if options.stand_in else plan.gpus
+    if processes > MOST_PROCESSES:
+        remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
+        told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
+        raise InputError(told, source=source, key="pipelines", remedy=remedy)
+    if not options.stand_in and options.device == "cpu":
+        _check_memory(job, source)
+
+
+def check_machine(job: Job) -> None:
+    """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "run", source="hippo run")
+    there = 0 if job.options.device != "cuda" else _gpus()
+    if job.options.device == "cuda" and there < job.plan.gpus:
+        told = f"needs a GPU per process: {job.plan.gpus}, and this machine has {there}"
+        remedy = "run it with --device cpu, or a plan for fewer GPUs"
+        raise InputError(told, source="--device", value="cuda", remedy=remedy)
+
+
+def _gpus() -> int:
+    """GPUs that torch finds on this machine."""
+    count: int = import_module("torch").cuda.device_count()  # by name: checking a job for CPUs must not load it
+    return count
+
+
+def _check_own(job: Job) -> None:
+    """``InputError`` for what only hippo's own executor can be told."""
+    for name in ("order", "backward"):
+        value = getattr(job.options, name)
+        if value != getattr(Options, name):
+            remedy = f"leave out --{name}, or --runtime torch"
+            raise InputError("torch's runtime has its own way", source=f"--{name}", value=value, remedy=remedy)
+
+
+STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
+"""Of a parameter: value, sum of gradients, both moments, and a master copy where the value is a half."""
+PROCESS_BYTES = 250e6  # Python with torch loaded
+
+
+def _check_memory(job: Job, source: str) -> None:
+    """All processes share this machine: their weights and states alone must fit."""
+    work, layers = Work(job.problem.model, job.plan), job.problem.model.layers
+    held = sum(
+        layers[layer].parameters / work.widths(work.stage(seat))[0]
+        for seat in work.seats
+        for start, stop in work.chunks(seat)
+        for layer in range(start, stop)
+    )
+    needed = held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.seats)
+    there = available_bytes()
+    if there is not None and needed > there:
+        told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
+        remedy = "run it with --stand-in, or a smaller model"
+        raise InputError(told, source=source, key="problem.model", value=job.problem.model.name, remedy=remedy)
+
+
+def _check_plan(job: Job, source: str) -> None:
+    """What a plan may ask for and the executor cannot do (yet)."""
+    plan, stand_in = job.plan, job.options.stand_in
+    limits: list[tuple[bool, str, object, str]] = [
+        (bool(plan.relays), "relays", len(plan.relays), "plan without relays"),
+    ]
+    if plan.sync.method == "local_sgd" and job.options.outer_late >= plan.sync.every:
+        remedy = f"give fewer than the {plan.sync.every} steps between two sums"
+        raise InputError("is too many", source="--outer-late", value=job.options.outer_late, remedy=remedy)
+    packed = {one.kind for one in plan.compression} - set(PACKED)
+    if not stand_in:
+        limits += [
+            (plan.context_parallel > 1, "context_parallel", plan.context_parallel, "run it with --stand-in"),
+            (plan.expert_parallel > 1, "expert_parallel", plan.expert_parallel, "run it with --stand-in"),
+            (bool(packed), "compression.kind", ", ".join(sorted(packed)), f"take {', '.join(PACKED)}, or --stand-in"),
+        ]
+    for broken, key, value, remedy in limits:
+        if broken:
+            raise InputError("cannot be run yet", source=source, key=key, value=value, remedy=remedy)
+    if not stand_in:
+        refuse_model(job.problem.model, source=source)
+        _check_seq(job, source)
+
+
+def _check_seq(job: Job, source: str) -> None:
+    """Every token needs a position: learned ones are as many as the model has."""
+    model, seq = job.problem.model, job.problem.workload.seq
+    learned = model.layers[0].positions
+    if learned and seq > learned:
+        remedy = f"plan with --seq of at most {learned}, or run it with --stand-in"
+        told = f"exceeds the {learned} learned positions of {model.name}"
+        raise InputError(told, source=source, key="problem.workload.seq", value=seq, remedy=remedy)
+
+
+def refuse_model(model: Model, *, source: str | None = None) -> None:
+    """``InputError`` for a model that cannot be run yet."""
+    for layer in model.distinct_layers:
+        feed_forward, attention = layer.feed_forward, layer.attention
+        if feed_forward is not None and feed_forward.experts is not None:
+            told = "mixtures of experts are planned and simulated, not run"
+        elif attention is not None and attention.latent is not None:
+            told = "multi-head latent attention is planned and simulated, not run"
+        else:
+            continue
+        remedy = "run a dense model, or this one with --stand-in"
+        raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
+
+
+def is_small(job: Job) -> bool:
+    """Whether the same training in one process takes little."""
+    tokens = job.problem.workload.tokens_per_step * job.options.steps
+    return tokens * job.problem.model.parameters <= SMALL_PARAMETER_TOKENS

@@ -1,0 +1,109 @@
+"""Who hands which layers to whom when a run goes on under another plan, and how long that should take. No torch.
+
+Processes of the new plan are new, those of the old one hand over: weights in full precision and both moments of AdamW.
+A layer that stays in its domain never crosses the WAN. Letters: "old" and "new" are the two plans as processes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from hippo.errors import InputError
+from hippo.problem.cluster import Cluster
+from hippo.run.work import Seat, Work
+from hippo.simulate.transport.transport import HIPPO, Transport, lost_s
+
+STATE = 3  # numbers per parameter: master, first and second moment
+BEFORE = "before"
+"""Folder, in that of the new plan's job, with the job that hands over."""
+
+
+@dataclass(frozen=True)
+class Hand:
+    """One layer for one process of the new plan."""
+
+    layer: int
+    team: tuple[int, ...]  # ranks of the old plan that hold it together, by place in their tensor-parallel group
+    destination: int  # rank of the new plan
+    tied: bool = False  # the matrix alone, that embedding and head share; ``layer`` is the head
+
+
+def hands(old: Work, new: Work, cluster: Cluster) -> tuple[Hand, ...]:
+    """Everything that is handed over: each layer from the replica that is nearest, equally near ones in turn.
+
+    Raises
+    ------
+    InputError
+        A layer's new domain cannot be reached from any that holds it.
+    """
+    found: list[Hand] = []
+    last, given = old.model.num_layers - 1, defaultdict[int, int](int)
+    for seat in new.seats:
+        own = [layer for start, stop in new.chunks(seat) for layer in range(start, stop)]
+        for layer in own:
+            found.append(_nearest(old, (layer,), seat, cluster, given))
+        if new.model.tied and last in own and 0 not in own:
+            nearest = _nearest(old, (0, last), seat, cluster, given)
+            found.append(Hand(last, nearest.team, seat.rank, tied=True))
+    return tuple(found)
+
+
+def _nearest(old: Work, layers: tuple[int, ...], seat: Seat, cluster: Cluster, given: dict[int, int]) -> Hand:
+    """From the team that holds one of the layers and is nearest; of equals the one that has given least."""
+    teams = [
+        tuple(old.rank(p, old.owner(p, layer), lane, t) for t in range(tp))
+        for p, pipeline in enumerate(old.plan.pipelines)
+        for layer in layers
+        for tp, dp in (old.widths(pipeline.stages[old.owner(p, layer)]),)
+        for lane in range(dp)
+    ]
+    far = {team: _distance(cluster, old.seats[team[0]].domain, seat.domain) for team in teams}
+    team = min(teams, key=lambda each: (far[each], given[each[0]], each))
+    if far[team] == inf:
+        held = ", ".join(sorted({old.seats[each[0]].domain for each in teams}))
+        raise InputError(
+            f"layer {layers[-1]} cannot get to '{seat.domain}': no link leads there from {held}",
+            source="--then",
+            remedy="give a plan whose new domains have a link from those that hold their layers",
+        )
+    given[team[0]] += 1
+    return Hand(layers[0], team, seat.rank)
+
+
+def _distance(cluster: Cluster, source: str, destination: str) -> float:
+    """Seconds per byte between domains: 0 inside one, inf where there is no link."""
+    if source == destination:
+        return 0.0
+    link = cluster.link_index.get((source, destination))
+    return inf if link is None else 1.0 / cluster.links[link].rate_bytes_per_s(1)
+
+
+def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: int) -> Mapping[tuple[str, str], float]:
+    """Bytes over each pair of domains; ``number_bytes`` of one number of the state.
+
+    Of a tensor-parallel group of n each rank gets an n-th of what is split and all of the rest (here: an n-th of all).
+    """
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for hand in given:
+        seat = new.seats[hand.destination]
+        pair = old.seats[hand.team[0]].domain, seat.domain
+        if pair[0] != pair[1]:
+            tp = new.widths(new.stage(seat))[0]
+            layer = new.model.layers[hand.layer]
+            count = layer.vocab * layer.hidden if hand.tied else layer.parameters / tp
+            found[pair] += STATE * number_bytes * count
+    return dict(found)
+
+
+def predicted_s(cluster: Cluster, moved: Mapping[tuple[str, str], float], transport: Transport = HIPPO) -> float:
+    """Seconds of a stop-and-copy: links work side by side, each at its goodput, over streams that are fresh."""
+    slowest, congestion = 0.0, transport.congestion
+    for pair, size in moved.items():
+        link = cluster.links[cluster.link_index[pair]]
+        rate, rtt_s = transport.goodput * link.rate_bytes_per_s(1), 2 * link.latency_s
+        lost = lost_s(size, rate, rtt_s, window_bytes=congestion.initial_bytes, paced_rtts=congestion.paced_rtts)
+        slowest = max(slowest, link.latency_s + size / rate + lost)
+    return slowest

@@ -1,0 +1,170 @@
+"""What a run should take: the simulator on the plan as the executor runs it. The one place where a run asks.
+
+The executor sends a gradient as soon as it has it, before the weight gradients of that wave: a fused backward is played
+as B and at once W. Where it runs what is ready, so does the simulator. Real layers take the seconds that were measured
+in the run itself (medians per process), stand-ins those of the plan. Between domains the runtime's transport counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.emulate.emulation import emulation
+from hippo.plan.own_order import WITH_ORDER
+from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.problem.cluster import Cluster
+from hippo.problem.load import load_trace
+from hippo.problem.network import Trace
+from hippo.run.job import Job
+from hippo.run.run import Result, Step
+from hippo.run.work import Work
+from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
+from hippo.simulate import fast
+from hippo.simulate.lower import lower
+from hippo.simulate.program import Program
+from hippo.simulate.timeline import OPTIMIZER
+from hippo.simulate.transport.carried import from_instant
+from hippo.simulate.transport.play import step_time, step_times
+from hippo.simulate.transport.transport import CONGESTIONS, HIPPO, TORCH, Transport
+from hippo.simulate.transport.world import Circumstances
+
+Floats = NDArray[np.float64]
+
+INSTANTS = 50
+"""Where in a trace a step may begin, for its prediction."""
+
+BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+
+
+def as_run(job: Job) -> Plan:
+    """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
+    plan, options = job.plan, job.options
+    if plan.interleave > 1 or options.backward == "whole" or options.runtime == "torch":
+        return plan
+    pipelines = tuple(
+        replace(pipeline, warm_up=(), order=letters_of(split(order_of(plan, pipeline)))) for pipeline in plan.pipelines
+    )
+    return replace(plan, pipelines=pipelines, schedule=ScheduleChoice(WITH_ORDER))
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a run has between its domains."""
+
+    emulated: bool = True  # False: one machine's loopback, which costs next to nothing
+    congestion: str = "cubic"  # TCP's control, cubic or bbr; every other one is played as cubic
+    trace: Trace | None = None  # links that move, in seconds of the clock
+
+    @classmethod
+    def around(cls, cluster: Cluster) -> Network:
+        """The emulated WAN around this process, whose links are the cluster's; none: the loopback."""
+        inside = emulation()
+        if inside is None:
+            return cls(emulated=False)
+        if inside.trace is None:
+            return cls(congestion=inside.congestion)
+        trace = load_trace(Path(inside.trace), cluster)
+        return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
+
+
+WAN = Network()
+
+
+def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = None, cold: bool = False) -> float:
+    """Seconds of a step; ``result``: of real layers, whose seconds then count.
+
+    ``cold``: of the first step of a run, in which TCP comes up to the rate of its links. Where links move: the mean of
+    ``predicted_along``.
+    """
+    if network.trace is not None:
+        return float(predicted_along(job, network, result=result).mean())
+    program = _program(job, result)
+    if network.emulated:
+        return step_time(program, _transport(job, network), Circumstances(cold=cold, live_limit=_live_limits(job)))
+    links = len(program.link_bandwidth_bytes_per_s)
+    return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
+
+
+def predicted_along(job: Job, network: Network, *, result: Result | None = None) -> Floats:
+    """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
+    trace = network.trace
+    assert trace is not None, "links move along a trace"
+    program, limits = _program(job, result), _live_limits(job)
+    starts = np.linspace(trace.time_s[0], trace.time_s[-1], INSTANTS, endpoint=False)
+    each = (Circumstances(from_instant(trace, start), live_limit=limits) for start in starts.tolist())
+    return step_times(program, _transport(job, network), each)
+
+
+def _program(job: Job, result: Result | None) -> Program:
+    program = lower(job.problem, as_run(job))
+    return program if result is None or job.options.stand_in else _with_measured(job, program, result)
+
+
+def _transport(job: Job, network: Network) -> Transport:
+    runtime = TORCH if job.options.runtime == "torch" else HIPPO
+    return replace(runtime, congestion=CONGESTIONS.get(network.congestion, runtime.congestion))
+
+
+def _live_limits(job: Job) -> tuple[float | None, ...]:
+    """Waves in flight of each stage that runs what is ready (None: it keeps its order); nothing: all keep theirs."""
+    if job.options.runtime == "torch" or job.plan.interleave > 1 or job.options.order == "fixed":
+        return ()
+    work = Work(job.problem.model, job.plan, whole_stages=True)
+    across = {rank for one in work.transfers if work.crosses_wan(one) for rank in (one.source, one.destination)}
+    free = [job.options.order == "ready" or seat.rank in across for seat in work.seats]
+    return tuple(work.live_limit(seat) if may else None for seat, may in zip(work.seats, free, strict=True))
+
+
+def _with_measured(job: Job, program: Program, result: Result) -> Program:
+    """Seconds of the layers as they ran, bytes as they were sent; within a stage the slowest process counts."""
+    places = zip(program.rank_pipeline.tolist(), program.rank_stage.tolist(), strict=True)
+    rank_of = {place: rank for rank, place in enumerate(places)}
+    seconds = np.zeros((*program.forward_s.shape, 4))
+    for seat in result.seats:
+        rank = rank_of[seat.pipeline, seat.stage]
+        seconds[rank] = np.maximum(seconds[rank], _medians(result.steps, seat.rank, seconds.shape[1]))
+    wide = BYTES[job.options.precision]
+    activations = wide / BYTES[job.plan.precision]
+    gradients = wide / job.problem.workload.gradient_bytes_per_parameter
+    groups = (
+        replace(group, local_s=0.0, link_bytes=tuple(gradients * size for size in group.link_bytes))
+        for group in program.groups
+    )
+    return replace(
+        program,
+        forward_s=seconds[:, :, 0],
+        backward_s=seconds[:, :, 1],
+        weight_s=seconds[:, :, 2],
+        finish_s=seconds[:, 0, 3].copy(),
+        sync_s=np.zeros_like(program.sync_s),
+        down_bytes=program.down_bytes * _wider(job, FORWARD, seconds.shape[:2], activations),
+        up_bytes=program.up_bytes * _wider(job, BACKWARD, seconds.shape[:2], activations),
+        groups=tuple(groups),
+    )
+
+
+def _wider(job: Job, kind: int, shape: tuple[int, ...], factor: float) -> NDArray[np.float64]:
+    """By how much messages are larger than the plan's precision says, (ranks, chunks); packed ones are as they are."""
+    found, work = np.full(shape, factor), Work(job.problem.model, job.plan, whole_stages=True)
+    packed = {(one.source, one.destination) for one in job.plan.compression if one.kind != "none"}
+    for one in work.transfers:
+        if one.kind == kind and (work.seats[one.source].domain, work.seats[one.destination].domain) in packed:
+            found[one.source, one.source_chunk] = 1.0
+    return found
+
+
+def _medians(steps: Sequence[Step], rank: int, chunks: int) -> Floats:
+    """(chunks, 4): forward, backward, weight gradient, optimizer of one process; the first step is left out."""
+    rows = [row for step in steps[1:] or steps for row in step.operations[rank]]
+    found = np.zeros((chunks, 4))
+    for column, kind in enumerate((FORWARD, BACKWARD, WEIGHT, OPTIMIZER)):
+        for chunk in range(chunks):
+            same = [end - start for k, c, _, start, end in rows if (k, c) == (kind, chunk)]
+            found[chunk, column] = median(same) if same else 0.0
+    return found

@@ -1,0 +1,63 @@
+"""Two processes with half the worlds each learn what one process learns with all, up to the order of sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from hippo.errors import InputError
+from hippo.learn.distributed import Place, connected
+from hippo.learn.settings import Ppo, Run, Settings
+from hippo.network.train.learner import Learner
+from hippo.network.train.rollout import Share
+from hippo.network.train.session import Session
+
+from ..network.toy import ToyEnvs, toy_policy
+from ..ports import reserved_port
+
+SETTINGS = Settings(
+    ppo=Ppo(steps_per_update=128, passes=3, minibatch=32, learning_rate=0.01),
+    run=Run(updates=3, minutes=0.0, shares=2),
+)
+WITHOUT_EFFECT = "score.2.bias"
+"""It shifts all scores alike: its gradient is rounding and nothing else, which Adam enlarges to whole steps."""
+
+
+def trained(folder: Path, place: Place) -> dict[str, torch.Tensor]:
+    torch.set_num_threads(1)
+    shares = [Share(ToyEnvs(8, 10 + each), np.random.default_rng(each)) for each in place.own(2)]
+    learner = Learner(toy_policy(), shares, SETTINGS, place)
+    return dict(Session(learner, SETTINGS, folder).run().policy.state_dict())
+
+
+def one_of_two(rank: int, port: int, folder: str) -> None:
+    import os
+
+    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with connected() as place:
+        torch.save(trained(Path(folder), place), Path(folder) / f"weights-{rank}.pt")
+
+
+def test_two_processes_learn_what_one_does(tmp_path: Path):
+    alone = trained(tmp_path / "alone", Place())
+    with reserved_port() as port:
+        mp.spawn(one_of_two, args=(port, str(tmp_path)), nprocs=2)
+    first, second = (torch.load(tmp_path / f"weights-{rank}.pt") for rank in range(2))
+    start = toy_policy().state_dict()
+    for name, weight in alone.items():
+        assert torch.equal(first[name], second[name])
+        if name != WITHOUT_EFFECT:
+            torch.testing.assert_close(first[name], weight, rtol=1e-4, atol=1e-5)
+    assert any((alone[name] - start[name]).abs().max() > 0.01 for name in alone)
+    shares = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["shares"]
+    assert len(shares) == 2
+
+
+def test_shares_that_cannot_be_dealt_out_are_refused():
+    assert list(Place(1, 2).own(4)) == [2, 3]
+    with pytest.raises(InputError, match=r"run\.shares"):
+        Place(0, 2).own(3)

@@ -1,0 +1,14 @@
+"""What the tests of online decisions share."""
+
+from __future__ import annotations
+
+import pytest
+from tests.network.online_world import hubs
+
+from hippo.network.rules.configuration import Book
+
+
+@pytest.fixture(scope="session")
+def filled() -> Book:
+    """A book filled once; tests that add to it take a copy."""
+    return hubs()

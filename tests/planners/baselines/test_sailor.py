@@ -1,0 +1,141 @@
+"""Sailor's search against every configuration of its own space, by the estimate of its paper (section 4.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, product
+
+import pytest
+
+from hippo.planners.baselines.sailor import SCALES, SHARDINGS, Candidate, Sailor, Search
+from hippo.planners.cuts import even_cuts
+from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
+from hippo.problem.cluster import Cluster
+from hippo.problem.problem import Problem
+from hippo.simulate.layouts import cost_model
+
+from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
+
+TOYS = {
+    "two equal regions": cluster(domain("a", 1, 2), domain("b", 1, 2)),
+    "three regions, one slow pair": cluster(
+        domain("a", 1, 2), domain("b", 1, 2), domain("c", 1, 1), others={("a", "b"): 0.5}
+    ),
+    "unequal regions, fast links": cluster(domain("a", 1, 4), domain("b", 1, 2), gbps=400.0, latency_s=1e-4),
+    "no link": cluster(domain("a", 1, 2), domain("b", 1, 2), others={("a", "b"): 0.0}),
+}
+
+
+def with_memory(where: Cluster, memory_gb: float) -> Problem:
+    rates = {(link.source, link.destination): link.bandwidth_bytes_per_s * 8e-9 for link in where.links}  # type: ignore[operator]
+    others = {
+        (a.name, b.name): rates.get((a.name, b.name), 0.0) for a in where.domains for b in where.domains if a != b
+    }
+    latency_s = where.links[0].latency_s if where.links else 0.0
+    return problem(
+        cluster(*where.domains, memory_gb=memory_gb, others=others, latency_s=latency_s),
+        gpt(4, 1024, vocab=8192),
+        batch=8,
+    )
+
+
+def stage_widths(asked: Problem, cuts: tuple[int, ...], recipe: Recipe, dp: int, waves: int) -> list[tuple[int, ...]]:
+    """H2: the narrowest width of each stage that fits; and each raised while a doubling pays."""
+    costs, narrow, wide, stages = cost_model(asked), [], [], len(cuts) - 1
+    widths = [1, 2, 4][: min(one.gpus_per_node for one in asked.cluster.domains).bit_length()]
+
+    def seconds(span: tuple[int, int], tp: int) -> float:
+        table = costs.layer_seconds("a", recipe.layout(asked, tp=tp, dp=dp))
+        return float(table[span[0] : span[1]].sum())
+
+    for stage, span in enumerate(zip(cuts, cuts[1:], strict=False)):
+        live = min(waves, stages - stage)
+        layouts = {tp: recipe.layout(asked, tp=tp, dp=dp, stages=stages) for tp in widths}
+        fitting = [
+            tp
+            for tp in widths
+            if costs.memory("a", *span, layouts[tp], live=live).peak_bytes <= costs.usable_memory_bytes()
+        ]
+        if not fitting:
+            return []
+        narrow.append(fitting[0])
+        tp = fitting[0]
+        while 2 * tp in widths and seconds(span, tp) >= SCALES * seconds(span, 2 * tp):
+            tp *= 2
+        wide.append(tp)
+    return [tuple(narrow), tuple(wide)]
+
+
+def estimate(asked: Problem, one: Candidate) -> float:
+    """max t_i * N_b + max sync_i + sum t_i; infinite where a region is too small, visited twice or not linked."""
+    costs, cluster_ = cost_model(asked), asked.cluster
+    visits = [name for name, _ in groupby(one.regions)]
+    used = {
+        name: sum(one.dp * tp for tp, region in zip(one.tps, one.regions, strict=True) if region == name)
+        for name in visits
+    }
+    if len(set(visits)) < len(visits) or any(used[name] > cluster_.domain(name).gpus for name in visits):
+        return float("inf")
+    times, syncs = [], []
+    for stage, (tp, region) in enumerate(zip(one.tps, one.regions, strict=True)):
+        layout = one.recipe.layout(asked, tp=tp, dp=one.dp, stages=len(one.tps))
+        cost = costs.stage(region, one.cuts[stage], one.cuts[stage + 1], layout)
+        seconds = cost.forward_s + cost.backward_s + cost.weight_gradient_s
+        following = one.regions[stage + 1] if stage + 1 < len(one.regions) else region
+        if following != region:
+            links = (cluster_.link(region, following), cluster_.link(following, region))
+            if None in links:
+                return float("inf")
+            seconds += sum(link.latency_s + cost.output_bytes / link.rate_bytes_per_s(1) for link in links if link)
+        times.append(seconds)
+        syncs.append(cost.sync_s + cost.optimizer_s + cost.fixed_s)
+    return max(times) * one.waves + max(syncs) + sum(times)
+
+
+def every_configuration(asked: Problem) -> Iterator[Candidate]:
+    """Stages, micro-batches, settings of the job, data widths, the two choices of tensor widths, regions of stages."""
+    costs, names = cost_model(asked), [one.name for one in asked.cluster.domains]
+    for pp in range(1, asked.model.num_blocks + 1):
+        cuts = even_cuts(asked.model.num_layers, pp)
+        for size, recompute in product(micro_batches(costs, 1, most=8), recomputations(costs)):
+            for sharding in shardings(asked, SHARDINGS, pipeline=pp > 1):
+                for dp in (width for width in (1, 2, 4, 8) if width * size <= 8):
+                    recipe, waves = Recipe(size, recompute, sharding), 8 // size // dp
+                    for tps in dict.fromkeys(stage_widths(asked, cuts, recipe, dp, waves)):
+                        for regions in product(names, repeat=pp):
+                            yield Candidate(0.0, cuts, regions, tps, dp, waves, recipe)
+
+
+@pytest.mark.parametrize("memory_gb", [80.0, 2.0])
+@pytest.mark.parametrize("world", TOYS)
+def test_no_configuration_of_its_space_has_a_better_estimate(world: str, memory_gb: float) -> None:
+    asked = with_memory(TOYS[world], memory_gb)
+    least = min(estimate(asked, one) for one in every_configuration(asked))
+    found = list(Search(cost_model(asked), lambda missing: None, lambda: False).candidates())
+    assert all(one.value == pytest.approx(estimate(asked, one)) for one in found)
+    assert min(one.value for one in found) == pytest.approx(least)
+
+
+def test_the_first_that_fits_is_proposed_even_if_the_judge_dislikes_it() -> None:
+    asked = with_memory(TOYS["two equal regions"], 80.0)
+    answer = Sailor().propose(asked, STOP)
+    assert_sound(asked, answer)
+    found = min(Search(cost_model(asked), lambda missing: None, lambda: False).candidates(), key=lambda one: one.value)
+    assert answer.plan == found.plan(asked)
+
+
+@pytest.mark.parametrize("runtime", ["megatron", "torch", "deepspeed"])
+def test_one_width_for_all_stages_where_the_runtime_has_only_one(runtime: str) -> None:
+    where = cluster(domain("a", 1, 4), domain("b", 1, 4), memory_gb=3.0)
+    asked = problem(where, gpt(6, 1536, vocab=65536), batch=16, runtime=runtime)
+    answer = Sailor().propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is not None
+    assert len({stage.tp for stage in answer.plan.pipelines[0].stages}) == 1
+
+
+def test_too_little_memory_is_told() -> None:
+    asked = with_memory(TOYS["two equal regions"], 0.5)
+    answer = Sailor().propose(asked, STOP)
+    assert_sound(asked, answer)
+    assert answer.plan is None

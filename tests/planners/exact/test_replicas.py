@@ -1,0 +1,67 @@
+"""Replicas in domains that differ: shares of the batch, and a world where they are the best there is."""
+
+from dataclasses import replace
+
+import pytest
+
+from hippo.plan.check import check
+from hippo.planners.base import Stop
+from hippo.planners.exact.replicas import deal
+from hippo.planners.exact.search import Exact
+from hippo.problem.load import load_problem
+from hippo.problem.problem import Problem
+
+
+def unlike(bandwidth_bytes_per_s: float) -> Problem:
+    """The toy with two nodes in its second domain, and links of this speed."""
+    problem = load_problem(model="gpt2", cluster="toy", global_batch=1536)
+    cluster = problem.cluster
+    first, second = cluster.domains
+    links = tuple(replace(link, bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=1e-5) for link in cluster.links)
+    wide = replace(second, nodes=2 * second.nodes)
+    return replace(problem, cluster=replace(cluster, domains=(first, wide), links=links))
+
+
+def test_shares_follow_the_speeds_and_add_up():
+    assert deal(8, [1, 1], [1.0, 3.0]) == (2, 6)
+    assert deal(12, [2, 4], [1.0, 2.0]) == (2, 2)
+    waves = deal(1024, [8, 2, 1], [4.0, 2.0, 1.0])
+    assert waves is not None
+    assert sum(each * width for each, width in zip(waves, (8, 2, 1), strict=True)) == 1024
+    assert [each * width for each, width in zip(waves, (8, 2, 1), strict=True)] == pytest.approx([585, 293, 146], abs=9)
+
+
+def test_what_cannot_be_dealt_is_told():
+    assert deal(7, [2, 4], [1.0, 1.0]) is None
+    assert deal(1, [1, 1], [1.0, 1.0]) is None
+
+
+def test_unlike_domains_share_the_batch_where_links_are_quick():
+    problem = unlike(1e12)
+    found = Exact().propose(problem, Stop(200.0))
+    assert found.plan is not None
+    assert found.score is not None
+    assert found.lower_bound_s is not None
+    alone = min(
+        score.step_time_s for plan, score in ((found.plan, found.score), *found.runners_up) if len(plan.domains) == 1
+    )
+    both = min(
+        score.step_time_s for plan, score in ((found.plan, found.score), *found.runners_up) if len(plan.pipelines) == 2
+    )
+    assert found.score.step_time_s <= both < alone
+    assert found.lower_bound_s <= found.score.step_time_s
+    shares = {
+        line.stages[0].domain: line.num_micro_batches * line.stages[0].dp
+        for plan, _ in ((found.plan, found.score), *found.runners_up)
+        if len(plan.pipelines) == 2
+        for line in plan.pipelines
+    }
+    small, large = (shares[domain.name] for domain in problem.cluster.domains)
+    assert large > 1.5 * small
+    assert not check(problem, found.plan)
+
+
+def test_runtimes_with_equal_shares_do_not_get_them():
+    found = Exact().propose(replace(unlike(1e12), runtime="megatron"), Stop(200.0))
+    for plan, _ in found.runners_up:
+        assert len({line.num_micro_batches for line in plan.pipelines}) == 1

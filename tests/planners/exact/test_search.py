@@ -1,0 +1,159 @@
+"""The search as a whole: what it answers, what it keeps to, and what its gap means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.planners.tiny import both, domain, model, problem
+
+from hippo.plan.check import check
+from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.exact.bounds import PRECISION
+from hippo.planners.exact.search import Exact
+from hippo.problem.cluster import Link
+from hippo.problem.objective import Objective
+from hippo.problem.problem import Problem
+from hippo.score.evaluate import fits
+
+STOP = Stop(300.0)
+FAST, SLOW = 5e10, 1e7
+
+
+def two(bandwidth_bytes_per_s: float = FAST, **rest: object) -> Problem:
+    """Two domains of two GPUs."""
+    links = both("a", "b", bandwidth_bytes_per_s)
+    given = {"of": model(3, hidden=2048), "batch": 8, **rest}
+    return problem((domain("a", 1, 2), domain("b", 1, 2)), links, **given)  # type: ignore[arg-type]
+
+
+def found(asked: Problem) -> Proposal:
+    return Exact().propose(asked, STOP)
+
+
+def test_an_answer_is_sound_and_its_gap_is_what_lies_between() -> None:
+    for bandwidth in (FAST, 1e9, SLOW):
+        asked = two(bandwidth)
+        answer = found(asked)
+        assert answer.plan is not None
+        assert answer.score is not None
+        assert answer.gap is not None
+        assert answer.lower_bound_s is not None
+        assert check(asked, answer.plan) == ()
+        assert fits(asked, answer.plan)
+        step_s = answer.score.step_time_s
+        assert answer.gap == pytest.approx(1 - answer.lower_bound_s / step_s, abs=1e-12)
+        assert 0 <= answer.gap < 1
+        assert (answer.status is Status.OPTIMAL) == (answer.gap == 0)
+
+
+def test_one_gpu_is_settled() -> None:
+    answer = found(problem((domain("a"),), of=model(3, hidden=2048)))
+    assert answer.gap is not None
+    assert answer.gap <= PRECISION
+
+
+def test_a_slow_link_is_not_crossed_and_a_fast_one_is() -> None:
+    near, far = found(two(FAST)), found(two(SLOW))
+    assert near.plan is not None
+    assert far.plan is not None
+    assert len(near.plan.domains) == 2
+    assert len(far.plan.domains) == 1
+    assert far.gap is not None
+    assert far.gap <= PRECISION  # the bounds know what the link costs
+
+
+def test_too_little_memory_is_an_answer_with_causes() -> None:
+    answer = found(two(memory_bytes=2e9))
+    assert answer.status is Status.INFEASIBLE
+    assert answer.plan is None
+    assert answer.rejected
+
+
+@pytest.mark.parametrize("runtime", ["any", "megatron", "torch", "deepspeed"])
+def test_rules_of_the_runtime_are_kept(runtime: str) -> None:
+    asked = two(2e9, runtime=runtime, memory_bytes=14e9)
+    answer = found(asked)
+    assert answer.plan is not None
+    assert check(asked, answer.plan) == ()
+    for other, _ in answer.runners_up:
+        assert check(asked, other) == ()
+
+
+def test_equal_questions_get_equal_answers() -> None:
+    one, other = found(two(1e9)), found(two(1e9))
+    assert (one.plan, one.gap, one.lower_bound_s, one.runners_up) == (
+        other.plan,
+        other.gap,
+        other.lower_bound_s,
+        other.runners_up,
+    )
+
+
+def test_money_may_choose_otherwise_than_time() -> None:
+    asked = two(FAST)
+    quick, cheap = found(asked), found(replace(asked, objective=Objective("cost", 0.0, 0.0, 1.0)))
+    assert quick.score is not None
+    assert cheap.score is not None
+    assert cheap.score.usd_per_step < quick.score.usd_per_step
+    assert cheap.score.step_time_s > quick.score.step_time_s
+    assert cheap.lower_bound_s is None  # the bound is one of money
+
+
+def test_uniform_cuts_where_asked() -> None:
+    asked = two(FAST, of=model(4, hidden=4096), memory_bytes=14e9, uniform_cuts=True)
+    answer = found(asked)
+    assert answer.plan is not None
+    assert check(asked, answer.plan) == ()
+    free = found(replace(asked, uniform_cuts=False))
+    assert free.score is not None
+    assert answer.score is not None
+    assert free.score.step_time_s <= answer.score.step_time_s
+
+
+def test_local_sgd_only_where_allowed() -> None:
+    asked = two(2e8)
+    barred, allowed = found(asked), found(replace(asked, allow_local_sgd=True))
+    assert barred.plan is not None
+    assert barred.plan.sync.method == "allreduce"
+    assert all(plan.sync.method == "allreduce" for plan, _ in barred.runners_up)
+    assert allowed.plan is not None
+    assert allowed.plan.sync.method == "local_sgd"
+    assert allowed.notes  # its published penalty
+    assert allowed.score is not None
+    assert barred.score is not None
+    assert allowed.score.step_time_s < barred.score.step_time_s
+
+
+def test_balance_is_kept() -> None:
+    asked = two(FAST, objective=Objective(balance_delta=0.2))
+    answer = found(asked)
+    assert answer.plan is None or answer.score is not None
+    free = found(two(FAST))
+    assert free.score is not None
+    assert answer.score is None or answer.score.step_time_s >= free.score.step_time_s * (1 - 1e-9)
+
+
+def test_a_slow_pair_is_relayed() -> None:
+    """a and b are joined badly straight, and well through c."""
+    links = (*both("a", "b", 1e8), *both("a", "c", FAST), *both("b", "c", FAST))
+    asked = problem(
+        (domain("a"), domain("b"), domain("c")), links, of=model(4, hidden=4096), batch=8, memory_bytes=16e9
+    )
+    answer = found(asked)
+    assert answer.score is not None
+    slow = tuple(link if {link.source, link.destination} == {"a", "b"} else _slowed(link) for link in links)
+    worse = found(replace(asked, cluster=replace(asked.cluster, links=slow)))
+    assert worse.score is not None
+    assert answer.score.step_time_s < worse.score.step_time_s
+
+
+def _slowed(link: Link) -> Link:
+    return replace(link, bandwidth_bytes_per_s=1e8)
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[str, float]] = []
+    Exact().propose(two(), STOP, progress=lambda phase, share: told.append((phase, share)))
+    assert told
+    assert [share for _, share in told] == sorted(share for _, share in told)

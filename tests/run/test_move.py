@@ -1,0 +1,188 @@
+"""Layers that move lose nothing: every loss is that of one process that was never moved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hippo.errors import InputError
+from hippo.plan.plan import Plan
+from hippo.run import checkpoint, move
+from hippo.run.executor import handing
+from hippo.run.executor.handing import Both, Giver, Taker
+from hippo.run.executor.settings import settings_of
+from hippo.run.handover import hands, predicted_s, wan_bytes
+from hippo.run.job import Job, Options
+from hippo.run.model.reference import losses
+from hippo.run.model.stage import Part
+from hippo.run.model.weights import Split, forms
+from hippo.run.move import Then, check_then, run_then
+from hippo.run.run import Crew, RunError, Saving
+from hippo.run.work import Work
+from hippo.simulate.transport.transport import HIPPO
+
+from .worlds import GPT2, PLANS, pipelines, problem
+
+LEFT = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
+RIGHT = Plan(pipelines((2, [("b", 0, 2, 2, 1), ("a", 2, 6, 1, 2)])), 4)
+
+
+def parts(job: Job) -> dict[int, Part]:
+    """What each process of a plan holds, by rank; every number of the state is its own."""
+    work = Work(job.problem.model, job.plan)
+    found = {}
+    for seat in work.seats:
+        split = Split(work.widths(work.stage(seat))[0], seat.tp_index, work.parts)
+        found[seat.rank] = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split)
+    return found
+
+
+def grown(job: Job, held: dict[int, Part], factor: float) -> None:
+    """Moments that follow from the weights, so that whole tensors can be compared."""
+    for part in held.values():
+        for states in part.states.values():
+            for state in states.values():
+                state.master.mul_(factor)
+                state.first.copy_(state.master * 2)
+                state.second.copy_(state.master * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [
+        ("tp and cuts", *(LEFT, RIGHT)),
+        ("back", *(RIGHT, LEFT)),
+        ("replicas", PLANS["unlike shares"][1], PLANS["unlike dp"][1]),
+        ("chunks", PLANS["chunks"][1], PLANS["tensor parallel"][1]),
+    ],
+)
+def test_every_number_of_the_state_arrives(name: str, one: Plan, two: Plan, tmp_path: Path):
+    options = Options(timeout_s=20.0)
+    before, after = Job(problem(GPT2), one, options), Job(problem(GPT2), two, options)
+    held, empty, wanted = parts(before), parts(after), parts(after)
+    grown(before, held, 1.5)
+    grown(after, wanted, 1.5)
+
+    def give(rank: int) -> None:
+        Giver(before, after, tmp_path, rank).give(held[rank])
+
+    def take(rank: int) -> None:
+        Taker(before, after, tmp_path, rank, empty[rank]).take()
+
+    with ThreadPoolExecutor(len(held) + len(empty)) as pool:
+        for done in [*(pool.submit(give, rank) for rank in held), *(pool.submit(take, rank) for rank in empty)]:
+            done.result()
+    for rank, part in empty.items():
+        for layer, states in part.states.items():
+            for key, state in states.items():
+                for field in ("master", "first", "second"):
+                    want = getattr(wanted[rank].states[layer][key], field)
+                    assert torch.equal(getattr(state, field), want), (rank, layer, key, field)
+
+
+class _Posts:
+    """Groups that note what is to be received."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        self.posted: list[torch.Tensor] = []
+
+    def group(self, name: str, ranks: tuple[int, ...]) -> _Posts:
+        return self
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> None:
+        self.posted += tensors
+
+
+def test_what_comes_lands_on_the_device_of_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(handing, "Meeting", _Posts)
+    before, after = Job(problem(GPT2), LEFT), Job(problem(GPT2), RIGHT)
+    work = Work(GPT2, RIGHT)
+    seat = work.seats[-1]
+    part = Part.new(GPT2, work.chunks(seat), replace(settings_of(after), device="meta"))
+    taker = Taker(before, after, tmp_path, seat.rank, part)
+    posted = [one for group in set(taker.groups.values()) for one in group.posted]
+    assert posted
+    assert {one.device.type for one in posted} == {"meta"}
+
+
+@pytest.mark.parametrize(("name", "tp"), [("few key-value heads", 1), ("split backwards", 2)])
+def test_heads_that_are_split_in_one_plan_only_arrive_whole(name: str, tp: int):
+    model, two = PLANS[name]
+    one = Plan(pipelines((4, [("a", 0, model.num_layers, tp, 1)])), 2)
+    for first, second in ((one, two), (two, one)):
+        both = Both(Work(model, first), Work(model, second), Job(problem(model), second))
+        covered: dict[tuple[int, int, str], float] = defaultdict(float)
+        for (_, destination), layers in both.messages().items():
+            for piece in (piece for pieces in layers.values() for piece in pieces):
+                covered[destination, piece.layer, piece.name] += 1 / piece.parts
+        for seat in both.new.seats:
+            tp = both.new.widths(both.new.stage(seat))[0]
+            for start, stop in both.new.chunks(seat):
+                for layer in range(start, stop):
+                    for form in forms(model, layer, both.new.parts):
+                        share = 1 / tp if form.split is not None else 1.0
+                        assert covered[seat.rank, layer, form.name] == pytest.approx(share)
+
+
+def test_layers_that_stay_in_their_domain_do_not_cross_the_wan():
+    cluster = problem(GPT2).cluster
+    old, new = Work(GPT2, LEFT), Work(GPT2, Plan(pipelines((4, [("a", 0, 2, 1, 1), ("b", 2, 6, 1, 1)])), 2))
+    moved = wan_bytes(old, new, hands(old, new, cluster), number_bytes=4)
+    assert moved == {("a", "b"): 3 * 4 * GPT2.layers[2].parameters}
+    assert predicted_s(cluster, moved) == pytest.approx(moved["a", "b"] / (HIPPO.goodput * 1e8))
+    slow = replace(cluster, links=tuple(replace(link, latency_s=0.02) for link in cluster.links))
+    assert 0.02 < predicted_s(slow, moved) - predicted_s(cluster, moved) < 0.3
+
+
+def test_a_replica_nearby_gives():
+    two = Plan(pipelines((4, [("a", 0, 6, 1, 1)]), (4, [("b", 0, 6, 1, 1)])), 1)
+    cluster = problem(GPT2).cluster
+    old, new = Work(GPT2, two), Work(GPT2, LEFT)
+    assert wan_bytes(old, new, hands(old, new, cluster), number_bytes=4) == {}
+
+
+def test_a_step_outside_the_run_is_refused():
+    job = Job(problem(GPT2), LEFT, Options(steps=4))
+    for step in (0, 4):
+        with pytest.raises(InputError, match="step from 1 to 3"):
+            check_then(job, Then(RIGHT, step), source="--then")
+
+
+def test_a_domain_without_a_way_there_is_refused():
+    world = problem(GPT2)
+    lonely = replace(world, cluster=replace(world.cluster, links=world.cluster.links[:1]))
+    with pytest.raises(InputError, match="no link leads there"):
+        check_then(Job(lonely, LEFT, Options(steps=4)), Then(RIGHT, 2), source="--then")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
+def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
+    job = Job(problem(GPT2), LEFT, Options(steps=5, precision=precision, timeout_s=60.0))
+    found = run_then(job, Then(RIGHT, 2))
+    steps = [*found.before.steps, *found.after.steps]
+    expected = list(losses(job.problem, settings_of(job), steps=5, micro_batch=2))
+    assert [step.number for step in steps] == [1, 2, 3, 4, 5]
+    near = {"fp64": 1e-9, "fp32": 1e-5, "bf16": 3e-2}[precision]
+    assert [step.loss for step in steps] == pytest.approx(expected, abs=near)
+
+
+@pytest.mark.slow
+def test_a_death_in_the_middle_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    job = Job(problem(GPT2), LEFT, Options(steps=4, timeout_s=30.0))
+    met = move._hand_over
+
+    def killed(old: Crew, young: Crew, folder: Path) -> tuple[float, int]:
+        young._processes[0].kill()
+        return met(old, young, folder)
+
+    monkeypatch.setattr(move, "_hand_over", killed)
+    with pytest.raises(RunError, match="signal 9"):
+        run_then(job, Then(RIGHT, 2), saving=Saving(tmp_path, every=1))
+    assert checkpoint.last(tmp_path, GPT2).step == 2
+    assert not list(tmp_path.glob(".step-*"))

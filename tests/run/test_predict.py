@@ -1,0 +1,81 @@
+"""What a run is said to take: the transport of its runtime, the order it keeps or does not keep, links that move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.run.worlds import PLANS, problem
+
+from hippo.emulate.emulation import VARIABLE
+from hippo.problem.network import Trace
+from hippo.run.job import Job, Options
+from hippo.run.predict import INSTANTS, Network, predicted_along, predicted_s
+from hippo.simulate import fast
+from hippo.simulate.lower import lower
+from hippo.simulate.transport.carried import carried
+from hippo.simulate.transport.transport import HIPPO
+
+
+def job(name: str = "stages", **options: object) -> Job:
+    """A stand-in run over links of 20 ms; what is not said differently keeps the schedule's order."""
+    model, plan = PLANS[name]
+    given = {"stand_in": True, "order": "fixed", "backward": "whole", **options}
+    return Job(problem(model, latency_s=0.02), plan, Options(**given))  # type: ignore[arg-type]
+
+
+def test_a_fixed_order_is_what_the_quick_engine_plays():
+    asked = job()
+    program = carried(lower(asked.problem, asked.plan), HIPPO)
+    assert predicted_s(asked) == fast.step_time(program)
+
+
+def test_without_a_network_messages_cost_next_to_nothing():
+    asked = job()
+    assert predicted_s(asked, Network(emulated=False)) < 0.5 * predicted_s(asked)
+
+
+@pytest.mark.parametrize("name", ["stages", "split backwards"])
+def test_torch_waits_for_receivers_and_a_first_step_for_tcp(name: str):
+    hippo = predicted_s(job(name))
+    assert predicted_s(job(name, runtime="torch")) > hippo + 0.02
+    assert predicted_s(job(name), cold=True) >= hippo
+
+
+@pytest.mark.parametrize("backward", ["whole", "split"])
+@pytest.mark.parametrize("name", ["stages", "split backwards", "everything"])
+def test_stages_that_choose_are_played_choosing(name: str, backward: str):
+    """Here the order of the schedule is as good as any, so choosing yields no worse a step."""
+    fixed, free = (predicted_s(job(name, order=order, backward=backward)) for order in ("fixed", "auto"))
+    assert free <= fixed * (1 + 1e-9)
+
+
+def test_along_a_trace_a_step_may_begin_anywhere():
+    asked = job()
+    links = asked.problem.cluster.links
+    rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s)
+    still = Trace(np.array([0.0, 1.0]), rate, np.full(rate.shape, 0.02))
+    assert predicted_along(asked, Network(trace=still)) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
+    slower = Trace(still.time_s, rate, np.array([[0.02] * len(links), [0.2] * len(links)]))
+    found = predicted_along(asked, Network(trace=slower))
+    assert found[0] == pytest.approx(predicted_s(asked))
+    assert found[-1] > found[0]
+    assert predicted_s(asked, Network(trace=slower)) == found.mean()
+
+
+def test_the_network_around_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Nothing: the loopback. Else what ``hippo emulate`` left word of; ten times as fast, a trace takes a tenth."""
+    cluster = job().problem.cluster
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert not Network.around(cluster).emulated
+    trace = tmp_path / "net.csv"
+    trace.write_text("time_s,src,dst,bandwidth_gbps,latency_ms\n0,a,b,0.8,20\n50,a,b,0.4,20\n")
+    told = {"cluster": "x", "control": "y", "domains": {}, "started_s": 0.0, "trace": str(trace), "speed": 10.0}
+    (tmp_path / "emulation.json").write_text(json.dumps({**told, "congestion": "bbr", "backend": "userspace"}))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "emulation.json"))
+    network = Network.around(cluster)
+    assert (network.emulated, network.congestion) == (True, "bbr")
+    assert network.trace is not None
+    assert network.trace.time_s.tolist() == [0.0, 5.0]

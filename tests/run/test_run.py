@@ -1,0 +1,274 @@
+"""Runs of real processes: what they tell, and how they end when one dies, hangs, or saves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hippo.emulate.emulation import Emulation
+from hippo.emulate.emulation import Place as Domicile
+from hippo.errors import InputError
+from hippo.plan.plan import Compression, Plan, Relay
+from hippo.problem.model import Experts, gpt_model
+from hippo.run import checkpoint, fits
+from hippo.run.executor.settings import settings_of
+from hippo.run.fits import check_job
+from hippo.run.job import Job, Options
+from hippo.run.model.reference import losses
+from hippo.run.predict import Network, predicted_s
+from hippo.run.run import Crew, Emulated, RunError, Saving, Step, run
+from hippo.run.work import Work
+
+from ..processes import started
+from .worlds import PLANS, SEQ, pipelines, problem
+
+
+def seats() -> list[int]:
+    """Processes of seats that this process started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status, words = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        parent = int(status.rpartition(")")[2].split()[1])
+        if parent == os.getpid() and b"launch.executor.seat" in words:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def _none_left() -> Iterator[None]:
+    yield
+    assert seats() == []
+
+
+def job(**options: object) -> Job:
+    model, plan = PLANS["stages"]
+    given = {"steps": 3, "stand_in": True, "timeout_s": 20.0, **options}
+    return Job(problem(model), plan, Options(**given))  # type: ignore[arg-type]
+
+
+def test_a_loss_that_is_no_number_ends_the_run():
+    with pytest.raises(RunError, match=r"the loss of step [2-4] is (nan|inf)\. To fix: a lower --learning-rate"):
+        run(job(steps=4, stand_in=False, learning_rate=1e30))
+
+
+def test_a_stand_in_run_tells_every_operation_of_every_step():
+    asked = job(steps=2)
+    result = run(asked)
+    assert [step.number for step in result.steps] == [1, 2]
+    for rows in result.steps[-1].operations:
+        assert [row[0] for row in rows].count(0) == 4
+        assert all(start <= end for *_, start, end in rows)
+        assert [row[0] for row in rows][-2:] == [3, 4]
+    assert predicted_s(asked, Network(emulated=False), result=result) <= result.steps[-1].seconds
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "timeout_s", "within_s"),
+    [(signal.SIGKILL, "ended by signal 9", 60.0, 40.0), (signal.SIGSTOP, "nothing moved for 3 s", 3.0, 43.0)],
+)
+def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout_s: float, within_s: float):
+    asked, began = job(steps=1000, timeout_s=timeout_s), []
+
+    def strike(step: Step) -> None:
+        if step.number == 1:
+            os.kill(seats()[1], sent)
+            began.append(time.monotonic())
+
+    with pytest.raises(RunError, match=told) as error:
+        run(asked, watch=strike)
+    assert time.monotonic() - began[0] < within_s
+    assert "rank 1 (stage 1, b)" in str(error.value)
+
+
+def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: Path):
+    model, plan = PLANS["stages"]
+    crew = Crew(Work(model, plan, whole_stages=True), tmp_path, 20.0)
+    (tmp_path / "log-1").write_text("")
+    with started(["sleep", "1000"]) as one, started(["sleep", "1000"]) as two:
+        crew._processes = [one, two]
+        crew._heard.put((0, {"failed": "RuntimeError: Connection closed by peer"}))
+        two.kill()
+        with pytest.raises(RunError, match=r"rank 1 \(stage 1, b\) was ended by signal 9"):
+            crew.gather("done")
+        crew._processes = [one]
+        crew._heard.put((0, {"failed": "ValueError: of its own"}))
+        with pytest.raises(RunError, match=r"rank 0 \(stage 0, a\) failed: ValueError: of its own"):
+            crew.gather("done")
+
+
+def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_path: Path):
+    model, plan = PLANS["stages"]
+    options = Options(steps=2, precision="fp64", timeout_s=20.0)
+    asked = Job(problem(model), plan, options)
+
+    def strike(step: Step) -> None:
+        if step.number == 2:
+            (tmp_path / ".step-00000002.part").mkdir()  # what a kill amid saving leaves
+            os.kill(seats()[0], signal.SIGKILL)
+
+    with pytest.raises(RunError):
+        run(asked, watch=strike, saving=Saving(tmp_path, every=1))
+    found = checkpoint.last(tmp_path, model)
+    assert found.step == 1
+    alone = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
+    again = replace(options, steps=1, first_step=2, resume_from=str(found.folder))
+    on = run(replace(asked, plan=alone, options=again), saving=Saving(tmp_path, every=1, losses=found.losses))
+    one_process = list(losses(asked.problem, settings_of(asked), steps=2))
+    assert [*found.losses, on.steps[0].loss] == pytest.approx(one_process, abs=1e-9)
+    assert checkpoint.last(tmp_path, model).losses == (*found.losses, on.steps[0].loss)
+    assert not list(tmp_path.glob(".step-*"))
+
+
+def test_what_cannot_be_run_is_refused_before_anything_starts():
+    asked = replace(job(), options=Options())
+    mixed = gpt_model("moe", layers=4, hidden=32, heads=4, vocab=61, seq=SEQ, experts=Experts(4, 2, 16))
+    plan = asked.plan
+    for broken, key in (
+        (replace(asked, problem=problem(mixed)), "problem.model"),
+        (replace(asked, plan=replace(plan, relays=(Relay("a", "b", "c"),))), "relays"),
+        (replace(asked, plan=replace(plan, compression=(Compression("a", "b", "fp4"),))), "compression"),
+        (replace(asked, plan=replace(plan, context_parallel=2)), "context_parallel"),
+    ):
+        with pytest.raises(InputError, match=key):
+            check_job(broken, source="plan.json")
+    check_job(asked, source="plan.json")
+    for options in (Options(order="no"), Options(precision="no"), Options(backward="no")):
+        with pytest.raises(InputError, match="unknown"):
+            check_job(replace(asked, options=options), source="plan.json")
+
+
+def test_more_tokens_than_learned_positions_are_refused():
+    asked = replace(job(), options=Options())
+    longer = replace(asked.problem, workload=replace(asked.problem.workload, seq=SEQ + 1))
+    with pytest.raises(InputError, match=f"problem.workload.seq: exceeds the {SEQ} learned positions"):
+        check_job(replace(asked, problem=longer), source="plan.json")
+    check_job(replace(job(), problem=longer), source="plan.json")  # stand-ins look nothing up
+    model, plan = PLANS["split backwards"]
+    rotary = replace(longer, model=model)
+    check_job(Job(rotary, plan, Options()), source="plan.json")
+
+
+def test_what_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
+    asked = replace(job(), options=Options(device="cuda"))
+    for there, enough in ((1, False), (2, True)):
+        monkeypatch.setattr(fits, "_gpus", lambda there=there: there)
+        if enough:
+            fits.check_machine(asked)
+        else:
+            with pytest.raises(InputError, match="a GPU per process: 2, and this machine has 1"):
+                fits.check_machine(asked)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match="pip install 'hippo\\[run\\]'"):
+        fits.check_machine(job())
+
+
+def test_a_domain_that_the_emulation_lacks_is_refused():
+    domains = {name: Domicile(name, "10.77.0.1") for name in "ac"}
+    around = Emulated(Emulation("three.yaml", "socket", domains, 0.0))
+    with pytest.raises(InputError, match=r"stages\[1\].domain: is no domain .*'b'.* a, c;"):
+        around.check(PLANS["stages"][1], source="plan.json")
+    with pytest.raises(InputError, match="unknown domain 'b'"):
+        around.interface("b")
+    assert around.interface("a") == "wan0"
+
+
+def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fits, "available_bytes", lambda: 1e8)
+    with pytest.raises(InputError, match="needs .* GB on this machine"):
+        check_job(replace(job(), options=Options()), source="plan.json")
+    check_job(job(), source="plan.json")  # stand-ins need next to nothing
+
+
+def saved(place: Path, step: int, *, seed: int = 0) -> Path:
+    """A checkpoint of the plan "stages" with one small file."""
+    hidden = checkpoint.begin(place, step)
+    (hidden / "layer-0.part-0-of-1.pt").write_bytes(b"weights")
+    return checkpoint.commit(hidden, PLANS["stages"][0], step, [1.0], seed=seed)
+
+
+def test_checkpoints_of_another_model_and_missing_ones_are_refused(tmp_path: Path):
+    model, _ = PLANS["stages"]
+    with pytest.raises(InputError, match="no whole checkpoint"):
+        checkpoint.last(tmp_path, model)
+    saved(tmp_path, 7)
+    assert checkpoint.last(tmp_path, model).losses == (1.0,)
+    with pytest.raises(InputError, match="another model"):
+        checkpoint.last(tmp_path, PLANS["everything"][0])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        (None, "{", "cannot be read"),
+        (None, "[]", "no JSON object"),
+        (None, "[" * 100_000, "cannot be read"),
+        ("model", [], "'model' is"),
+        ("losses", 3.0, "'losses' is"),
+        ("losses", ["low"], "something else than numbers"),
+        ("files", {"layer-0.part-0-of-1.pt": "big"}, "something else than sizes"),
+        ("files", {"layer-9.part-0-of-1.pt": 7}, "is missing"),
+        ("files", {"layer-0.part-0-of-1.pt": 8}, "has 7 bytes, not the 8"),
+        ("step", 8, "its step is 8, its folder's 7"),
+        ("seed", "one", "'seed' is"),
+    ],
+)
+def test_a_broken_checkpoint_is_refused(tmp_path: Path, key: str | None, value: object, told: str):
+    meta = saved(tmp_path, 7) / "meta.json"
+    meta.write_text(str(value) if key is None else json.dumps(json.loads(meta.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=told) as error:
+        checkpoint.last(tmp_path, PLANS["stages"][0])
+    assert "remove that folder" in str(error.value)
+
+
+def test_a_checkpoint_says_its_seed(tmp_path: Path):
+    saved(tmp_path, 7, seed=3)
+    assert checkpoint.last(tmp_path, PLANS["stages"][0], seed=3).step == 7
+    with pytest.raises(InputError, match="--seed: .* To fix: give --seed 3"):
+        checkpoint.last(tmp_path, PLANS["stages"][0], seed=0)
+
+
+def test_older_checkpoints_are_seen(tmp_path: Path):
+    checkpoint.refuse_older(tmp_path / "new")
+    (tmp_path / "step-00000001").mkdir()  # nothing in it
+    checkpoint.refuse_older(tmp_path)
+    saved(tmp_path, 7)
+    with pytest.raises(InputError, match="holds checkpoints already"):
+        checkpoint.refuse_older(tmp_path)
+
+
+def test_while_a_step_is_written_anew_one_of_them_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model, _ = PLANS["stages"]
+    found: list[int] = []
+
+    def looking(one: Path, two: Path) -> None:
+        rename(one, two)
+        found.append(checkpoint.last(tmp_path, model).step)
+
+    rename = os.replace
+    saved(tmp_path, 7)
+    (tmp_path / "step-00000006").mkdir()
+    saved(tmp_path, 6)
+    hidden = checkpoint.begin(tmp_path, 7)
+    monkeypatch.setattr(checkpoint.os, "replace", looking)
+    checkpoint.commit(hidden, model, 7, [2.0])
+    assert found[-2:] == [7, 7]
+    assert checkpoint.last(tmp_path, model).losses == (2.0,)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006", "step-00000007"]
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path: Path):
+    model, _ = PLANS["stages"]
+    for step in (1, 2, 3):
+        checkpoint.commit(checkpoint.begin(tmp_path, step), model, step, [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
