@@ -7,8 +7,6 @@ import shlex
 import subprocess
 import sys
 
-import pytest
-
 from hippo.cli.main import COMMANDS
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS

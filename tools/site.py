@@ -25,7 +25,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A page's text with the links of its place in the repository turned into those of its place in the site."""
+    """A page's text with links turned from their place in the repository to that in the site, and bars in the code of
+    tables as they are: GitHub wants them escaped, mkdocs would show the escape."""
     inside = (ROOT / "docs" / page.file.src_uri).is_file()
     here = posixpath.dirname(posixpath.join("docs", page.file.src_uri) if inside else page.file.src_uri)
 
@@ -37,4 +38,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         place = "start.md" if place == "README.md" else place.removeprefix("docs/")
         return f"{link[1]}{posixpath.relpath(place, posixpath.dirname(page.file.src_uri) or '.')}{anchor})"
 
-    return re.sub(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)", turned, markdown)
+    rows = re.sub(
+        r"^\|.*$",
+        lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), row[0]),
+        markdown,
+        flags=re.M,
+    )
+    return re.sub(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)", turned, rows)
