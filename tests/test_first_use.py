@@ -1,4 +1,4 @@
-"""Compiling before any clock runs: once per planner and set of sources, without a word where nothing can be written."""
+"""Compiling before any clock runs: once per planner, without a word where nothing can be written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo import first_use
+from hippo import compiling, first_use
 from hippo.registry import planner
 
 
@@ -18,7 +18,7 @@ def planned(monkeypatch, tmp_path) -> list[str]:
     """Names of the planners that had to plan something; marks go to a folder of the test's own."""
     names: list[str] = []
     monkeypatch.setattr(first_use, "_plan_something", lambda asked: names.append(asked.name))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
     return names
 
 
@@ -28,62 +28,7 @@ def test_once_per_planner(planned, tmp_path):
         first_use.prepare([planner("even"), planner("zero")], progress=lambda *words: said.append(words))
     assert planned == ["even", "zero"]
     assert said == [("even: compiling, once", 0.0), ("zero: compiling, once", 0.0)]
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_again_when_the_sources_change(planned, tmp_path, monkeypatch):
-    first_use.prepare([planner("even")])
-    monkeypatch.setattr(first_use, "_state", lambda: "other")
-    first_use.prepare([planner("even")])
-    assert planned == ["even", "even"]
-    assert [path.name for path in tmp_path.iterdir()] == ["hippo-compiled-even-other"]  # the old mark is gone
-
-
-def test_the_state_follows_the_sources(monkeypatch, tmp_path):
-    monkeypatch.setattr(first_use, "SOURCES", tmp_path)
-    source = tmp_path / "kernels.py"
-    states = []
-    for text in ("", "1", "22"):
-        source.write_text(text)
-        first_use._state.cache_clear()
-        states.append(first_use._state())
-    first_use._state.cache_clear()
-    assert len(set(states)) == 3
-
-
-@pytest.mark.parametrize("told", [False, True])
-def test_kernels_of_the_queue_are_not_kept_when_one_of_them_changes(monkeypatch, tmp_path, told):
-    """Numba would go on with a caller whose own file is the same. It names the folder where it keeps them itself."""
-    caller, kernel = tmp_path / "jobs" / "caller.py", tmp_path / "jobs" / "called.py"
-    caller.parent.mkdir()
-    (tmp_path / "__pycache__").mkdir()
-    caller.write_text("import numba\n\n\n@numba.njit(cache=True)\ndef one():\n    return 1\n")
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "told")}
-    if not told:
-        del environment["NUMBA_CACHE_DIR"]
-    compiled = subprocess.run(
-        [sys.executable, "-c", "import caller; caller.one(); print(caller.one.stats.cache_path)"],
-        cwd=caller.parent, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    folder = Path(compiled.stdout.strip())
-    (kept,) = folder.glob("*.nbi")
-    assert folder.is_relative_to(tmp_path / "told") == told
-
-    monkeypatch.setattr(first_use, "SOURCES", tmp_path)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    if told:
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "told"))
-    found = []
-    monkeypatch.setattr(first_use, "_replay_something", lambda: found.append(kept.exists()))
-    for text in ("", "", "changed"):
-        kernel.write_text(text)
-        os.utime(kernel, ns=(0, 0))
-        kept.touch()
-        first_use._state.cache_clear()
-        first_use.prepare_jobs()
-    first_use._state.cache_clear()
-    assert found == [False, False]  # at first, and when it changed
-    assert not kept.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prepared-even", "prepared-zero"]
 
 
 def test_the_judge_of_small_problems_is_not_asked(planned):
@@ -91,8 +36,9 @@ def test_the_judge_of_small_problems_is_not_asked(planned):
     assert planned == []
 
 
-def test_where_nothing_can_be_written(planned, monkeypatch):
-    monkeypatch.setattr(first_use, "_folder", lambda: Path("/proc/nowhere"))
+@pytest.mark.parametrize("folder", [None, Path("/proc/nowhere")])
+def test_where_nothing_can_be_written(planned, monkeypatch, folder):
+    monkeypatch.setattr(compiling, "folder", lambda: folder)
     first_use.prepare([planner("even")])
     assert planned == ["even"]
 
@@ -120,7 +66,7 @@ print(cold > 0, Counter.compiled[cold:])
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "HIPPO_CACHE": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", COUNTER + COUNT], env=environment, capture_output=True, text=True, check=True
     )
@@ -130,7 +76,7 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
 def test_schedules_once(monkeypatch, tmp_path):
     made: list[bool] = []
     monkeypatch.setattr(first_use, "_schedule_something", lambda: made.append(True))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
     said: list[str] = []
     for _ in range(2):
         first_use.prepare_schedules(progress=lambda phase, share: said.append(phase))
@@ -165,7 +111,7 @@ print(cold > 0, Counter.compiled[cold:])
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "HIPPO_CACHE": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", COUNTER + MOVED], env=environment, capture_output=True, text=True, check=True
     )
@@ -175,7 +121,7 @@ def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
 def test_the_queue_once(monkeypatch, tmp_path):
     made: list[bool] = []
     monkeypatch.setattr(first_use, "_replay_something", lambda: made.append(True))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
     said: list[str] = []
     for _ in range(2):
         first_use.prepare_jobs(progress=lambda phase, share: said.append(phase))

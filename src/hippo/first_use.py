@@ -7,14 +7,8 @@ was done with these sources. Nothing heavy is imported where the mark is there.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
-from hashlib import sha1, sha256
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
@@ -24,8 +18,7 @@ if TYPE_CHECKING:
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
 
-SOURCES = Path(__file__).resolve().parent
-MARK = "hippo-compiled"
+MARK = "prepared"
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
 SCHEDULES, MOVING, JOBS = "schedules", "moving", "jobs"  # in the names of their marks
@@ -34,14 +27,9 @@ EPOCHS = 24  # of a small moving world: long enough for a move, a lever and plan
 
 def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> None:
     """Compiles what these planners and the explanation of their plans need; free where that was done before."""
-    folder = _folder()
     for each in asked:
-        mark = folder / f"{MARK}-{each.name}-{_state()}"
-        if each.name in AUTO and not mark.exists():
-            if progress is not None:
-                progress(f"{each.name}: compiling, once", 0.0)
-            _plan_something(each)
-            _leave(mark)
+        if each.name in AUTO:
+            _once(each.name, each.name, lambda each=each: _plan_something(each), progress)  # type: ignore[misc]
 
 
 def prepare_schedules(*, progress: Progress | None = None) -> None:
@@ -57,19 +45,21 @@ def prepare_moving(*, progress: Progress | None = None) -> None:
 
 def prepare_jobs(*, progress: Progress | None = None) -> None:
     """Compiles what a replay of jobs needs, for all policies at once; free where that was done before."""
-    _once(JOBS, "the queue", _replay_anew, progress, sources=SOURCES / "jobs")
+    _once(JOBS, "the queue", _replay_something, progress)
 
 
-def _once(
-    name: str, words: str, compiles: Callable[[], None], progress: Progress | None, *, sources: Path | None = None
-) -> None:
-    """``sources``: the folder on which it depends; all of hippo where it is left out."""
-    mark = _folder() / f"{MARK}-{name}-{_state() if sources is None else _state(sources)}"
-    if not mark.exists():
+def _once(name: str, words: str, compiles: Callable[[], None], progress: Progress | None) -> None:
+    from hippo.compiling import folder
+
+    kept = folder()
+    mark = None if kept is None else kept / f"{MARK}-{name}"
+    if mark is None or not mark.exists():
         if progress is not None:
             progress(f"{words}: compiling, once", 0.0)
         compiles()
-        _leave(mark)
+        if mark is not None:
+            with suppress(OSError):  # nothing can be written: what was compiled has said so
+                mark.touch()
 
 
 def prepare_all() -> None:
@@ -136,25 +126,6 @@ def _move_something() -> None:
     env.regrets()
 
 
-def _replay_anew() -> None:
-    """Without what was compiled before: numba compares the file of a kernel with what it kept, not those of the kernels
-    that it calls, and the learned policy's state lies behind addresses, where an old kernel would write anywhere."""
-    for kept in _kept(SOURCES / "jobs"):
-        with suppress(OSError):
-            kept.unlink()
-    _replay_something()
-
-
-def _kept(sources: Path) -> Iterator[Path]:
-    """What numba keeps of kernels in these sources: where it was told to, else beside them or in the user's cache."""
-    told = os.environ.get("NUMBA_CACHE_DIR")
-    for folder in {path.parent for path in sources.rglob("*.py")}:
-        elsewhere = f"{folder.name}_{sha1(str(folder).encode()).hexdigest()}"
-        places = (Path.home() / ".cache" / "numba" / elsewhere, folder / "__pycache__")
-        for place in (Path(told) / elsewhere,) if told else places:
-            yield from place.glob("*.nbi")
-
-
 def _replay_something() -> None:
     """Three jobs in two domains."""
     from hippo.jobs.engine.play import play
@@ -202,30 +173,6 @@ def _plan_something(asked: Planner) -> None:
         choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd)
         if asked.name == FRONT:
             pareto_front(problem, (asked,), stop, search=front_candidates, baseline=usual)
-
-
-def _folder() -> Path:
-    """Where marks lie: beside the first compiled files, else in the user's cache."""
-    beside = os.environ.get("NUMBA_CACHE_DIR") or SOURCES / "__pycache__"
-    places = (Path(beside), Path.home() / ".cache" / "hippo")
-    return next((place for place in places if os.access(place, os.W_OK)), places[-1])
-
-
-@cache
-def _state(sources: Path | None = None) -> str:
-    """A short name for these sources (all of hippo) under this Python and this compiler."""
-    stats = [(str(path), path.stat()) for path in sorted((SOURCES if sources is None else sources).rglob("*.py"))]
-    known = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
-    return sha256(repr((known, sys.version, version("numba"))).encode()).hexdigest()[:16]
-
-
-def _leave(mark: Path) -> None:
-    """Leaves the mark and takes away older ones of the same planner; where nothing can be written, nothing is said."""
-    with suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        for older in mark.parent.glob(f"{mark.name.rpartition('-')[0]}-*"):
-            older.unlink(missing_ok=True)
-        mark.touch()
 
 
 def _problems() -> Iterator[Problem]:

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -89,6 +90,7 @@ def _top(
 def main() -> None:
     """Entry point of the ``hippo`` command."""
     gc.set_threshold(GARBAGE_EVERY, 50, 100)
+    warnings.showwarning = lambda message, *where: say(str(message))
     try:
         code = run(sys.argv[1:])
     finally:

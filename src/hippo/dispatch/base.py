@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.fixed import fixed_features
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.dispatch import NO_FACTORS, queues, run
@@ -122,7 +122,7 @@ def _mean(problem: ScheduleProblem, hint: Schedule, patience: float, draws: Floa
     return float(np.mean(found))
 
 
-@njit(cache=True)
+@kernel
 def _tails(tables, order, ranks, rows):  # type: ignore[no-untyped-def]
     """From the start of each operation to the end of all, (3, p, m), over data and the orders of the ranks."""
     p, m = tables.ranks, tables.micro_batches

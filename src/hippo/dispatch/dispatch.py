@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from time import process_time
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import POLICY, settled, why_base
 from hippo.dispatch.kernel_policy import shipped
@@ -94,7 +94,7 @@ def decision_seconds(problem: ScheduleProblem, weights: Weights | None = None, *
     return (process_time() - middle - (middle - began)) / max(1, decisions * repeats)
 
 
-@njit(cache=True)
+@kernel
 def _repeat(tables, base, weights, draws, repeats):  # type: ignore[no-untyped-def]
     """One play that takes each decision anew so many times; how many there were."""
     state, asked, decisions = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias)), 0

@@ -11,8 +11,8 @@ Letters: p ranks, m micro-batches. Choices are F, B, W = 0, 1, 2 and WAIT = 3.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.dispatch.fixed import FIXED
 from hippo.dispatch.state import BUSY, DEVIATION, LATE, LIVE, MESSAGES, PROMISED, readiness
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
@@ -54,7 +54,7 @@ FEATURES = len(FIXED) + len(MOVING)
 _AHEAD, _LAG = 2.0, 8.0
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
     """What the base would do (as ``pipeline.dispatch``), and until when it would wait."""
     never = 4 * tables.micro_batches
@@ -81,7 +81,7 @@ def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # ty
     return kind, np.inf
 
 
-@njit(cache=True)
+@kernel
 def promise(tables, state, kind, rank, index):  # type: ignore[no-untyped-def]
     """When a message is announced and when it is expected; inf: its producer has not begun, or it is the rank's own."""
     sender = rank - 1 if kind == FORWARD else rank + 1
@@ -92,7 +92,7 @@ def promise(tables, state, kind, rank, index):  # type: ignore[no-untyped-def]
     return begun + tables.delay[kind, sender], begun + promised
 
 
-@njit(cache=True)
+@kernel
 def awaited(tables, state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
     """Whether the next input of a kind is announced and not there."""
     index = state.head[rank, kind]
@@ -102,7 +102,7 @@ def awaited(tables, state, kind, rank, now, wanted):  # type: ignore[no-untyped-
     return heard <= now
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def look(tables, state, rank, now):  # type: ignore[no-untyped-def]
     """Counts the messages that are there (those behind a missing one do not count)."""
     moment = now + 1e-9 * now
@@ -117,7 +117,7 @@ def look(tables, state, rank, now):  # type: ignore[no-untyped-def]
         state.seen[rank, kind] = at
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(tables, base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
     """Writes what the rank sees (FEATURES,) and what it may choose (CHOICES,); gives ``rule``'s answer.
 
@@ -141,7 +141,7 @@ def observe(tables, base, state, rank, now, seen, mask):  # type: ignore[no-unty
     return says, until
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at):  # type: ignore[no-untyped-def]
     for kind in range(2):
         index, due, announced = state.head[rank, kind], 2.0, False
@@ -157,7 +157,7 @@ def _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at):  # ty
     return at
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _kinds(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
     m, p = tables.micro_batches, tables.ranks
     done = state.head[rank, 0] + state.head[rank, 1] + state.head[rank, 2]
@@ -181,7 +181,7 @@ def _kinds(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped
     return at
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _counts(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
     m, p, mine = tables.micro_batches, tables.ranks, state.rank[rank]
     f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]

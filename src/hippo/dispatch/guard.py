@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
 from hippo.dispatch.kernel_policy import shipped
 from hippo.dispatch.network import Weights, follower, shapes
@@ -95,7 +95,7 @@ def _trial(problem: ScheduleProblem, pair: Pair, weights: Weights, factors: NDAr
     return float(found.mean())
 
 
-@njit(cache=True)
+@kernel
 def _play_trials(tables, base, weights, factors, ranks, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,); ``factors`` (n, 2, 3 p m) of operations, and of what they send."""
     state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))

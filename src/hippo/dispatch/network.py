@@ -12,9 +12,9 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.features import CHOICES, FEATURES, MOVING
 from hippo.dispatch.fixed import FIXED
 from hippo.errors import InputError
@@ -47,7 +47,7 @@ def shapes(hidden: int) -> list[tuple[int, ...]]:
     return [(FEATURES, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, CHOICES), (CHOICES,), (1,)]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def scores(weights, seen, says, one, two, found):  # type: ignore[no-untyped-def]
     """Writes the scores (4,) of what a rank sees (n,); ``one`` and ``two`` (h,) are room."""
     hidden = len(one)

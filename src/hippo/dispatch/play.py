@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.features import CHOICES, FEATURES, WAIT, awaited, observe, promise
 from hippo.dispatch.network import scores
 from hippo.dispatch.state import (
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     says: NDArray[np.int64]  # (1,) what the base would do
 
 
-@njit(cache=True)
+@kernel
 def room(hidden):  # type: ignore[no-untyped-def]
     """Room for one decision of a network with so many hidden units."""
     return Asked(
@@ -64,7 +64,7 @@ def room(hidden):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def following(tables, base, state, draws, start, asked):  # type: ignore[no-untyped-def]
     """Plays on until a rank has a choice; that rank, or ENDED. ``draws``: factors (3 p m,), (2 p m,), (p,) of a play.
 
@@ -90,7 +90,7 @@ def following(tables, base, state, draws, start, asked):  # type: ignore[no-unty
     return ENDED
 
 
-@njit(cache=True)
+@kernel
 def _next_arrival(tables, state, rank, now):  # type: ignore[no-untyped-def]
     """When something else comes in, as far as anybody knows; inf."""
     later, moment = np.inf, now + 1e-9 * now
@@ -101,7 +101,7 @@ def _next_arrival(tables, state, rank, now):  # type: ignore[no-untyped-def]
     return later
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def act(tables, base, state, draws, start, rank, now, choice, until):  # type: ignore[no-untyped-def]
     """What follows from a choice; ``until``: when one who waits gives up, inf for the usual."""
     if choice == WAIT:
@@ -131,7 +131,7 @@ def act(tables, base, state, draws, start, rank, now, choice, until):  # type: i
         _send(tables, state, rank, choice, index, begins, end, np.float64(messages[at]))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _send(tables, state, rank, kind, index, begins, end, stretch):  # type: ignore[no-untyped-def]
     """The message of an F or B, and its announcement; F of the last rank hands its result to its own B."""
     receiver = rank + 1 if kind == FORWARD else rank - 1
@@ -153,7 +153,7 @@ def _send(tables, state, rank, kind, index, begins, end, stretch):  # type: igno
         state.rank[receiver, WAKE] = min(state.rank[receiver, WAKE], heard)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _wait(tables, base, state, rank, now, until):  # type: ignore[no-untyped-def]
     """Sleeps until something comes in or is announced, or until the base would give up; at most a quarter beat where
     the base would not wait at all."""
@@ -169,7 +169,7 @@ def _wait(tables, base, state, rank, now, until):  # type: ignore[no-untyped-def
     state.rank[rank, WAKE], state.asleep[rank] = wake, WAITING
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def best_choice(weights, asked):  # type: ignore[no-untyped-def]
     """The allowed choice with the highest score; of equals what the base would do, else the first."""
     scores(weights, asked.seen, asked.says[0], asked.one, asked.two, asked.scores)
@@ -180,7 +180,7 @@ def best_choice(weights, asked):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play(tables, base, weights, draws, start, state, asked):  # type: ignore[no-untyped-def]
     """The makespan when every rank takes its best choice; writes the starts (3, p, m) where there is room for them."""
     begin(state)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.schedule import BACKWARD, FORWARD
 
 # Columns of ``State.rank``. WAKE is a time of the clock; the last five are the rank's own history.
@@ -33,7 +33,7 @@ class State(NamedTuple):
     total: NDArray[np.float64]  # (2,) makespan of what has ended, operations left
 
 
-@njit(cache=True)
+@kernel
 def new_state(p, m):  # type: ignore[no-untyped-def]
     """Room for a play of p ranks and m micro-batches, at its beginning."""
     state = State(
@@ -51,7 +51,7 @@ def new_state(p, m):  # type: ignore[no-untyped-def]
     return state
 
 
-@njit(cache=True)
+@kernel
 def begin(state):  # type: ignore[no-untyped-def]
     """Nothing has run; every F of the first rank has its input."""
     p, m = state.arrived.shape[1], state.arrived.shape[2]
@@ -61,7 +61,7 @@ def begin(state):  # type: ignore[no-untyped-def]
     state.total[0], state.total[1] = 0.0, 3 * p * m
 
 
-@njit(cache=True)
+@kernel
 def readiness(tables, state, rank, now):  # type: ignore[no-untyped-def]
     """Which of F, B, W can start at ``now``, and whether memory lets the next F run; inputs a rounding later count."""
     m, moment = tables.micro_batches, now + 1e-9 * now

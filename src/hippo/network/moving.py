@@ -20,10 +20,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
+from hippo.compiling import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,7 +56,7 @@ class Course(NamedTuple):
     move_bytes: Floats  # (P, P, E); inf on every link: there is no way
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def begin_move(course, state, remaining, target, phase):  # type: ignore[no-untyped-def]
     """The run sets out for ``target`` in ``phase`` (STOPPED or STREAMING).
 
@@ -70,7 +69,7 @@ def begin_move(course, state, remaining, target, phase):  # type: ignore[no-unty
     remaining[-1] = course.restart_s
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def advance(course, epoch, state, remaining, gave):  # type: ignore[no-untyped-def]
     """One epoch of a run; ``state`` and ``remaining`` become those of its end, ``gave`` (5,) says what it gave."""
     gave[:] = 0.0
@@ -85,7 +84,7 @@ def advance(course, epoch, state, remaining, gave):  # type: ignore[no-untyped-d
             left -= _stream(course, epoch, state, remaining, left, gave)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _train(course, epoch, configuration, seconds, gave):  # type: ignore[no-untyped-def]
     """Training alone for so many seconds."""
     gave[TOKENS] += course.tokens_per_s[epoch, configuration] * seconds
@@ -93,7 +92,7 @@ def _train(course, epoch, configuration, seconds, gave):  # type: ignore[no-unty
     gave[BUSY_S] += course.utilization[epoch, configuration] * seconds
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _copy(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
     """Seconds (at most ``most``) during which training stands still for a move."""
     need = remaining[-1]
@@ -114,7 +113,7 @@ def _copy(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyp
     return seconds
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _stream(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
     """Seconds (at most ``most``) of training during which a move streams over what is left of the links."""
     now = state[CONFIGURATION]
@@ -144,7 +143,7 @@ def _stream(course, epoch, state, remaining, most, gave):  # type: ignore[no-unt
     return seconds
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _idle(course, epoch, link, now, source, destination, remaining, steps_per_s):  # type: ignore[no-untyped-def]
     """Bytes/s that training and the shadows of what has arrived leave of a link."""
     total = course.move_bytes[source, destination, link]

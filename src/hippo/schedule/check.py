@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.schedule.problem import Ints, ScheduleProblem
 from hippo.schedule.replay import peak_memory, sequence
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
@@ -45,7 +45,7 @@ def _is_shaped(problem: ScheduleProblem, schedule: Schedule) -> bool:
     )
 
 
-@njit(cache=True)
+@kernel
 def complete(tables, order, order_start, fused):  # type: ignore[no-untyped-def]
     """Whether each rank runs everything once, F before B before W."""
     v, m = tables.chunks, tables.micro_batches

@@ -30,9 +30,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import Floats, Ints, ScheduleProblem
 from hippo.schedule.replay import peak_memory
@@ -105,7 +105,7 @@ def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
     return Schedule(name, schedule.shape, False, order, schedule.order_start)
 
 
-@njit(cache=True)
+@kernel
 def _entries(tables, order, order_start, online):  # type: ignore[no-untyped-def]
     """Entries and first entries of ``Queues``. With ``online`` B come before F before W, each as in the hint."""
     p, v, m, slots, n = tables.ranks, tables.chunks, tables.micro_batches, tables.offset.size, len(order)
@@ -137,7 +137,7 @@ def _entries(tables, order, order_start, online):  # type: ignore[no-untyped-def
     return entries, first
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def run(tables, queues, factor, message_factor, rank_factor, patience, start):  # type: ignore[no-untyped-def]
     """The makespan, inf when the ranks get stuck; writes the start of every operation (N,) where there is room for it.
 
@@ -201,13 +201,13 @@ def run(tables, queues, factor, message_factor, rank_factor, patience, start):  
     return makespan
 
 
-@njit(cache=True)
+@kernel
 def _or_ones(given, count):  # type: ignore[no-untyped-def]
     """An array for every use: without branches the kernel is quicker."""
     return given if len(given) > 0 else np.ones(count)
 
 
-@njit(cache=True)
+@kernel
 def _earliest(wake):  # type: ignore[no-untyped-def]
     """Who decides next, and when."""
     rank, now = 0, wake[0]
@@ -217,7 +217,7 @@ def _earliest(wake):  # type: ignore[no-untyped-def]
     return rank, now
 
 
-@njit(cache=True)
+@kernel
 def _nothing_done(tables, patient):  # type: ignore[no-untyped-def]
     """Arrivals, announcements and what they promise; memory, next decision and sleep of each rank; links free."""
     p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
@@ -228,7 +228,7 @@ def _nothing_done(tables, patient):  # type: ignore[no-untyped-def]
     return arrived, heard, expected, np.zeros(p), np.zeros(p), np.zeros(p, np.bool_), np.zeros(p * p)
 
 
-@njit(cache=True)
+@kernel
 def _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, moment):  # type: ignore[no-untyped-def]
     """Of the heads whose input is there, the kind that comes first (-1: none), and the next input that is not there."""
     kind, turn, later, now = -1, _NEVER, np.inf, moment + _NEAR * moment

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.problem import Floats, ScheduleProblem, Tables
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
 
@@ -84,7 +84,7 @@ def makespan(problem: ScheduleProblem, schedule: Schedule) -> float:
     return float(play(tables, found, durations(tables, fused=schedule.fused), nothing, nothing))
 
 
-@njit(cache=True)
+@kernel
 def sequence(tables, order, order_start):  # type: ignore[no-untyped-def]
     """Rows (N, 5) in an order that can be played; fewer than N when the ranks wait for each other."""
     p, v, m, slots = tables.ranks, tables.chunks, tables.micro_batches, tables.ranks * tables.chunks
@@ -124,7 +124,7 @@ def sequence(tables, order, order_start):  # type: ignore[no-untyped-def]
     return rows[:done]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play(tables, rows, duration, start, end):  # type: ignore[no-untyped-def]
     """The makespan; writes start and end (N,) of every operation where there is room for them."""
     p, recorded = tables.ranks, len(start) > 0

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.simulate.kernels import play
 from hippo.simulate.packed import BYTES, DEST, LINK, NIC, PORT, SECOND_LINK, Tables, pack
 from hippo.simulate.program import WEIGHT, Program
@@ -96,7 +96,7 @@ def _streams(tables: Tables, place: Ints, rank_of: Ints, links: int) -> tuple[In
     return np.searchsorted(both[0, first], np.arange(links + 1)), np.append(first, both.shape[1]), both[3]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _planes(tables, lists, record, states, compute, found):  # type: ignore[no-untyped-def]
     bandwidth, latency, scale = states
     usual, none = tables.duration.copy(), np.empty(0)
@@ -113,7 +113,7 @@ def _planes(tables, lists, record, states, compute, found):  # type: ignore[no-u
     tables.duration[:] = usual
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _follow(tables, lists, record, network, usual, plane):  # type: ignore[no-untyped-def]
     """Goes back along the critical path from the end of the step."""
     ops = len(tables.order)
@@ -129,7 +129,7 @@ def _follow(tables, lists, record, network, usual, plane):  # type: ignore[no-un
             op, slot = _before_share(tables, lists, record, network, plane, slot)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _last(tables, lists, record, network, plane):  # type: ignore[no-untyped-def]
     """Operation or message slot that the end of the step waited for."""
     ops, rank = len(tables.order), 0
@@ -160,14 +160,14 @@ def _last(tables, lists, record, network, plane):  # type: ignore[no-untyped-def
     return -1, slot
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _share_s(tables, network, index):  # type: ignore[no-untyped-def]
     link, num_bytes = tables.group_link[index], tables.group_bytes[index]
     cap = tables.group_nic[index] * network.nic_scale[link]
     return max(num_bytes / network.bandwidth[link], num_bytes / cap)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _slowest(tables, network, plane, group, times):  # type: ignore[no-untyped-def]
     """Longest latency on the ring of a group; counts it so many ``times``."""
     longest, chosen = 0.0, -1
@@ -185,7 +185,7 @@ def _slowest(tables, network, plane, group, times):  # type: ignore[no-untyped-d
     return longest
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _sent(tables, lists, network, plane, link, num_bytes, nic):  # type: ignore[no-untyped-def]
     """Counts the bytes of a message for as long as it takes the link, or its port where that is slower."""
     if num_bytes / network.bandwidth[link] >= num_bytes / (nic * network.nic_scale[link]):
@@ -194,7 +194,7 @@ def _sent(tables, lists, network, plane, link, num_bytes, nic):  # type: ignore[
         plane[0][link] += num_bytes * lists.per_node[link] / nic
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _before_operation(tables, lists, record, network, usual, plane, op):  # type: ignore[no-untyped-def]
     """What an operation waited for; counts its length."""
     rank, kind, micro_batch = lists.rank_of[op], tables.order[op, 0], tables.order[op, 2]
@@ -226,7 +226,7 @@ def _before_operation(tables, lists, record, network, usual, plane, op):  # type
     return -1, 2 * source
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _gathered(tables, network, plane, place):  # type: ignore[no-untyped-def]
     """Counts what a pass waits for its parameters."""
     slow, late = tables.gather_link[0], tables.gather_link[0]
@@ -237,12 +237,12 @@ def _gathered(tables, network, plane, place):  # type: ignore[no-untyped-def]
     plane[1][late] += tables.gather_rounds
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _place(tables, lists, op):  # type: ignore[no-untyped-def]
     return tables.order[op, 0] * tables.slots + lists.rank_of[op] * tables.chunks + tables.order[op, 1]
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _before_message(tables, lists, record, network, plane, slot):  # type: ignore[no-untyped-def]
     """What a message waited for before it took its link."""
     op, start = slot >> 1, record.message_start[slot]
@@ -258,7 +258,7 @@ def _before_message(tables, lists, record, network, plane, slot):  # type: ignor
     return _holder(tables, lists, record, network, plane, slot, tables.route[place, LINK], tables.route[place, PORT])
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _holder(tables, lists, record, network, plane, slot, link, port):  # type: ignore[no-untyped-def]
     """The message that held the link or the port until this one took it; counts its bytes."""
     ops, start = len(tables.order), record.message_start[slot]
@@ -285,7 +285,7 @@ def _holder(tables, lists, record, network, plane, slot, link, port):  # type: i
     return -1, -1
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def _held(tables, lists, record, network, plane, other, link, port, start, tiny):  # type: ignore[no-untyped-def]
     """Whether a message let go of the link or the port at ``start``; counts its bytes if so."""
     begun, place = record.message_start[other], _place(tables, lists, other >> 1)
@@ -302,7 +302,7 @@ def _held(tables, lists, record, network, plane, other, link, port, start, tiny)
     return True
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _before_share(tables, lists, record, network, plane, slot):  # type: ignore[no-untyped-def]
     """What a group's share on one link waited for: the link, or its last member."""
     ops = len(tables.order)
@@ -314,7 +314,7 @@ def _before_share(tables, lists, record, network, plane, slot):  # type: ignore[
     return _holder(tables, lists, record, network, plane, slot, tables.group_link[index], -1)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def _ready(tables, record, group):  # type: ignore[no-untyped-def]
     """When the last member of a group is ready to agree, and which rank that is."""
     ops, most, chosen = len(tables.order), -1.0, -1

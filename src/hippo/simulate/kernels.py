@@ -12,16 +12,13 @@ Rules, the same in ``reference``:
 * Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
   leave before the last byte has arrived there.
 * Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
-
-All kernels stand in this one file (``lanes`` calls none): numba keeps what it compiled until the file that holds the
-entry changes, and would not notice a change in another.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NEVER_PLAYED, NIC, PORT, RECEIVER, SECOND_LINK
 from hippo.simulate.program import WEIGHT
 from hippo.simulate.state import Network, Record, State
@@ -30,7 +27,7 @@ LEAST_FACTOR = 0.1  # noise never makes an operation or a transfer shorter than 
 _RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play(tables, network, record):  # type: ignore[no-untyped-def]
     """Seconds of the step; NaN when the order deadlocks."""
     if tables.known[0] == len(tables.order) and not tables.queued:
@@ -42,7 +39,7 @@ def play(tables, network, record):  # type: ignore[no-untyped-def]
     return run(tables, network, record, state)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def]
     """Play once per row of the states (bandwidth, latency, scale of caps, factor on each rank's compute; that one has
     no rows where all are 1), with fresh noise each time."""
@@ -62,7 +59,7 @@ def play_many(tables, states, noise, rng, found):  # type: ignore[no-untyped-def
     tables.duration[:] = usual
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def close_many(tables, states, free, link_free, found):  # type: ignore[no-untyped-def]
     """Play on, once per row of the states, where ranks have run their operations until ``free`` (rows, G), and the last
     messages have left the links at ``link_free`` (rows, E)."""
@@ -75,7 +72,7 @@ def close_many(tables, states, free, link_free, found):  # type: ignore[no-untyp
         found[sample] = run(tables, network, record, state)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def new_state(tables, network, noting):  # type: ignore[no-untyped-def]
     """Everything idle; the first stages have all their inputs."""
     ops, slots, ranks, waves = len(tables.order), tables.slots, len(tables.sync_s), tables.waves
@@ -105,7 +102,7 @@ def new_state(tables, network, noting):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def stretched(tables, network):  # type: ignore[no-untyped-def]
     """Durations (3 S,): no pass ends before its parameters have come over the WAN."""
     duration = tables.duration.copy()
@@ -121,7 +118,7 @@ def stretched(tables, network):  # type: ignore[no-untyped-def]
     return duration
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def run(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Play everything; requests of shared links in the order of the heap."""
     ranks = len(tables.sync_s)
@@ -139,7 +136,7 @@ def run(tables, network, record, state):  # type: ignore[no-untyped-def]
     return step
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def replay(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Play all operations in the sequence of an earlier play: no search for what can go on."""
     waves, sequence, arrived, free = tables.waves, tables.sequence, state.arrived, state.free
@@ -160,14 +157,14 @@ def replay(tables, network, record, state):  # type: ignore[no-untyped-def]
         state.next_op[rank] = tables.order_start[rank + 1]
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def wake(state, rank):  # type: ignore[no-untyped-def]
     """Put a rank on the stack of those that can go on."""
     state.ready[state.sizes[0]] = rank
     state.sizes[0] += 1
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Play every rank that can go on until each misses an input or is done."""
     while state.sizes[0] > 0:
@@ -179,7 +176,7 @@ def run_ready(tables, network, record, state):  # type: ignore[no-untyped-def]
             join_groups(tables, state, rank)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = tables.waves, tables.slots, tables.order, state.arrived, tables.sequence
@@ -209,7 +206,7 @@ def advance(tables, network, record, state, rank):  # type: ignore[no-untyped-de
     state.next_op[rank], state.free[rank] = op, now
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def send(tables, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
     if tables.queued and tables.route[place, LINK] >= 0:
@@ -218,7 +215,7 @@ def send(tables, network, record, state, rank, op, place, micro_batch, now):  # 
         deliver(tables, state, place, micro_batch, arrival_of(tables, network, record, state, op, place, now))
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def arrival_of(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """When a result of ``now`` arrives that stays in its domain or has its links to itself."""
     if tables.route[place, LINK] >= 0:
@@ -235,7 +232,7 @@ def arrival_of(tables, network, record, state, op, place, now):  # type: ignore[
     return now + delay
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
     """A result has arrived: note it, and wake the receiver if it waits for it."""
     index = tables.route[place, DEST] * tables.waves + micro_batch
@@ -246,7 +243,7 @@ def deliver(tables, state, place, micro_batch, arrival):  # type: ignore[no-unty
         wake(state, receiver)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def cross(tables, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
     link, port, num_bytes = tables.route[place, LINK], tables.route[place, PORT], tables.transfer[place, BYTES]
@@ -265,7 +262,7 @@ def cross(tables, network, record, state, op, place, now):  # type: ignore[no-un
     return arrival
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
     """Serve the request of a link that comes first."""
     now, key = heap_pop(state)
@@ -292,7 +289,7 @@ def serve(tables, network, record, state):  # type: ignore[no-untyped-def]
         heap_push(state, first_byte, key | 1)
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def second_hop(tables, network, record, state, op, place, now, whole):  # type: ignore[no-untyped-def]
     """Cross the second link of a relay, its first byte there at ``now``, all at ``whole``; when all has arrived."""
     link, num_bytes = tables.route[place, SECOND_LINK], tables.transfer[place, BYTES]
@@ -306,7 +303,7 @@ def second_hop(tables, network, record, state, op, place, now, whole):  # type: 
     return arrival
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def join_groups(tables, state, rank):  # type: ignore[no-untyped-def]
     """A rank is ready to agree; a group with all its members asks for its links."""
     now = state.free[rank] + tables.sync_s[rank]
@@ -321,7 +318,7 @@ def join_groups(tables, state, rank):  # type: ignore[no-untyped-def]
                 heap_push(state, start, (len(tables.sync_s) << _RANK_SHIFT) | (index << 1))
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def serve_group(tables, network, record, state, now, index):  # type: ignore[no-untyped-def]
     """One link of a group's ring carries its share."""
     link, group, num_bytes = tables.group_link[index], tables.group_of_link[index], tables.group_bytes[index]
@@ -336,7 +333,7 @@ def serve_group(tables, network, record, state, now, index):  # type: ignore[no-
         record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def]
     """When the rank has agreed and updated its parameters."""
     agreed = state.free[rank] + tables.sync_s[rank]
@@ -351,7 +348,7 @@ def finish(tables, network, record, state, rank):  # type: ignore[no-untyped-def
     return end
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
     """Longest latency between neighbours on the ring of a group."""
     longest = 0.0
@@ -364,7 +361,7 @@ def slowest_route(tables, network, group):  # type: ignore[no-untyped-def]
     return longest
 
 
-@njit(cache=True, error_model="numpy", _nrt=False, inline="always")
+@kernel(lean=True)
 def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     """Add a request; the smallest (time, key) is on top."""
     times, keys, at = state.heap_time, state.heap_key, state.sizes[1]
@@ -378,7 +375,7 @@ def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     times[at], keys[at] = time, key
 
 
-@njit(cache=True, error_model="numpy", _nrt=False)
+@kernel(lean=True)
 def heap_pop(state):  # type: ignore[no-untyped-def]
     """Take the first request: (time, key)."""
     times, keys = state.heap_time, state.heap_key

@@ -8,16 +8,15 @@ and so are the results, to the last bit.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from hippo.simulate.compiling import ENTRY, INNER
+from hippo.compiling import kernel
 from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NIC, PORT
 from hippo.simulate.packed import SECOND_LINK as SECOND
 
 LANES = 8  # states side by side: a cache line of times
 
 
-@njit(**ENTRY)
+@kernel
 def replay_many(tables, states, free, link_free):  # type: ignore[no-untyped-def]
     """Plays ``tables.sequence`` once per row of the states (as in ``kernels.play_many``), without noise and gathers.
 
@@ -37,7 +36,7 @@ def replay_many(tables, states, free, link_free):  # type: ignore[no-untyped-def
             free[first + lane], link_free[first + lane] = ranks_free[:, lane], left[:, lane]
 
 
-@njit(**INNER)
+@kernel
 def _take(tables, states, row, lane, duration, latency, lasts):  # type: ignore[no-untyped-def]
     """One row of the states into a lane: lengths of operations, latencies of links, and how long a message takes its
     first link, its port and its second link, one place after the other of each."""
@@ -57,7 +56,7 @@ def _take(tables, states, row, lane, duration, latency, lasts):  # type: ignore[
             lasts[2 * backwards + place, lane] = num_bytes / bandwidth[row, second]
 
 
-@njit(**INNER, _nrt=False)
+@kernel(lean=True)
 def _replay(tables, duration, latency, lasts, arrived, ranks_free, left, ports_free):  # type: ignore[no-untyped-def]
     """All operations in their sequence. No views of arrays: to count references to them would take longer."""
     backwards, waves, sequence, route = 2 * tables.slots, tables.waves, tables.sequence, tables.route
@@ -86,7 +85,7 @@ def _replay(tables, duration, latency, lasts, arrived, ranks_free, left, ports_f
             _cross(route, place, rank, there, backwards, latency, lasts, arrived, ranks_free, left, ports_free)
 
 
-@njit(**INNER, _nrt=False)
+@kernel(lean=True)
 def _cross(route, place, rank, there, backwards, latency, lasts, arrived, ranks_free, left, ports_free):  # type: ignore[no-untyped-def]
     """A message with a port or a second link."""
     link, port, second = route[place, LINK], route[place, PORT], route[place, SECOND]

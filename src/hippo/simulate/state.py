@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes while playing. Kernels count no references to it (``_nrt=False``): that took 20 times as long."""
+    """What changes while playing. Kernels count no references to it (``lean``): that took 20 times as long."""
 
     duration: Floats  # (3 S,) with the wait for gathered parameters
     arrived: Floats  # (2 * S * waves,) when the input of an operation is there, -1: not yet

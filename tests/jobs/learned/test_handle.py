@@ -6,19 +6,18 @@ import gc
 
 import numpy as np
 import pytest
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.learned.arrays import Learner
 from hippo.jobs.learned.handle import LEAVES, WIDTH, held, opened, state_of
 from hippo.jobs.workload import Workload
-from hippo.simulate.compiling import LEAN_ENTRY
 
 
 def _workload() -> Workload:
     return Workload.of_columns({"arrival_s": np.arange(5.0), "duration_s": np.full(5, 9.0), "devices": [1, 2, 4, 8, 1]})
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def _look(table, found):  # type: ignore[no-untyped-def]
     state = opened(table)
     state.push[3] = 7.5

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from hippo.compiling import kernel
 
 Makespan = TypeVar("Makespan", float, NDArray[np.float64])
 
@@ -27,7 +28,7 @@ def reward(makespan: Makespan, reference: Makespan) -> Makespan:
     return 100.0 * (reference - makespan) / reference
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def lags(state, start, reference, reference_makespan, now, found):  # type: ignore[no-untyped-def]
     """Writes mean and most of F, of B, and the share of operations left (LAGS,); ``start`` and ``reference``
     (3, p, m): starts of this play so far, and of the other."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.base import Base
 from hippo.dispatch.env.reward import LAGS, lags
 from hippo.dispatch.features import CHOICES, FEATURES
@@ -86,7 +86,7 @@ def rows_of(count: int) -> Decisions:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _roll_out(tables, base, weights, operations, messages, ranks, plays, share, rng, rows, ends, makespans, reference):  # type: ignore[no-untyped-def]
     """Writes plays and decisions; the count of decisions, -1 where there is too little room for them."""
     p, m, at = tables.ranks, tables.micro_batches, 0
@@ -116,7 +116,7 @@ def _roll_out(tables, base, weights, operations, messages, ranks, plays, share, 
     return at
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def drawn_choice(weights, asked, rng):  # type: ignore[no-untyped-def]
     """An allowed choice, drawn by the softmax of the scores, and its log probability."""
     scores(weights, asked.seen, asked.says[0], asked.one, asked.two, asked.scores)

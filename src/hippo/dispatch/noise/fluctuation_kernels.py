@@ -6,13 +6,13 @@ Letters as in ``fluctuation``; N operations of the schedule.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.schedule.dispatch import run
 from hippo.schedule.replay import PLACE, RANK, READ, WRITE
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_fixed(tables, rows, drawn, duration, fused, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,); ``replay.play`` with factors.
 
@@ -49,7 +49,7 @@ def play_fixed(tables, rows, drawn, duration, fused, operations, messages, ranks
         found[play] = (free + tables.reduction).max()
 
 
-@njit(cache=True)
+@kernel
 def play_by_hint(tables, queues, drawn, patience, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,) of ``dispatch.run``; ``drawn`` (N,) as in ``split(hint)``."""
     count, sends = len(drawn), messages.shape[1]

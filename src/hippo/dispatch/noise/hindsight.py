@@ -9,9 +9,9 @@ on, and what goes home from a rank after its last B is added to it (docs/schedul
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, drawn
 from hippo.errors import InputError
 from hippo.schedule.problem import ScheduleProblem
@@ -45,7 +45,7 @@ def floors_of(problem: ScheduleProblem, factors: Factors) -> Floats:
     return found
 
 
-@njit(cache=True)
+@kernel
 def _floors(tables, most, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
     p, m = tables.ranks, tables.micro_batches
     taken, sent, head = np.empty((3, p, m)), np.empty((2, p, m)), np.empty((3, p, m))
@@ -69,7 +69,7 @@ def _floors(tables, most, operations, messages, ranks, found):  # type: ignore[n
     return
 
 
-@njit(cache=True)
+@kernel
 def _heads(taken, sent, most, head):  # type: ignore[no-untyped-def]
     """Writes the earliest starts (3, p, m) over data, micro-batches in order, memory and load; the last end."""
     p, m = taken.shape[1], taken.shape[2]
@@ -116,7 +116,7 @@ def _heads(taken, sent, most, head):  # type: ignore[no-untyped-def]
     return last
 
 
-@njit(cache=True)
+@kernel
 def _load(taken, head, kinds):  # type: ignore[no-untyped-def]
     """When one machine has run the operations (kinds, m) of the first ``kinds``, each from its head on."""
     m = taken.shape[1]

@@ -6,9 +6,9 @@ Letters: p ranks, m micro-batches, n plays.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import settled
 from hippo.dispatch.kernel_policy import shipped
@@ -65,7 +65,7 @@ def spread_learned(
     return MakespanSpread(np.concatenate(played))
 
 
-@njit(cache=True)
+@kernel
 def _play_all(tables, base, weights, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,)."""
     state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))

@@ -7,8 +7,8 @@ arrive.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine import learning
 from hippo.jobs.engine.agenda import set_due
@@ -17,10 +17,9 @@ from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.running import happen, learn
 from hippo.jobs.engine.shares import find_shares
 from hippo.jobs.engine.waiting import join
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def advance(w):  # type: ignore[no-untyped-def]
     """Go to the next instant; False: nothing is to come."""
     if w.tally[c.N_DONE] == len(w.job):
@@ -45,7 +44,7 @@ def advance(w):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _item(w, item, now):  # type: ignore[no-untyped-def]
     """Whatever was due: of a job, of a node, or the end of a round."""
     if item < len(w.job):
@@ -59,7 +58,7 @@ def _item(w, item, now):  # type: ignore[no-untyped-def]
         set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], item, np.inf)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _arrive(w, job, now):  # type: ignore[no-untyped-def]
     """A job comes, and waits; one that can never run is passed over."""
     mark = w.mark[job]
@@ -83,7 +82,7 @@ def _arrive(w, job, now):  # type: ignore[no-untyped-def]
     join(w, job, key(w, job, now))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _catch_up(w, user, now):  # type: ignore[no-untyped-def]
     """Who comes back has at least the service of the one who is there and has had least."""
     least = np.inf
@@ -96,7 +95,7 @@ def _catch_up(w, user, now):  # type: ignore[no-untyped-def]
         row[c.USER_SERVED], row[c.USER_SINCE] = max(row[c.USER_SERVED], least), now
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _account(w, until):  # type: ignore[no-untyped-def]
     """Add what stood since the last instant to the series and to what groups are entitled to."""
     now, pools, length = w.clock[c.NOW], len(w.pool), len(w.series)
@@ -117,7 +116,7 @@ def _account(w, until):  # type: ignore[no-untyped-def]
         now = min(until, end)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _fold(w):  # type: ignore[no-untyped-def]
     """Make the series reach twice as far: two of its bins become one."""
     length = len(w.series)

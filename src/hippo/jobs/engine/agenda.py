@@ -6,12 +6,11 @@ An item stands once in the heap and moves in it. Earliest first, ties by number:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
+from hippo.compiling import kernel
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def set_due(heap, due, place, height, item, time):  # type: ignore[no-untyped-def]
     """Let ``item`` happen at ``time`` (inf: not at all). ``height`` (1,) is how many stand in the heap."""
     at = place[item]
@@ -28,7 +27,7 @@ def set_due(heap, due, place, height, item, time):  # type: ignore[no-untyped-de
         _sink(heap, due, place, height[0], at, item)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _leave(heap, due, place, height, at):  # type: ignore[no-untyped-def]
     """Take out what stands at ``at``; the last of the heap takes its place."""
     place[heap[at]] = -1
@@ -41,7 +40,7 @@ def _leave(heap, due, place, height, at):  # type: ignore[no-untyped-def]
         _sink(heap, due, place, height[0], at, item)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _rise(heap, due, place, at, item):  # type: ignore[no-untyped-def]
     time = due[item]
     while at > 0:
@@ -56,7 +55,7 @@ def _rise(heap, due, place, at, item):  # type: ignore[no-untyped-def]
     place[item] = at
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _sink(heap, due, place, height, at, item):  # type: ignore[no-untyped-def]
     time = due[item]
     while True:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.placing import size_of_set, try_start
 from hippo.jobs.engine.running import start
 from hippo.jobs.engine.waiting import first_at_most
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def backfill(w):  # type: ignore[no-untyped-def]
     """Start the first who waits as long as it fits; then let others by."""
     while w.tally[c.ACTIVE] > 0:
@@ -22,7 +21,7 @@ def backfill(w):  # type: ignore[no-untyped-def]
             return
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _first(w):  # type: ignore[no-untyped-def]
     """Who came first of all that wait."""
     first = w.klass[w.active[0], c.CLASS_HEAD]
@@ -31,7 +30,7 @@ def _first(w):  # type: ignore[no-untyped-def]
     return first
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _let_by(w, head):  # type: ignore[no-untyped-def]
     """Start later jobs, first come first, that end before the head's time or leave it enough devices."""
     now = w.clock[c.NOW]
@@ -53,7 +52,7 @@ def _let_by(w, head):  # type: ignore[no-untyped-def]
         start(w, job, best)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _fits_better(w, pool, other):  # type: ignore[no-untyped-def]
     """Of two pools for one job: the faster, then the fuller."""
     if w.speed[pool] != w.speed[other]:
@@ -61,12 +60,12 @@ def _fits_better(w, pool, other):  # type: ignore[no-untyped-def]
     return w.pool[pool, c.POOL_FREE] < w.pool[other, c.POOL_FREE]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _ends_in_time(w, job, pool, within_s):  # type: ignore[no-untyped-def]
     return w.job[job, c.ESTIMATE] <= within_s * w.speed[pool]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _candidate(w, kind, head, pool, within_s):  # type: ignore[no-untyped-def]
     """Who of a class may start in a pool (but not the head), -1: nobody."""
     shape = w.klass[kind, c.CLASS_SHAPE]
@@ -82,7 +81,7 @@ def _candidate(w, kind, head, pool, within_s):  # type: ignore[no-untyped-def]
     return -1 if found == head else found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _reserve(w, head):  # type: ignore[no-untyped-def]
     """When the head can start first if all estimates hold, inf: no end is in sight.
 
@@ -105,7 +104,7 @@ def _reserve(w, head):  # type: ignore[no-untyped-def]
     return best_when
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _first_set(w, head):  # type: ignore[no-untyped-def]
     """The set of domains over which the head can start first by the estimates, and when; (0, inf): none."""
     best, best_when, shape = 0, np.inf, w.mark[head, c.SHAPE]
@@ -124,7 +123,7 @@ def _first_set(w, head):  # type: ignore[no-untyped-def]
     return best, best_when
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _keep_set(w, head, domains, when):  # type: ignore[no-untyped-def]
     """Note what the head leaves of one pool in each domain of a set."""
     part, domain = w.mark[head, c.DEVICES] // size_of_set(domains), 0
@@ -136,7 +135,7 @@ def _keep_set(w, head, domains, when):  # type: ignore[no-untyped-def]
         domain += 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _part_at(w, shape, domain, part):  # type: ignore[no-untyped-def]
     """The pool of a domain that has room for a part first, -1: none, and when."""
     best, best_when = -1, np.inf
@@ -148,7 +147,7 @@ def _part_at(w, shape, domain, part):  # type: ignore[no-untyped-def]
     return best, best_when
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _room_at(w, pool, devices):  # type: ignore[no-untyped-def]
     """When a pool will have so many devices free by the estimates; -inf: it has, inf: no end is in sight."""
     when = -np.inf
@@ -167,7 +166,7 @@ def _room_at(w, pool, devices):  # type: ignore[no-untyped-def]
     return when
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _free_by(w, pool, when):  # type: ignore[no-untyped-def]
     """Devices of a pool that are free then, by the estimates of who runs now."""
     free = w.pool[pool, c.POOL_FREE]
@@ -180,7 +179,7 @@ def _free_by(w, pool, when):  # type: ignore[no-untyped-def]
     return free
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _expected_end(w, job):  # type: ignore[no-untyped-def]
     """Of a running job by its estimate; who is overdue may end at once, who gave none never does."""
     estimate = w.job[job, c.ESTIMATE]

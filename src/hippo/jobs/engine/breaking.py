@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.agenda import set_due
 from hippo.jobs.engine.running import stop
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def time_to_failure(seed, node, count, mtbf_s):  # type: ignore[no-untyped-def]
     """Seconds that a node works before its failure number ``count`` (0, 1, ...): exponential, by SplitMix64."""
     mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(node) * np.uint64(0xD1B54A32D192ED03)
@@ -24,7 +23,7 @@ def time_to_failure(seed, node, count, mtbf_s):  # type: ignore[no-untyped-def]
     return -np.log(share) * mtbf_s
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def break_or_repair(w, node, now):  # type: ignore[no-untyped-def]
     """A node that works fails: its jobs stop. A broken one comes back."""
     row, pool = w.bin[node], w.bin[node, c.BIN_POOL]

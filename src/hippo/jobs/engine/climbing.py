@@ -6,17 +6,16 @@ So turns are taken not only between running and waiting but between quick and sl
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.eviction import clear, enough
 from hippo.jobs.engine.keys import rank
 from hippo.jobs.engine.moving import is_far
 from hippo.jobs.engine.running import start, stop
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def climb(w):  # type: ignore[no-untyped-def]
     """Move them; whether anybody moved. Who had to go waits."""
     now, key, job, moved = w.clock[c.NOW], -np.inf, -1, False
@@ -31,7 +30,7 @@ def climb(w):  # type: ignore[no-untyped-def]
         moved = True
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def could_climb(w):  # type: ignore[no-untyped-def]
     """Whether some running job would gain in another pool, had it room there."""
     for each in range(len(w.bin)):
@@ -44,7 +43,7 @@ def could_climb(w):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _next(w, after_key, after_job, now):  # type: ignore[no-untyped-def]
     """Who ranks first of those behind a rank that can move, and to which pool; (-1, -1): nobody."""
     best, best_key, best_pool = -1, np.inf, -1
@@ -63,7 +62,7 @@ def _next(w, after_key, after_job, now):  # type: ignore[no-untyped-def]
     return best, best_pool
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _faster(w, job, mine):  # type: ignore[no-untyped-def]
     """The fastest pool that a job gains by and that has room for it, if need be by force, -1: none."""
     best, best_room, devices = -1, False, w.mark[job, c.DEVICES]
@@ -76,7 +75,7 @@ def _faster(w, job, mine):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _gains(w, job, pool):  # type: ignore[no-untyped-def]
     """Whether a job does more work there in a round, restart included, than where it runs; its data must be there."""
     here, shape = w.mark[job, c.POOL], w.mark[job, c.SHAPE]

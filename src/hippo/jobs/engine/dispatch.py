@@ -7,8 +7,8 @@ not be tried again in this instant, as whatever a later job may take or clear, i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.agenda import set_due
 from hippo.jobs.engine.backfilling import backfill
@@ -16,10 +16,9 @@ from hippo.jobs.engine.climbing import climb, could_climb
 from hippo.jobs.engine.eviction import is_behind, last_of, start_by_force
 from hippo.jobs.engine.keys import offset, rank
 from hippo.jobs.engine.placing import try_start
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def decide(w):  # type: ignore[no-untyped-def]
     """Let jobs start and stop until nobody who waits could go on."""
     if w.tally[c.N_WAITING] > 0:
@@ -38,7 +37,7 @@ def decide(w):  # type: ignore[no-untyped-def]
         set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], clock, _end_of_round(w.clock[c.NOW], w.round_s))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _differ(speed):  # type: ignore[no-untyped-def]
     """Whether pools differ in speed."""
     found = False
@@ -47,14 +46,14 @@ def _differ(speed):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _end_of_round(now, round_s):  # type: ignore[no-untyped-def]
     """The first multiple of a round's length after now."""
     count = np.floor(now / round_s) + 1.0
     return count * round_s if count * round_s > now else (count + 1.0) * round_s
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _in_line(w):  # type: ignore[no-untyped-def]
     """Only ever the first."""
     while w.tally[c.ACTIVE] > 0:
@@ -68,7 +67,7 @@ def _in_line(w):  # type: ignore[no-untyped-def]
             return
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _by_rank(w, by_force):  # type: ignore[no-untyped-def]
     """Everyone in order of rank."""
     for at in range(w.tally[c.ACTIVE]):
@@ -89,7 +88,7 @@ def _by_rank(w, by_force):  # type: ignore[no-untyped-def]
             w.passed[kind] = True
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _next_class(w, by_force):  # type: ignore[no-untyped-def]
     """The class whose head ranks first of those that could start, -1: none."""
     best, best_key, best_job = -1, 0.0, -1
@@ -106,7 +105,7 @@ def _next_class(w, by_force):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _might_start(w, kind, job, key, by_force):  # type: ignore[no-untyped-def]
     """A quick look: whether some pool has room, or runs a job that ranks behind."""
     shape, devices = w.klass[kind, c.CLASS_SHAPE], w.mark[job, c.DEVICES]
@@ -122,14 +121,14 @@ def _might_start(w, kind, job, key, by_force):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _find_last(w):  # type: ignore[no-untyped-def]
     """Who ranks last in each pool."""
     for pool in range(len(w.pool)):
         w.pool[pool, c.POOL_WORST] = last_of(w, pool)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _stands_last(w, job):  # type: ignore[no-untyped-def]
     """A job has started; whether it now ranks last where it runs."""
     piece = w.mark[job, c.PIECE]

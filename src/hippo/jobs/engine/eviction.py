@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.keys import rank
 from hippo.jobs.engine.placing import size_of_set
 from hippo.jobs.engine.running import part_pool, start, start_over, stop
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def start_by_force(w, job):  # type: ignore[no-untyped-def]
     """Start a job that does not fit, where the jobs that must go rank worst; False: not even then is there room."""
     shape, devices, mine = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES], rank(w, job, w.clock[c.NOW])
@@ -32,7 +31,7 @@ def start_by_force(w, job):  # type: ignore[no-untyped-def]
     return w.shape[shape, c.SHAPE_ALONE] == 0 and _span_by_force(w, job, mine)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
     """The same over the first set of domains in which there is room by force."""
     shape = w.mark[job, c.SHAPE]
@@ -54,7 +53,7 @@ def _span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _clear_set(w, job, mine, domains, part):  # type: ignore[no-untyped-def]
     domain = 0
     while domains > 0:
@@ -64,7 +63,7 @@ def _clear_set(w, job, mine, domains, part):  # type: ignore[no-untyped-def]
         domain += 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _part_by_force(w, job, mine, domain, part):  # type: ignore[no-untyped-def]
     """The first pool of a domain with room for a part, by force if need be, -1: none."""
     for pool in range(len(w.pool)):
@@ -74,14 +73,14 @@ def _part_by_force(w, job, mine, domain, part):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def is_behind(w, other, job, mine):  # type: ignore[no-untyped-def]
     """Whether a running job ranks behind one of rank ``mine``."""
     key = rank(w, other, w.clock[c.NOW])
     return key > mine or (key == mine and other > job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def enough(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     """Whether a pool has so many devices that are free, or held by jobs behind this one."""
     room = w.pool[pool, c.POOL_FREE]
@@ -98,7 +97,7 @@ def enough(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _choose(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     """Mark victims, those that rank last first, until there is room; returns the best-ranked of them."""
     room, victim = w.pool[pool, c.POOL_FREE], -1
@@ -111,7 +110,7 @@ def _choose(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     return victim
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def last_of(w, pool):  # type: ignore[no-untyped-def]
     """The running job of a pool that ranks last of those not yet chosen, -1: none."""
     last, last_key = -1, -np.inf
@@ -127,7 +126,7 @@ def last_of(w, pool):  # type: ignore[no-untyped-def]
     return last
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _held(w, job, pool):  # type: ignore[no-untyped-def]
     """Devices that a job holds in a pool."""
     held, piece = 0, w.mark[job, c.PIECE]
@@ -138,14 +137,14 @@ def _held(w, job, pool):  # type: ignore[no-untyped-def]
     return held
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _forget(w):  # type: ignore[no-untyped-def]
     for at in range(w.tally[c.VICTIMS]):
         w.mark[w.victim[at], c.CHOSEN] = 0
     w.tally[c.VICTIMS] = 0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def clear(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     """Stop the victims in a pool; those that rank best are spared if there is room without them."""
     if w.pool[pool, c.POOL_FREE] >= devices:

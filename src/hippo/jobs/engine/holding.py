@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import (
     BIN_FIRST,
     BIN_FREE,
@@ -22,10 +21,9 @@ from hippo.jobs.engine.columns import (
     POOL_HELD,
     POOL_LAST,
 )
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def take(w, job, pool, devices):  # type: ignore[no-untyped-def]
     """Devices of a pool that has as many: in the fullest node that has room for all, else in the emptiest ones."""
     w.pool[pool, POOL_FREE] -= devices
@@ -46,7 +44,7 @@ def take(w, job, pool, devices):  # type: ignore[no-untyped-def]
         devices -= taken
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _hold(w, job, where, devices):  # type: ignore[no-untyped-def]
     """A new piece."""
     new = w.tally[FREE_PIECE]
@@ -62,7 +60,7 @@ def _hold(w, job, where, devices):  # type: ignore[no-untyped-def]
     w.mark[job, PIECE] = new
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def give_back(w, job):  # type: ignore[no-untyped-def]
     """All that a job holds."""
     piece = w.mark[job, PIECE]

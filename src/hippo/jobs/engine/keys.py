@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import (
     BACKFILL,
     CLASS,
@@ -22,10 +21,9 @@ from hippo.jobs.engine.columns import (
     TWO_QUEUE,
 )
 from hippo.jobs.policies import backfill, deadline, fair, fifo, least_slack, max_min, sjf, srtf, two_queue
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits (there it stands still) or runs."""
     if w.policy == FIFO:
@@ -49,7 +47,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
     return w.job[job, KEY]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def offset(w, kind, now):  # type: ignore[no-untyped-def]
     """What moves the keys of a whole class of jobs (``kind``) against the others' while they wait."""
     if w.policy == FAIR:
@@ -59,7 +57,7 @@ def offset(w, kind, now):  # type: ignore[no-untyped-def]
     return 0.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def rank(w, job, now):  # type: ignore[no-untyped-def]
     """The number by which jobs of all classes are compared; ties go to the earlier job."""
     return key(w, job, now) + offset(w, w.mark[job, CLASS], now)

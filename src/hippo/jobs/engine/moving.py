@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import GB, HOME, MOVED
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def is_far(w, job, domain, gb):  # type: ignore[no-untyped-def]
     """Whether some of ``gb`` must still be sent to a domain."""
     home = w.mark[job, HOME]
     return gb > 0.0 and home >= 0 and home != domain and w.there[job, domain, 0] < gb
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def fetch(w, job, domain, gb, now):  # type: ignore[no-untyped-def]
     """Send what a domain lacks of ``gb``, once the link is free; returns when all is there."""
     home = w.mark[job, HOME]
@@ -33,7 +31,7 @@ def fetch(w, job, domain, gb, now):  # type: ignore[no-untyped-def]
     return max(now, w.there[job, domain, 1])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def fetch_to_set(w, job, domains, now):  # type: ignore[no-untyped-def]
     """The same for a set of domains, to each an equal part; returns when the last is there."""
     count, rest, domain, there = 0, domains, 0, now

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEVICES, GB, POOL_DOMAIN, POOL_FREE, SHAPE
 from hippo.jobs.engine.moving import is_far
 from hippo.jobs.engine.running import part_pool, start, start_over
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def try_start(w, job):  # type: ignore[no-untyped-def]
     """Start a job on what is free: inside one domain if it can, else over several if it may."""
     pool = find_pool(w, job)
@@ -24,7 +22,7 @@ def try_start(w, job):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def find_pool(w, job):  # type: ignore[no-untyped-def]
     """The pool for it, -1: none has room. Best: where its data lie, then the fastest, then the fullest, then first."""
     shape, devices, gb = w.mark[job, SHAPE], w.mark[job, DEVICES], w.job[job, GB]
@@ -47,7 +45,7 @@ def find_pool(w, job):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def find_set(w, job):  # type: ignore[no-untyped-def]
     """The set of domains for it and how many they are; (0, 0): none that it may span has room."""
     shape = w.mark[job, SHAPE]
@@ -67,7 +65,7 @@ def find_set(w, job):  # type: ignore[no-untyped-def]
     return 0, 0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def size_of_set(domains):  # type: ignore[no-untyped-def]
     """How many domains a set holds."""
     count = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.advance import advance
 from hippo.jobs.engine.dispatch import decide
@@ -19,7 +19,6 @@ from hippo.jobs.policies.policy import Policy
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
-from hippo.simulate.compiling import LEAN_ENTRY
 
 STRIDE = 20_000
 """Instants between two calls of ``watch``."""
@@ -55,7 +54,7 @@ def play(
         rows = int(world.tally[c.SEGMENTS])
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def run(w, instants):  # type: ignore[no-untyped-def]
     """Play so many instants; False: nothing is left to do."""
     for _ in range(instants):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine import learning
 from hippo.jobs.engine.agenda import set_due
@@ -12,10 +12,9 @@ from hippo.jobs.engine.holding import give_back, take
 from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.moving import fetch, fetch_to_set
 from hippo.jobs.engine.waiting import join, leave, rekey
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def start(w, job, pool):  # type: ignore[no-untyped-def]
     """Run a job that waits on free devices of one pool."""
     take(w, job, pool, w.mark[job, c.DEVICES])
@@ -24,7 +23,7 @@ def start(w, job, pool):  # type: ignore[no-untyped-def]
     _begin(w, job, 0, there, w.speed[pool], 0.0)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def start_over(w, job, domains, parts):  # type: ignore[no-untyped-def]
     """Run a job that waits over a set of domains, an equal part on free devices of each."""
     speed, domain, rest = np.inf, 0, domains
@@ -43,7 +42,7 @@ def start_over(w, job, domains, parts):  # type: ignore[no-untyped-def]
     _begin(w, job, domains, there, speed / w.factor[row, domains], w.usd_per_s[row, domains])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def part_pool(w, shape, domain, devices):  # type: ignore[no-untyped-def]
     """The first pool of a domain with room for a part of a job, -1: none."""
     for pool in range(len(w.pool)):
@@ -52,7 +51,7 @@ def part_pool(w, shape, domain, devices):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _begin(w, job, domains, there, rate, usd_per_s):  # type: ignore[no-untyped-def]
     """Times of a run that begins now; ``domains``: the set that it spans, ``there``: when its data are with it."""
     leave(w, job)
@@ -73,7 +72,7 @@ def _begin(w, job, domains, there, rate, usd_per_s):  # type: ignore[no-untyped-
     _look_ahead(w, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
     user = w.user[w.mark[job, c.USER]]
     user[c.USER_SERVED] += user[c.USER_DEVICES] * (now - user[c.USER_SINCE])
@@ -81,7 +80,7 @@ def _count_for_user(w, job, now, devices):  # type: ignore[no-untyped-def]
     user[c.USER_DEVICES] += devices
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _look_ahead(w, job):  # type: ignore[no-untyped-def]
     """When a running job ends or crosses its next level, whichever is first."""
     row, level = w.job[job], w.mark[job, c.LEVEL]
@@ -93,7 +92,7 @@ def _look_ahead(w, job):  # type: ignore[no-untyped-def]
     set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def happen(w, job, now):  # type: ignore[no-untyped-def]
     """What a job was due for: it ends, crosses a level, or has waited so long that it is promoted."""
     mark, row = w.mark[job], w.job[job]
@@ -111,14 +110,14 @@ def happen(w, job, now):  # type: ignore[no-untyped-def]
         _look_ahead(w, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def learn(w, job, now):  # type: ignore[no-untyped-def]
     """Ask a learned policy for a job's key: when it comes, and when it crosses a level."""
     if w.policy == c.LEARNED:
         w.job[job, c.KEY] = learning.key(w, job, now)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _end_run(w, job, now):  # type: ignore[no-untyped-def]
     """Settle a run that ends now, and give its devices back."""
     row, mark = w.job[job], w.mark[job]
@@ -134,7 +133,7 @@ def _end_run(w, job, now):  # type: ignore[no-untyped-def]
     w.tally[c.N_RUNNING] -= 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _draw(w, job, now):  # type: ignore[no-untyped-def]
     """Write down what a run held; counts on where there is no room, so that whoever asked can make some."""
     piece = w.mark[job, c.PIECE]
@@ -148,7 +147,7 @@ def _draw(w, job, now):  # type: ignore[no-untyped-def]
         piece = w.piece[piece, c.PIECE_OF_JOB]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _finish(w, job, now):  # type: ignore[no-untyped-def]
     _end_run(w, job, now)
     w.job[job, c.LEFT] = 0.0
@@ -161,7 +160,7 @@ def _finish(w, job, now):  # type: ignore[no-untyped-def]
     learning.finished(w, job, now)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def stop(w, job, failed):  # type: ignore[no-untyped-def]
     """Stop a job that runs; it waits again. ``failed``: by a broken node, so work since its checkpoint is lost."""
     now, row, mark = w.clock[c.NOW], w.job[job], w.mark[job]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import GROUP_DEMAND, GROUP_SHARE, POOL_DEVICES
-from hippo.simulate.compiling import LEAN
 
 MOST_GROUPS = 6
 """Groups of jobs that may use different pools; beyond, all share alike."""
@@ -15,7 +14,7 @@ MOST_POOLS = 62
 """Beyond so many pools all jobs share alike, too."""
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def find_shares(w):  # type: ignore[no-untyped-def]
     """Give every group its share: the scarcest pools first, to those who can use nothing else.
 
@@ -41,13 +40,13 @@ def find_shares(w):  # type: ignore[no-untyped-def]
         settled |= best
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _may_use(reach, pool):  # type: ignore[no-untyped-def]
     """Whether a set holds a pool; the set -1 holds all."""
     return reach >> min(pool, 63) & 1 == 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _most(w, group):  # type: ignore[no-untyped-def]
     """What each of a group's jobs would have on the fastest devices that it may use, had it them for itself."""
     left, work, below = max(1.0, w.group[group, GROUP_DEMAND]), 0.0, np.inf
@@ -64,7 +63,7 @@ def _most(w, group):  # type: ignore[no-untyped-def]
     return work / max(1.0, w.group[group, GROUP_DEMAND])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _share(w, chosen, used):  # type: ignore[no-untyped-def]
     """What these groups have each if they share alike whatever any of them can use and nobody has yet."""
     demand, reach, capacity = 0.0, 0, 0.0

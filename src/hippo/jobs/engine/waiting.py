@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import (
     ACTIVE,
     CLASS,
@@ -17,10 +17,9 @@ from hippo.jobs.engine.columns import (
     N_WAITING,
     NEVER,
 )
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def put(tree, base, size, leaf, key):  # type: ignore[no-untyped-def]
     """Write a leaf (inf: nobody) and what follows above it."""
     node = size + leaf
@@ -33,7 +32,7 @@ def put(tree, base, size, leaf, key):  # type: ignore[no-untyped-def]
         tree[base + node] = least
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def first_at_most(tree, base, size, limit):  # type: ignore[no-untyped-def]
     """The first leaf whose key is not above ``limit``, -1: none."""
     if not tree[base + 1] <= limit:
@@ -46,7 +45,7 @@ def first_at_most(tree, base, size, limit):  # type: ignore[no-untyped-def]
     return node - size
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def join(w, job, key):  # type: ignore[no-untyped-def]
     """A job waits under ``key``, from now on or again."""
     kind, leaf = w.mark[job, CLASS], w.mark[job, LEAF]
@@ -61,7 +60,7 @@ def join(w, job, key):  # type: ignore[no-untyped-def]
     find_head(w, kind)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def leave(w, job):  # type: ignore[no-untyped-def]
     """A job waits no longer."""
     kind = w.mark[job, CLASS]
@@ -76,7 +75,7 @@ def leave(w, job):  # type: ignore[no-untyped-def]
         w.klass[kind, CLASS_ACTIVE] = -1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def rekey(w, job, key):  # type: ignore[no-untyped-def]
     """A job that waits has another key."""
     kind = w.mark[job, CLASS]
@@ -84,7 +83,7 @@ def rekey(w, job, key):  # type: ignore[no-untyped-def]
     find_head(w, kind)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def find_head(w, kind):  # type: ignore[no-untyped-def]
     """Note who goes first in a class: smallest key, then first come (by arrival alone if all that fits goes)."""
     base, size = w.klass[kind, CLASS_BASE], w.klass[kind, CLASS_SIZE]

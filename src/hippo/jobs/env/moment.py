@@ -7,8 +7,8 @@ devices of that pool. Letters: M candidates, F, C features, U users.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.advance import advance
 from hippo.jobs.engine.eviction import enough, last_of, start_by_force
@@ -16,7 +16,6 @@ from hippo.jobs.engine.keys import rank
 from hippo.jobs.engine.placing import find_pool, find_set, size_of_set, try_start
 from hippo.jobs.engine.running import start, stop
 from hippo.jobs.placement.slowdown import MOST_DOMAINS
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 NOT, FREELY, BY_FORCE = range(3)
 FIRST, COUNT, OVER = range(3)
@@ -25,7 +24,7 @@ DAY_S = 86_400.0
 SIZES = 16  # classes of devices, by powers of two
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def turn(w, job, force, at, past, found, way):  # type: ignore[no-untyped-def]
     """Start ``job`` (-1: nobody), and go on to the next moment; job-seconds that were spent in the system until then.
 
@@ -44,7 +43,7 @@ def turn(w, job, force, at, past, found, way):  # type: ignore[no-untyped-def]
             return spent
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def go_on(w, at, past):  # type: ignore[no-untyped-def]
     """To the next instant; job-seconds."""
     before, jobs = w.clock[c.NOW], w.tally[c.N_WAITING] + w.tally[c.N_RUNNING]
@@ -53,7 +52,7 @@ def go_on(w, at, past):  # type: ignore[no-untyped-def]
     return jobs * (w.clock[c.NOW] - before)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-def]
     """Write who could start into ``found`` (M,) and how into ``way`` (M,); how many they are.
 
@@ -78,7 +77,7 @@ def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-de
     return count
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def could_start(w, job, pool, force):  # type: ignore[no-untyped-def]
     """Whether a job that waits could start, and how."""
     shape, devices, mine = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES], rank(w, job, w.clock[c.NOW])
@@ -99,7 +98,7 @@ def could_start(w, job, pool, force):  # type: ignore[no-untyped-def]
     return NOT
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _could_span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
     """Whether every domain of a set has room for a part once those that rank behind the job are stopped."""
     shape = w.mark[job, c.SHAPE]
@@ -117,7 +116,7 @@ def _could_span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def begin(w, job, pool):  # type: ignore[no-untyped-def]
     """Start a job that could start; who ranks last goes first where there is no room."""
     if pool < 0:
@@ -129,7 +128,7 @@ def begin(w, job, pool):  # type: ignore[no-untyped-def]
     start(w, job, pool)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def start_spanning(w, first):  # type: ignore[no-untyped-def]
     """Start, in order of arrival, the jobs that fit into no single pool and for which several domains have room."""
     for job in range(first, w.tally[c.ARRIVED]):
@@ -137,7 +136,7 @@ def start_spanning(w, first):  # type: ignore[no-untyped-def]
             try_start(w, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def settle(w, first, ended, by_user, by_size):  # type: ignore[no-untyped-def]
     """Note jobs that have ended since: count and sum of log durations per user (U, 2) and size (SIZES, 2).
 
@@ -155,17 +154,17 @@ def settle(w, first, ended, by_user, by_size):  # type: ignore[no-untyped-def]
     return first
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _size(w, job):  # type: ignore[no-untyped-def]
     return min(int(np.log2(w.mark[job, c.DEVICES])), SIZES - 1)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _log(seconds):  # type: ignore[no-untyped-def]
     return np.log(1.0 + max(seconds, 0.0)) / 10.0
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def describe(w, at, pool, found, way, kind, past, seen, context):  # type: ignore[no-untyped-def]
     """Write what is seen of candidates, ``seen`` (M, F), and of the queue; ``kind`` (n,) of the workload."""
     _describe_queue(w, at[FIRST], pool, context)
@@ -196,7 +195,7 @@ def describe(w, at, pool, found, way, kind, past, seen, context):  # type: ignor
         out[20] = 1.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _describe_queue(w, first, pool, seen):  # type: ignore[no-untyped-def]
     """Write what is seen of the queue, ``seen`` (C,); of one pool what is free and could be stopped there."""
     total, free, largest, wanted, late = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -219,7 +218,7 @@ def _describe_queue(w, first, pool, seen):  # type: ignore[no-untyped-def]
     seen[9] = 1.0
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def turn_of_pools(w, jobs, within, force, at, past, found, way, count):  # type: ignore[no-untyped-def]
     """Every pool starts its job of ``jobs`` (P,), first pool first, if that can still start there; then to the next
     moment at which some pool has candidates. Job-seconds.

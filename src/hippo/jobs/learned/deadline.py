@@ -13,11 +13,10 @@ Letters: n jobs, B bins, P priorities told apart, F features, h units, D moments
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.learned.hazard import LONGEST_S
 from hippo.jobs.learned.past import BINS, EDGES_S
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 FEATURES = (
     *("index", "devices", "priority", "room", "slack", "chance", "window"),
@@ -33,7 +32,7 @@ PRIOR_JOBS = 2.0
 """Jobs for which the prior of windows counts."""
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def bin_at(time_s):  # type: ignore[no-untyped-def]
     """The bin in which a time lies, as ``past.bin_of``."""
     low, high = 0, len(EDGES_S)
@@ -46,14 +45,14 @@ def bin_at(time_s):  # type: ignore[no-untyped-def]
     return low
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def arrived(known, job, devices):  # type: ignore[no-untyped-def]
     """A job joins the queue; ``known`` is a ``due.Due``."""
     if known.window[job] >= 0:
         known.live[0] += devices
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def finished(known, job, devices, worked_s):  # type: ignore[no-untyped-def]
     """A job has ended after ``worked_s`` of work: what its window and its estimate were worth."""
     own = bin_at(worked_s)
@@ -71,13 +70,13 @@ def finished(known, job, devices, worked_s):  # type: ignore[no-untyped-def]
         known.gap[2 * BINS + 1] += 1.0
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def rests(known, job):  # type: ignore[no-untyped-def]
     """Whether the job's key stands still while it does nothing: it has no deadline, or none that it can meet."""
     return known.window[job] < 0 or known.over[job] > 0
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def believe(known, job, hazard, level):  # type: ignore[no-untyped-def]
     """Writes the job's belief (B,) from its hazards (B,), of which those from ``level`` on count."""
     belief, row, window, estimate = known.belief[job], known.rank[job], known.window[job], known.estimate[job]
@@ -98,7 +97,7 @@ def believe(known, job, hazard, level):  # type: ignore[no-untyped-def]
         belief[b] = belief[b] / total if total > 1e-30 else 1.0 / (BINS - level)
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def weigh(belief, attained_s, slack_s, found):  # type: ignore[no-untyped-def]
     """What a belief (B,) says of a job that has done ``attained_s``; writes into ``found`` (4,):
 
@@ -138,13 +137,13 @@ def weigh(belief, attained_s, slack_s, found):  # type: ignore[no-untyped-def]
         found[3] = min(slack_s, LONGEST_S)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _edges(b):  # type: ignore[no-untyped-def]
     low = EDGES_S[b - 1] if b > 0 else 0.0
     return low, EDGES_S[b] if b < BINS - 1 else LONGEST_S
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def key(known, job, devices, slack_s, attained_s, left_s, running):  # type: ignore[no-untyped-def]
     """The key of a job whose belief is formed, smallest first. ``left_s`` is looked at by clairvoyants only."""
     if known.window[job] >= 0 and slack_s <= 0.0 and known.over[job] == 0:
@@ -166,7 +165,7 @@ def key(known, job, devices, slack_s, attained_s, left_s, running):  # type: ign
     return _with_noise(known, job, push)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def describe(known, job, devices, slack_s, attained_s, running):  # type: ignore[no-untyped-def]
     """Writes the features (F,) of a job that can be in time, from what ``weigh`` found."""
     found, seen = known.found, known.features
@@ -187,7 +186,7 @@ def describe(known, job, devices, slack_s, attained_s, running):  # type: ignore
     seen[14] = 1.0
 
 
-@njit(fastmath=True, **LEAN_ENTRY)
+@kernel(lean=True, fastmath=True)
 def network(weights, features, one):  # type: ignore[no-untyped-def]
     """The logarithm of a key: linear in the features (F,), plus a bounded push; ``one`` (h,) is room."""
     straight = np.float32(0.0)
@@ -205,7 +204,7 @@ def network(weights, features, one):  # type: ignore[no-untyped-def]
     return straight + MOST_PUSH * np.tanh(push / MOST_PUSH)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _with_noise(known, job, push):  # type: ignore[no-untyped-def]
     """The key with the noise of a trial, which holds as long as the belief does; its first moment is written down."""
     trial = known.trial

@@ -6,10 +6,9 @@ Letters: F features, B bins.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.learned.hazard import chance_within, remaining
-from hippo.simulate.compiling import LEAN
 
 FEATURES = (
     *("attained", "rank", "mean_left", "median_left", "late_left"),
@@ -20,7 +19,7 @@ FEATURES = (
 """Logarithms of seconds are divided by 10, of counts by 5; about -1 to 1 each."""
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def describe(memory, job, now_s, attained_s, running, index):  # type: ignore[no-untyped-def]
     """Writes the features (F,) of a job of rank ``index`` whose hazards (B,) lie in ``memory.hazard``."""
     history, hazard, found = memory.history, memory.hazard, memory.features
@@ -45,7 +44,7 @@ def describe(memory, job, now_s, attained_s, running, index):  # type: ignore[no
     found[23] = 1.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _describe_queue(memory, job, found):  # type: ignore[no-untyped-def]
     """Writes the features of the queue, and of the batch that the job came with."""
     history = memory.history
@@ -58,6 +57,6 @@ def _describe_queue(memory, job, found):  # type: ignore[no-untyped-def]
     found[21] = history.place[job, 0] / 10.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _log(value_s):  # type: ignore[no-untyped-def]
     return np.log(1.0 + max(value_s, 0.0)) / 10.0

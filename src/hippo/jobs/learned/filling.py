@@ -21,18 +21,17 @@ round, so that of equal ranks the later job is), and those behind it, whoever ra
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine.agenda import set_due
 from hippo.jobs.engine.columns import KEY, LEARNED, POOL_DEVICES, SHAPE, SHAPE_GROUP, STATUS, WAITING
 from hippo.jobs.engine.waiting import rekey
-from hippo.simulate.compiling import LEAN
 
 MOST_LOG = 64.0  # above the logarithm of any order
 LAST = 1e300  # above any order
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, known, job):  # type: ignore[no-untyped-def]
     """Below 0 in the front: by devices, then by rank. ``known`` is a ``memory.Memory``."""
     for group in range(len(w.reach)):
@@ -41,13 +40,13 @@ def key(w, known, job):  # type: ignore[no-untyped-def]
     return np.log(1.0 + known.order[job]) / MOST_LOG - known.devices[job]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _counts(w, group, job):  # type: ignore[no-untyped-def]
     """Whether a group has all pools that a job may use."""
     return len(w.reach) == 1 or w.reach[w.shape[w.mark[job, SHAPE], SHAPE_GROUP]] & ~w.reach[group] == 0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def ranked(w, known, job):  # type: ignore[no-untyped-def]
     """The order of a job has changed. Its own key is left to the caller, those of others follow."""
     stand(w, known, job)
@@ -56,7 +55,7 @@ def ranked(w, known, job):  # type: ignore[no-untyped-def]
             _settle(w, known, group, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def stand(w, known, job):  # type: ignore[no-untyped-def]
     """Puts a job, which may be new, where it belongs in its heaps."""
     for group in range(len(w.reach)):
@@ -67,7 +66,7 @@ def stand(w, known, job):  # type: ignore[no-untyped-def]
                 _stand_behind(known, group, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def finished(w, known, job):  # type: ignore[no-untyped-def]
     """A job is done, and no longer among those that wait or run."""
     for group in range(len(w.reach)):
@@ -81,14 +80,14 @@ def finished(w, known, job):  # type: ignore[no-untyped-def]
             _settle(w, known, group, -1)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def settle(w, known):  # type: ignore[no-untyped-def]
     """Moves jobs into the fronts and out of them after all may have got other orders; their keys follow."""
     for group in range(len(w.reach)):
         _settle(w, known, group, -1)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _settle(w, known, group, own):  # type: ignore[no-untyped-def]
     """Moves jobs into a front and out of it until it is what it should be; writes the keys of all but ``own``."""
     capacity, large = _devices(w, group), _half_a_domain(w, group)
@@ -109,13 +108,13 @@ def _settle(w, known, group, own):  # type: ignore[no-untyped-def]
             return
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _has_pool(w, group, pool):  # type: ignore[no-untyped-def]
     """Whether a pool is one of a group's; the set -1 has all."""
     return w.reach[group] >> min(pool, 63) & 1 == 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _devices(w, group):  # type: ignore[no-untyped-def]
     """Devices of a group's pools."""
     found = 0
@@ -125,7 +124,7 @@ def _devices(w, group):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _half_a_domain(w, group):  # type: ignore[no-untyped-def]
     """Devices of half the largest of a group's pools."""
     most = 0
@@ -135,71 +134,71 @@ def _half_a_domain(w, group):  # type: ignore[no-untyped-def]
     return 0.5 * most
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _has_room(held, devices, capacity, large):  # type: ignore[no-untyped-def]
     """Whether one more job belongs to a front of so many devices."""
     return held + devices <= capacity or (held < capacity and devices >= large)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _is_too_many(known, last, next_, held, capacity, large):  # type: ignore[no-untyped-def]
     """Whether the last job of the front does not belong there."""
     others = held - known.devices[last]
     return not _has_room(others, known.devices[last], capacity, large) or (next_ >= 0 and _before(known, next_, last))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _turned(known, job):  # type: ignore[no-untyped-def]
     """A job's number in the heap of the front, and back."""
     return known.front.shape[1] - 1 - job
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _is_in_front(known, group, job):  # type: ignore[no-untyped-def]
     return known.front_at[group, _turned(known, job)] >= 0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _stand_in_front(known, group, job):  # type: ignore[no-untyped-def]
     _set_in_front(known, group, job, -min(known.order[job], LAST))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _stand_behind(known, group, job):  # type: ignore[no-untyped-def]
     _set_behind(known, group, job, min(known.order[job], LAST))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _leave_front(known, group, job):  # type: ignore[no-untyped-def]
     known.front_held[group] -= known.devices[job]
     _set_in_front(known, group, job, np.inf)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _leave_behind(known, group, job):  # type: ignore[no-untyped-def]
     _set_behind(known, group, job, np.inf)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _set_in_front(known, group, job, due):  # type: ignore[no-untyped-def]
     size = known.front_size[group : group + 1]
     set_due(known.front[group], known.front_due[group], known.front_at[group], size, _turned(known, job), due)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _set_behind(known, group, job, due):  # type: ignore[no-untyped-def]
     size = known.behind_size[group : group + 1]
     set_due(known.behind[group], known.behind_due[group], known.behind_at[group], size, job, due)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _before(known, job, other):  # type: ignore[no-untyped-def]
     """Whether a job ranks before another one; ties go to who came first."""
     own, others = known.order[job], known.order[other]
     return own < others or (own == others and job < other)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _write(w, known, job, own):  # type: ignore[no-untyped-def]
     if job == own:
         return

@@ -15,10 +15,9 @@ Letters: n jobs, S classes, B bins, V what the network sees of a bin, h units.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.learned.past import EDGES_S, SOURCES
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 SEEN = (
     "prior",
@@ -30,7 +29,7 @@ SEEN = (
 LONGEST_S = float(EDGES_S[-1] * 1.4)  # where the last bin ends
 
 
-@njit(fastmath=True, **LEAN)
+@kernel(lean=True, fastmath=True)
 def look(history, weights, job, log_devices, waited_s, seen):  # type: ignore[no-untyped-def]
     """Writes what is seen of the bins (B, V) from the job's on."""
     sources, own = history.row.shape[1], history.level[job]
@@ -55,7 +54,7 @@ def look(history, weights, job, log_devices, waited_s, seen):  # type: ignore[no
         seen[b, last + 6] = 1.0
 
 
-@njit(fastmath=True, **LEAN_ENTRY)
+@kernel(lean=True, fastmath=True)
 def judge(weights, seen, own, room, hazard):  # type: ignore[no-untyped-def]
     """Writes the hazards (B,) of the bins from ``own`` on; ``room`` (h,) float32."""
     base = len(SOURCES)
@@ -72,7 +71,7 @@ def judge(weights, seen, own, room, hazard):  # type: ignore[no-untyped-def]
         hazard[b] = 1.0 / (1.0 + np.exp(-logit))
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def rank(hazard, own, attained_s):  # type: ignore[no-untyped-def]
     """Expected seconds per completion at the best horizon, for a job in bin ``own``; at least 1 s.
 
@@ -89,7 +88,7 @@ def rank(hazard, own, attained_s):  # type: ignore[no-untyped-def]
     return max(best, 1.0)
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def chance_within(hazard, own, attained_s, horizon_s):  # type: ignore[no-untyped-def]
     """Chance that a job in bin ``own`` ends within ``horizon_s`` of work (>= 0), uniform inside a bin."""
     alive, ahead_s = 1.0, 0.0
@@ -102,7 +101,7 @@ def chance_within(hazard, own, attained_s, horizon_s):  # type: ignore[no-untype
     return 1.0 - alive
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def remaining(hazard, own, attained_s, share):  # type: ignore[no-untyped-def]
     """Mean seconds left, and the time within which the job ends with chance ``share``."""
     alive, ahead_s, mean_s, quantile_s = 1.0, 0.0, 0.0, -1.0
@@ -116,7 +115,7 @@ def remaining(hazard, own, attained_s, share):  # type: ignore[no-untyped-def]
     return mean_s, quantile_s if quantile_s >= 0 else ahead_s
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _rest(hazard, b, own, attained_s):  # type: ignore[no-untyped-def]
     """Seconds of bin ``b`` that lie ahead, and the chance to end in them."""
     top_s = EDGES_S[b] if b < len(EDGES_S) else LONGEST_S

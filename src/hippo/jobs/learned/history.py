@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEVICES, DURATION
 from hippo.jobs.learned import deadline, filling, memory
 from hippo.jobs.learned.handle import opened
 from hippo.jobs.learned.policy import catch_up
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def arrived(w, job, now):  # type: ignore[no-untyped-def]
     """A job has come."""
     known = opened(w.learned)
@@ -20,7 +18,7 @@ def arrived(w, job, now):  # type: ignore[no-untyped-def]
         deadline.arrived(known.due, job, w.mark[job, DEVICES])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def finished(w, job, now):  # type: ignore[no-untyped-def]
     """A job has ended: what it worked is known now."""
     known = opened(w.learned)

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.jobs.engine.shares import MOST_GROUPS
 from hippo.jobs.learned.due import Due, due
 from hippo.jobs.learned.features import FEATURES, describe
@@ -27,7 +27,6 @@ from hippo.jobs.learned.hazard import SEEN, judge, look, rank
 from hippo.jobs.learned.past import BINS, EDGES_S, History, empty_history, ended, passed_level, recall
 from hippo.jobs.learned.weights import Weights, untrained
 from hippo.jobs.workload import Workload
-from hippo.simulate.compiling import LEAN, LEAN_ENTRY
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -197,7 +196,7 @@ def _history(workload: Workload, weights: Weights, past: Workload | None) -> tup
     )
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def arrived(memory, job):  # type: ignore[no-untyped-def]
     """A job joins the queue."""
     at = int(memory.wanting[0])
@@ -207,13 +206,13 @@ def arrived(memory, job):  # type: ignore[no-untyped-def]
     memory.user_wanting[memory.user[job]] += memory.devices[job]
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def passed(memory, job):  # type: ignore[no-untyped-def]
     """The work that a job has done has reached the next of ``EDGES_S``."""
     passed_level(memory.history, job)
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def finished(memory, job):  # type: ignore[no-untyped-def]
     """A job is done."""
     ended(memory.history, job, memory.weights.keep)
@@ -225,14 +224,14 @@ def finished(memory, job):  # type: ignore[no-untyped-def]
     memory.user_wanting[memory.user[job]] -= memory.devices[job]
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def next_level_s(memory, job):  # type: ignore[no-untyped-def]
     """Seconds of work at which a job passes its next edge; inf behind the last."""
     level = memory.history.level[job]
     return EDGES_S[level] if level < len(EDGES_S) else np.inf
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def order(memory, job, now_s, attained_s, running):  # type: ignore[no-untyped-def]
     """The order of a job that has done ``attained_s`` of its work; smallest first."""
     predict(memory, job, now_s)
@@ -246,7 +245,7 @@ def order(memory, job, now_s, attained_s, running):  # type: ignore[no-untyped-d
     return index * memory.devices[job] ** memory.weights.power[0] * np.exp(memory.push[job])
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def predict(memory, job, now_s):  # type: ignore[no-untyped-def]
     """Writes the job's hazards into ``memory.hazard``, from its bin on."""
     waited_s = now_s - memory.arrival_s[job]
@@ -254,7 +253,7 @@ def predict(memory, job, now_s):  # type: ignore[no-untyped-def]
     judge(memory.weights, memory.seen, memory.history.level[job], memory.hazard_room, memory.hazard)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _sample(memory, job):  # type: ignore[no-untyped-def]
     """Writes down what was seen of the job's bins, if it is its turn."""
     trial = memory.trial
@@ -268,7 +267,7 @@ def _sample(memory, job):  # type: ignore[no-untyped-def]
         trial.used[1] += 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _push(memory, job, level, now_s):  # type: ignore[no-untyped-def]
     """What the key network adds to the order's logarithm, with the noise of a trial."""
     push = network(memory.weights, memory.features, memory.one, memory.two)
@@ -285,7 +284,7 @@ def _push(memory, job, level, now_s):  # type: ignore[no-untyped-def]
     return push
 
 
-@njit(fastmath=True, **LEAN_ENTRY)
+@kernel(lean=True, fastmath=True)
 def network(weights, features, one, two):  # type: ignore[no-untyped-def]
     """The push that the key network gives to features (F,); ``one`` and ``two`` (h,) are room."""
     for j in range(len(one)):

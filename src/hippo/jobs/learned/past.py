@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from hippo.simulate.compiling import ENTRY, INNER, LEAN
+from hippo.compiling import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,7 +55,7 @@ def empty_history(arrival_s: Floats, user: Ints, devices: Ints, users: int) -> H
     return History(np.zeros((rows, BINS)), np.zeros((rows, BINS)), row, place, np.zeros(len(row), np.int64))
 
 
-@njit(**ENTRY)
+@kernel
 def _assign(arrival_s, user, size, users, row, place):  # type: ignore[no-untyped-def]
     """Fills ``row`` (n, S) and ``place`` (n, 2); how many rows that takes. A job's class depends on earlier ones only.
 
@@ -82,13 +81,13 @@ def _assign(arrival_s, user, size, users, row, place):  # type: ignore[no-untype
     return rows
 
 
-@njit(**INNER)
+@kernel
 def bin_of(attained_s):  # type: ignore[no-untyped-def]
     """The bin in which a time lies; one that ends exactly at an edge lies above it."""
     return np.searchsorted(EDGES_S, attained_s, side="right")
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def passed_level(history, job):  # type: ignore[no-untyped-def]
     """The job has left its bin behind, alive."""
     level = history.level[job]
@@ -97,7 +96,7 @@ def passed_level(history, job):  # type: ignore[no-untyped-def]
     history.level[job] = min(level + 1, history.exposed.shape[1] - 1)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def ended(history, job, keep):  # type: ignore[no-untyped-def]
     """The job is done. ``keep`` (S,): what is left of a class's past when one more of its jobs ends."""
     level = history.level[job]
@@ -110,7 +109,7 @@ def ended(history, job, keep):  # type: ignore[no-untyped-def]
         history.exposed[row, level] += 1.0
 
 
-@njit(**ENTRY)
+@kernel
 def recall(history, ends, arrival_s, duration_s, until_s, keep):  # type: ignore[no-untyped-def]
     """Puts jobs of the past into the tables as if each had run at once; ``ends`` (m,): their numbers by end.
 

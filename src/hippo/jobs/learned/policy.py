@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEADLINE, DEVICES, DURATION, KEY, RATE, READY, RUNNING, STATUS, WORKED
 from hippo.jobs.learned import deadline, filling, memory
 from hippo.jobs.learned.handle import opened
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits or runs. Others' keys follow where it moves them."""
     known = opened(w.learned)
@@ -21,7 +19,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
     return filling.key(w, known, job)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def look_again(w, known, job, now):  # type: ignore[no-untyped-def]
     """Works out a job's order again if it has passed an edge of the bins, or the last time is longer ago than the
     policy's first number (seconds); whether it did."""
@@ -33,7 +31,7 @@ def look_again(w, known, job, now):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _is_stale(w, known, job, now):  # type: ignore[no-untyped-def]
     """Whether it is time to ask again, which is then noted as done."""
     level = known.history.level[job]
@@ -43,7 +41,7 @@ def _is_stale(w, known, job, now):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _key_for_deadlines(w, known, job, now):  # type: ignore[no-untyped-def]
     """The key where jobs have deadlines, in the same rhythm."""
     done_s = attained(w, job, now)
@@ -54,7 +52,7 @@ def _key_for_deadlines(w, known, job, now):  # type: ignore[no-untyped-def]
     return w.job[job, KEY]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _new_key_for_deadlines(w, known, job, now, done_s):  # type: ignore[no-untyped-def]
     """A belief is formed when a job comes, when it passes an edge, and now and then."""
     due, level = known.due, known.history.level[job]
@@ -67,7 +65,7 @@ def _new_key_for_deadlines(w, known, job, now, done_s):  # type: ignore[no-untyp
     return deadline.key(due, job, w.mark[job, DEVICES], slack_s, done_s, left_s, running)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def attained(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is done, in seconds on devices of speed 1: never what is left."""
     worked = w.job[job, WORKED]
@@ -76,7 +74,7 @@ def attained(w, job, now):  # type: ignore[no-untyped-def]
     return worked
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def catch_up(known, job, done_s):  # type: ignore[no-untyped-def]
     """Puts the job into the bin of the work that it has done; at an edge, rounding does not decide."""
     while done_s * (1 + 1e-9) >= memory.next_level_s(known, job):

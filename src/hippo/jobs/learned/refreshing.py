@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import KEY, LEARNED, STATUS, WAITING
 from hippo.jobs.engine.waiting import rekey
 from hippo.jobs.learned import filling
 from hippo.jobs.learned.handle import opened
 from hippo.jobs.learned.policy import key, look_again
-from hippo.simulate.compiling import LEAN
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def refresh(w, now):  # type: ignore[no-untyped-def]
     """Asks anew for the keys of all jobs that wait or run; not if another policy has taken over meanwhile."""
     if w.policy != LEARNED:

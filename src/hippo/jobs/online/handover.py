@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.agenda import set_due
 from hippo.jobs.engine.keys import key
@@ -14,7 +14,6 @@ from hippo.jobs.engine.world import World
 from hippo.jobs.learned.handle import held, state_of
 from hippo.jobs.learned.memory import Memory
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN_ENTRY
 
 
 def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> World:
@@ -51,7 +50,7 @@ def _carry_over(old: Memory, new: Memory) -> None:
     np.add.at(new.user_wanting, new.user[jobs], new.devices[jobs])
 
 
-@njit(**LEAN_ENTRY)
+@kernel(lean=True)
 def take_over(w):  # type: ignore[no-untyped-def]
     """New levels, times and keys of all jobs that wait or run."""
     now = w.clock[c.NOW]

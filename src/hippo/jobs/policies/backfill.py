@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import BACKFILL as CODE
 from hippo.jobs.engine.columns import ESTIMATE, NEVER
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 BACKFILL = Policy(
     name="backfill",
@@ -20,7 +18,7 @@ BACKFILL = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """What the submitter says it takes (classes stay in order of arrival all the same)."""
     estimate = w.job[job, ESTIMATE]

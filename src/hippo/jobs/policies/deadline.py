@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEADLINE_FIRST as CODE
 from hippo.jobs.engine.columns import KEY
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 DEADLINE = Policy(
     name="deadline",
@@ -19,7 +17,7 @@ DEADLINE = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Its place among all jobs by priority, then deadline; equal ones share a place."""
     return w.job[job, KEY]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import FAIR as CODE
 from hippo.jobs.engine.columns import USER_DEVICES, USER_SERVED, USER_SINCE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 FAIR = Policy(
     name="fair",
@@ -19,14 +17,14 @@ FAIR = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def served(w, user, now):  # type: ignore[no-untyped-def]
     """Device-seconds of a user."""
     row = w.user[user]
     return row[USER_SERVED] + row[USER_DEVICES] * (now - row[USER_SINCE])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """All jobs of one user alike: ties go by arrival."""
     return 0.0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import FIFO as CODE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 FIFO = Policy(
     name="fifo",
@@ -17,7 +15,7 @@ FIFO = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """All alike: ties go by arrival."""
     return 0.0

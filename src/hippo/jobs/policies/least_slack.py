@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEADLINE, DURATION, ESTIMATE, NEVER
 from hippo.jobs.engine.columns import LEAST_SLACK as CODE
 from hippo.jobs.policies.policy import Policy
 from hippo.jobs.policies.srtf import done
-from hippo.simulate.compiling import LEAN
 
 LEAST_SLACK = Policy(
     name="least_slack",
@@ -20,7 +18,7 @@ LEAST_SLACK = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Slack plus the time of day, which is the same for all: so it stands still while a job waits."""
     deadline, expected = w.job[job, DEADLINE], w.job[job, ESTIMATE]

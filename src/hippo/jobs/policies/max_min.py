@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import BEGAN, KEY, RATE, RUNNING, SERVED, STATUS
 from hippo.jobs.engine.columns import MAX_MIN as CODE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 MAX_MIN = Policy(
     name="max_min",
@@ -21,7 +19,7 @@ MAX_MIN = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Service so far, plus what each had been entitled to when it came."""
     served = w.job[job, SERVED]

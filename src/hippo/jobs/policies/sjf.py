@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DURATION
 from hippo.jobs.engine.columns import SJF as CODE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 SJF = Policy(
     name="sjf",
@@ -18,7 +16,7 @@ SJF = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Seconds on devices of speed 1."""
     return w.job[job, DURATION]

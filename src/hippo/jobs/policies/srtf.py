@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DURATION, LEFT, RATE, READY, RUNNING, STATUS
 from hippo.jobs.engine.columns import SRTF as CODE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 SRTF = Policy(
     name="srtf",
@@ -19,7 +17,7 @@ SRTF = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def remaining(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is left, in seconds on devices of speed 1."""
     left = w.job[job, LEFT]
@@ -28,13 +26,13 @@ def remaining(w, job, now):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def done(w, job, now):  # type: ignore[no-untyped-def]
     """Work that is done."""
     return w.job[job, DURATION] - remaining(w, job, now)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """What is left."""
     return remaining(w, job, now)

@@ -7,12 +7,10 @@ best border in hindsight.
 
 from __future__ import annotations
 
-from numba import njit
-
+from hippo.compiling import kernel
 from hippo.jobs.engine.columns import LEVEL
 from hippo.jobs.engine.columns import TWO_QUEUE as CODE
 from hippo.jobs.policies.policy import Policy
-from hippo.simulate.compiling import LEAN
 
 TWO_QUEUE = Policy(
     name="two_queue",
@@ -26,7 +24,7 @@ TWO_QUEUE = Policy(
 )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """The queue: 0 or 1."""
     return float(w.mark[job, LEVEL])

@@ -16,9 +16,9 @@ L or T instants, H horizons in epochs, E series, M filters; NaN is an instant wi
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.dynamics.daily import DAY_S
 
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ def _run(history: Floats, horizons: Ints, epoch_s: float, last: bool) -> tuple[F
     return mean, sd
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[no-untyped-def]
     """Forecasts of one series; ``mean`` and ``sd`` (T or 1, H) are filled."""
     filters, turn = len(memory_s), 2.0 * np.pi * epoch_s / DAY_S
@@ -108,7 +108,7 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
             mean[row, at], sd[row, at] = value, np.sqrt(variance)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _age(state, spread, keep, sigma2, epoch_s):  # type: ignore[no-untyped-def]
     """One epoch passes: the swing fades, everything gets less certain."""
     drift = DRIFT_SD_PER_DAY**2 * epoch_s / DAY_S
@@ -120,7 +120,7 @@ def _age(state, spread, keep, sigma2, epoch_s):  # type: ignore[no-untyped-def]
     spread[3, 3] = keep**2 * spread[3, 3] + (1.0 - keep**2) * sigma2
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _expected(state, spread, weight, angle, keep, sigma2, ahead, turn):  # type: ignore[no-untyped-def]
     """Mean and variance over all filters ``ahead`` epochs from now (0: now)."""
     filters, cos, sin = len(weight), np.cos(angle + ahead * turn), np.sin(angle + ahead * turn)
@@ -138,7 +138,7 @@ def _expected(state, spread, weight, angle, keep, sigma2, ahead, turn):  # type:
     return mean, max(1e-8, square - mean**2)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _measure(state, spread, sigma2, weight, value, angle, seen):  # type: ignore[no-untyped-def]
     """Every filter takes the measurement up; its swing gets stronger or weaker, and its weight changes."""
     cos, sin = np.cos(angle), np.sin(angle)

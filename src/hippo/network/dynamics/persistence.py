@@ -7,8 +7,9 @@ H horizons in epochs, E series.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from hippo.compiling import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,7 +32,7 @@ def predict_all(history: Floats, horizons: Ints, epoch_s: float) -> tuple[Floats
     return mean, np.minimum(kick[:, None, :] * np.sqrt(steps), LARGEST_SD)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _last_and_kick(history):  # type: ignore[no-untyped-def]
     """Last known value (0 before the first) and root mean square of its changes up to then, each (T, E)."""
     instants, series = history.shape

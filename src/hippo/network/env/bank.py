@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.errors import InputError
 from hippo.network.env.describe import imbalance, weak_share
 from hippo.network.env.discovery import discovered
@@ -34,7 +34,6 @@ from hippo.network.moving import Course
 from hippo.network.rules.candidates import fill
 from hippo.network.rules.configuration import Book
 from hippo.planners.base import Progress
-from hippo.simulate.compiling import ENTRY
 
 PREFERENCES = 3
 """Preferences that hindsight is worked out for in each problem's first world; the first is work alone, as in others."""
@@ -152,7 +151,7 @@ def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-@njit(**ENTRY)
+@kernel
 def _constraints(scene, bandwidth, compute, weak, uneven):  # type: ignore[no-untyped-def]
     for epoch in range(len(weak)):
         for each in range(weak.shape[1]):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.scene import EPOCH_S, LEAST_RATE, TAIL, USD_PER_TOKEN, USUAL
 from hippo.network.env.spaces import MOST_OPTIONS, OPTION_FEATURES, OPTIONS
 from hippo.network.rules.view import HORIZONS, How
-from hippo.simulate.compiling import LEAN
 
 KEEP, SWITCH, STOP, BACKGROUND, CANCEL = range(5)
 HOWS = (How.KEEP, How.SWITCH, How.STOP, How.BACKGROUND, How.CANCEL)
@@ -81,7 +80,7 @@ def empty_options() -> Options:
     )
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def put(found, row, how, each):  # type: ignore[no-untyped-def]
     """Writes what an option is: how to answer, and the configuration; returns ``row``. Apart from ``describe``, which
     would be compiled once for every constant that it is called with."""
@@ -89,7 +88,7 @@ def put(found, row, how, each):  # type: ignore[no-untyped-def]
     return row
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def describe(scene, now, worths, time, found, row, way, gave):  # type: ignore[no-untyped-def]
     """Writes the figures of the option in ``row``: what its configuration does once it runs."""
     how, each = found.how[row], found.target[row]
@@ -124,7 +123,7 @@ def describe(scene, now, worths, time, found, row, way, gave):  # type: ignore[n
     features[_AHEAD] = max(-LEAST_AHEAD, _signed_log(_followed(scene, now, how, each, gave) / (usual * epoch_s)))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
     """What the option gives if the best sequence of moves follows, less what keeping gives. A lever can be taken back,
     so it counts for the next epochs only; a start is held against the best one."""
@@ -144,12 +143,12 @@ def _followed(scene, now, how, each, gave):  # type: ignore[no-untyped-def]
     return ahead[scene.place[now.running], 2 * place + (0 if how == STOP else 1)]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _signed_log(value):  # type: ignore[no-untyped-def]
     return np.log1p(value) if value >= 0.0 else -np.log1p(-value)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _doubted(scene, now, worths, time, each, way):  # type: ignore[no-untyped-def]
     """Tokens that the option loses to keeping over the rest of the run if its links do a standard deviation worse.
 
@@ -172,7 +171,7 @@ def _doubted(scene, now, worths, time, each, way):  # type: ignore[no-untyped-de
     return lost * epochs * time.epoch_s
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _grown(epochs):  # type: ignore[no-untyped-def]
     """Integral up to ``epochs`` of a weight that is 0 up to the last horizon but one and 1 from the last on."""
     early, late = AHEAD[-2], AHEAD[-1]
@@ -183,7 +182,7 @@ def _grown(epochs):  # type: ignore[no-untyped-def]
     return 0.5 * (late - early) + epochs - late
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def imbalance(scene, load, each):  # type: ignore[no-untyped-def]
     """(max - min) / mean of the compute times of the domains that a configuration uses; ``load`` (K,)."""
     most, least, total_s, count = 0.0, np.inf, 0.0, 0
@@ -196,7 +195,7 @@ def imbalance(scene, load, each):  # type: ignore[no-untyped-def]
     return (most - least) * count / total_s if total_s > 0.0 else 0.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def weak_share(scene, bandwidth, each):  # type: ignore[no-untyped-def]
     """Share of a configuration's traffic over links below the bandwidth floor; ``bandwidth`` (E,)."""
     all_bytes, weak = 0.0, 0.0

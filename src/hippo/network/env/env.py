@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.bank import FIELDS, Bank, tables
 from hippo.network.env.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
 from hippo.network.env.observe import empty_observation, fill
@@ -36,7 +36,6 @@ from hippo.network.moving import (
     begin_move,
 )
 from hippo.network.rules.trigger import Thresholds
-from hippo.simulate.compiling import ENTRY, INNER
 
 STANDSTILL = 0.01
 """Share of an epoch at a standstill that is not yet a cost."""
@@ -200,13 +199,13 @@ def numbers(state: Any) -> Any:
     return int(state) if isinstance(state, str) and state.isdigit() else state
 
 
-@njit(**ENTRY)
+@kernel
 def _begin_all(bank, runs, worlds, preferences):  # type: ignore[no-untyped-def]
     for run in range(len(worlds)):
         _begin(bank, runs, run, worlds[run], preferences[run])
 
 
-@njit(**INNER)
+@kernel
 def _begin(bank, runs, run, world, preference):  # type: ignore[no-untyped-def]
     """A new run, in which nothing runs yet."""
     runs.world[run], runs.preference[run] = world, preference
@@ -216,13 +215,13 @@ def _begin(bank, runs, run, world, preference):  # type: ignore[no-untyped-def]
     runs.promised[run] = truth_in(bank, world).value[preference, 0].max()
 
 
-@njit(**ENTRY)
+@kernel
 def _see_all(bank, runs, seen):  # type: ignore[no-untyped-def]
     for run in range(len(runs.world)):
         _see(runs, run, scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run]), seen)
 
 
-@njit(**INNER)
+@kernel
 def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
     """Observation of one run, and the options that it may answer with."""
     epoch = runs.epoch[run]
@@ -246,7 +245,7 @@ def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
     runs.pace[run] = _pace(scene, truth, epoch, now.running)
 
 
-@njit(**INNER)
+@kernel
 def _arrived(scene, state, remaining):  # type: ignore[no-untyped-def]
     """Share of a move's bytes that has arrived."""
     if state[PHASE] == STILL:
@@ -259,14 +258,14 @@ def _arrived(scene, state, remaining):  # type: ignore[no-untyped-def]
     return 1.0 - min(1.0, left / total) if total > 0.0 else 1.0
 
 
-@njit(**INNER)
+@kernel
 def _pace(scene, truth, epoch, each):  # type: ignore[no-untyped-def]
     """Tokens/s of a configuration over those of the best, as believed."""
     best = scene.tokens[epoch, 0, truth.best[epoch]]
     return scene.tokens[epoch, 0, each] / best if each >= 0 and best > 0.0 else 1.0
 
 
-@njit(**ENTRY)
+@kernel
 def _act_all(bank, runs, actions, rules, worlds, preferences, came):  # type: ignore[no-untyped-def]
     for run in range(len(actions)):
         scene, truth = scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run])
@@ -276,7 +275,7 @@ def _act_all(bank, runs, actions, rules, worlds, preferences, came):  # type: ig
             _begin(bank, runs, run, worlds[run], preferences[run])
 
 
-@njit(**INNER)
+@kernel
 def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
     """Carries the answer out; returns whether a move begins."""
     state, remaining = runs.state[run], runs.remaining[run, : len(scene.base) + 1]
@@ -297,7 +296,7 @@ def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(**INNER)
+@kernel
 def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-untyped-def]
     """Epochs until the next decision is due or the run ends."""
     course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]
@@ -332,14 +331,14 @@ def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-unt
             return
 
 
-@njit(**INNER)
+@kernel
 def _promise(runs, run, scene, truth, course, weights):  # type: ignore[no-untyped-def]
     """What the move that begins gives until it is done, and the most after it."""
     state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
     return until_done(runs, run, scene, truth, course, weights, state, remaining)
 
 
-@njit(**INNER)
+@kernel
 def _due(runs, run, scene, truth, rules):  # type: ignore[no-untyped-def]
     """Whether a decision is due: long since the last one, what runs cannot, fell behind, or a link that it or the best
     configuration now uses has moved."""

@@ -15,12 +15,11 @@ share would be (1: in proportion).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.ground import Arrays, Links
 from hippo.planners.exact.run_ahead import fitting_warm_up, least_warm_up
-from hippo.simulate.compiling import ENTRY, INNER
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,7 +32,7 @@ SLACKS = (1.0, 1.04, 1.1, 1.2)
 LOOKED_AHEAD = 10  # recipes that are looked at with one more domain: the best of the chain as it is
 
 
-@njit(**ENTRY)
+@kernel
 def shared_layers(ground, chain, claims, count, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (n + 1,): layers in proportion to GPUs times claim, at least one each; False: too few layers."""
     layers = len(ground.work) - 1
@@ -53,7 +52,7 @@ def shared_layers(ground, chain, claims, count, cuts):  # type: ignore[no-untype
     return True
 
 
-@njit(**ENTRY)
+@kernel
 def lies(ground, row, start, stop, behind, slower):  # type: ignore[no-untyped-def]
     """(slowest stage, trip, room, once) of layers [start, stop) in a layout with ``behind`` stages after the domain."""
     q, x, y = min(ground.stages[row], stop - start), ground.timing[row], ground.holding[row]
@@ -70,7 +69,7 @@ def lies(ground, row, start, stop, behind, slower):  # type: ignore[no-untyped-d
     return seconds * fullest, seconds + 2.0 * (q - 1) * ground.hop_s[row], room, once
 
 
-@njit(**ENTRY)
+@kernel
 def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
     """Fills ``relayed`` (n - 1, 2), which directions of each border go through a third domain; the seconds per byte of
     the link that carries most.
@@ -91,7 +90,7 @@ def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
     return best if count > 1 else 0.0
 
 
-@njit(**INNER)
+@kernel
 def _busiest(links, chain, count, ceiling):  # type: ignore[no-untyped-def]
     """Seconds per byte on the link that carries most, with pairs as slow as ``ceiling`` relayed."""
     load, most = np.zeros(links.pace.shape), 0.0
@@ -109,7 +108,7 @@ def _busiest(links, chain, count, ceiling):  # type: ignore[no-untyped-def]
     return most
 
 
-@njit(**INNER)
+@kernel
 def crossing(links, a, b, relayed):  # type: ignore[no-untyped-def]
     """(seconds per byte, latency) of a message from a to b; a relay takes both links in turn."""
     if not relayed:
@@ -118,7 +117,7 @@ def crossing(links, a, b, relayed):  # type: ignore[no-untyped-def]
     return max(links.pace[a, k], links.pace[k, b]), links.latency_s[a, k] + links.latency_s[k, b]
 
 
-@njit(**ENTRY)
+@kernel
 def round_trips(ground, links, chain, count, trips):  # type: ignore[no-untyped-def]
     """Fills ``trips`` (n, 2): seconds per byte and latency, there and back, of the border behind each domain; returns
     the seconds per byte of the busiest link, and the seconds in which both ends agree on tied embeddings."""
@@ -137,7 +136,7 @@ def round_trips(ground, links, chain, count, trips):  # type: ignore[no-untyped-
     return busiest, ground.tied_bytes * max(there, back) + 2.0 * max(onward, home)
 
 
-@njit(**INNER)
+@kernel
 def weigh(ground, slower, chain, cuts, count, borders, recipe, rows):  # type: ignore[no-untyped-def]
     """T of a chain under a recipe; ``rows`` (n,) become the layouts. inf: it does not fit. ``borders``: what
     ``round_trips`` returns and fills."""
@@ -169,7 +168,7 @@ def weigh(ground, slower, chain, cuts, count, borders, recipe, rows):  # type: i
     return (waves - 1) * pace + trip + once + tail
 
 
-@njit(**ENTRY)
+@kernel
 def weigh_recipes(ground, links, slower, chain, claims, count, found, rows):  # type: ignore[no-untyped-def]
     """Fills ``found`` (R,) with T under every recipe and ``rows`` (R, n) with the layouts."""
     cuts, trips = np.zeros(count + 1, np.int64), np.zeros((count, 2))
@@ -180,7 +179,7 @@ def weigh_recipes(ground, links, slower, chain, claims, count, found, rows):  # 
             found[recipe] = weigh(ground, slower, chain, cuts, count, (busiest, tail, trips), recipe, rows[recipe])
 
 
-@njit(**ENTRY)
+@kernel
 def look_ahead(ground, links, slower, chain, claims, count, recipes, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` (K, 2) with the least T over ``recipes`` with each domain added in proportion, behind the chain
     and before it; inf: cannot."""
@@ -205,7 +204,7 @@ def look_ahead(ground, links, slower, chain, claims, count, recipes, found):  # 
                     found[domain, end] = min(found[domain, end], value)
 
 
-@njit(**ENTRY)
+@kernel
 def weigh_layouts(ground, links, slower, chain, cuts, rows, wave, place, low, high, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` (high - low, 6) for the layouts ``low..high`` of the domain at ``place`` of a chain whose others
     lie as in ``rows``: T, slowest stage, trip, room, once, pace that the rest of the chain allows."""
@@ -230,7 +229,7 @@ def weigh_layouts(ground, links, slower, chain, cuts, rows, wave, place, low, hi
         found[at, 3], found[at, 4], found[at, 5] = room, spent, rest_pace
 
 
-@njit(**ENTRY)
+@kernel
 def settle(ground, links, slower, chain, claims, rows, wave, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (p + 1,) of all stages such that the slowest, each over its domain's claim, is as fast as it can
     be and each fits in memory with the waves it keeps; False: none fit.
@@ -275,7 +274,7 @@ def settle(ground, links, slower, chain, claims, rows, wave, cuts):  # type: ign
     return True
 
 
-@njit(**INNER)
+@kernel
 def _pace(ground, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up):  # type: ignore[no-untyped-def]
     """Seconds per wave with these cuts and the room they leave, at least ``least``; fills ``seconds`` (p,)."""
     room, lowest = np.zeros(len(place)), float(waves)
@@ -291,7 +290,7 @@ def _pace(ground, slower, chain, rows, place, waves, border, cuts, least, second
     return fitting_warm_up(seconds, border, max(least, seconds.max()), waves, room, warm_up)
 
 
-@njit(**INNER)
+@kernel
 def _halve(ground, slower, chain, claims, rows, place, live, cuts):  # type: ignore[no-untyped-def]
     """Cuts of the least bound on the slowest stage with ``live`` (p,) waves kept; False: none fit."""
     low, high = 0.0, 0.0
@@ -308,7 +307,7 @@ def _halve(ground, slower, chain, claims, rows, place, live, cuts):  # type: ign
     return _fill(ground, slower, chain, claims, rows, place, live, high, cuts)
 
 
-@njit(**INNER)
+@kernel
 def _fill(ground, slower, chain, claims, rows, place, live, bound, cuts):  # type: ignore[no-untyped-def]
     """Whether stages filled one after the other reach the last layer within ``bound``."""
     layers, stages = len(ground.work) - 1, len(place)

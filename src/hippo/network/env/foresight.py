@@ -9,15 +9,14 @@ Letters: I instants, P places, C configurations, H horizons, E links, F preferen
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.describe import AHEAD
 from hippo.network.env.options import gains_of_tokens, tokens_of_usd
 from hippo.network.env.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, Scene
 from hippo.network.rules.lookahead import first_gains, place_values, prospect_of, ways_between
 from hippo.network.rules.worth import Ahead
-from hippo.simulate.compiling import ENTRY, INNER
 
 MOST_EPOCHS = 64.0
 """Epochs ahead that count: beyond the last horizon nothing is forecast."""
@@ -48,7 +47,7 @@ def foresight(
     return found
 
 
-@njit(**ENTRY)
+@kernel
 def _all(scene, epochs_left, weights, wanted, found):  # type: ignore[no-untyped-def]
     worths, per_usd = gains_of_tokens(scene, weights), tokens_of_usd(scene, weights)
     usd_per_byte = scene.usd_per_byte if per_usd > 0.0 else np.zeros_like(scene.usd_per_byte)
@@ -58,7 +57,7 @@ def _all(scene, epochs_left, weights, wanted, found):  # type: ignore[no-untyped
         _first(ways, prospect_of(look), wanted, found[instant])
 
 
-@njit(**INNER)
+@kernel
 def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-untyped-def]
     """One column per place: at each horizon what its best configuration does then; traffic of the best one now.
 
@@ -98,7 +97,7 @@ def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-unty
     )
 
 
-@njit(**INNER)
+@kernel
 def _first(ways, prospect, wanted, gains):  # type: ignore[no-untyped-def]
     value, both = place_values(ways, prospect), np.zeros(2)
     for here in range(len(wanted)):

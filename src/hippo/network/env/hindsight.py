@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.moving import (
     BUSY_S,
     CONFIGURATION,
@@ -35,7 +35,6 @@ from hippo.network.moving import (
     begin_move,
 )
 from hippo.network.rules.view import Action, How
-from hippo.simulate.compiling import ENTRY, LEAN
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -162,7 +161,7 @@ def _legs(course: Course) -> _Legs:
     return _Legs(alone, course.utilization, bandwidth, sent, usd, moved, source, destination, member, first)
 
 
-@njit(**ENTRY)
+@kernel
 def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped-def]
     """Fills ``value``, ``stay`` (the same with the present configuration kept through that epoch) and ``answers``."""
     epochs, configurations = rate.shape
@@ -181,7 +180,7 @@ def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped
             _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped-def]
     """Answers that move nothing: keep, or the best configuration of the same place."""
     for place in range(len(legs.first) - 1):
@@ -198,7 +197,7 @@ def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped
                 answers[epoch, each, 0], answers[epoch, each, 1], answers[epoch, each, 2] = SWITCHED, best, 1
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """What a move under way at the start of this epoch can still give at most."""
     whole = legs.course.epoch_s
@@ -222,7 +221,7 @@ def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # ty
         given_up[epoch, each] = max(stay[epoch, each], given_up[epoch + 1, each])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
     """Both kinds of move from one place to another, begun in this epoch."""
     whole, place = legs.course, legs.source[leg]
@@ -247,7 +246,7 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
         _play(args, sources, phase, arrived, given_up, streaming, run)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
     """A move from any of ``sources`` (one, unless training stands still), epoch by epoch until it is done; ``run``:
     room for what a run consists of."""
@@ -291,7 +290,7 @@ def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ign
             _note(answers, begun, each, answer, anyone, epochs - begun, 0)
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _note(answers, epoch, configuration, answer, target, takes, given_up):  # type: ignore[no-untyped-def]
     answers[epoch, configuration, 0], answers[epoch, configuration, 1] = answer, target
     answers[epoch, configuration, 2], answers[epoch, configuration, 3] = takes, given_up

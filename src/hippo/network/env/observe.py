@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.describe import HOWS, Standing, empty_options
 from hippo.network.env.foresight import foresight
 from hippo.network.env.options import find_options
@@ -45,7 +45,6 @@ from hippo.network.env.spaces import (
 from hippo.network.moving import STILL
 from hippo.network.rules.view import HORIZONS, Action, View
 from hippo.problem.links import base_bandwidth
-from hippo.simulate.compiling import ENTRY, LEAN
 
 MOST_LOAD = 10.0  # factor that a lost domain shows
 LATENCY_S, PRICE_USD_PER_GB = 0.03, 0.1  # what the features of a link are measured in
@@ -165,7 +164,7 @@ def empty_observation(worlds: int, domains: int) -> Observation:
     )
 
 
-@njit(**ENTRY)
+@kernel
 def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyped-def]
     """Writes row ``row`` of a batch; ``found`` are the options of the state, ``count`` of them."""
     seen.options[row] = found.features
@@ -183,7 +182,7 @@ def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyp
             _lies(scene, each, seen.option_nodes[row, option], seen.option_edges[row, option])
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
     """Where a configuration holds layers, (K,), and which links carry its traffic, (K, K)."""
     for domain in range(len(scene.gpus)):
@@ -197,7 +196,7 @@ def _lies(scene, each, nodes, edges):  # type: ignore[no-untyped-def]
                 edges[scene.ends[link, 0], scene.ends[link, 1]] = scene.sent[each, link] / all_bytes
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
     nodes[:] = 0.0
     mask[:] = False
@@ -217,7 +216,7 @@ def _nodes(scene, now, nodes, mask):  # type: ignore[no-untyped-def]
             nodes[domain, 6] = 1.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
     edges[:] = 0.0
     instant, runs = now.instant, now.running
@@ -242,7 +241,7 @@ def _edges(scene, now, edges):  # type: ignore[no-untyped-def]
             each[_MOVING] = np.log1p(left / (bandwidth * epoch_s))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _context(scene, now, weights, context):  # type: ignore[no-untyped-def]
     context[:] = 0.0
     instant, runs, left = now.instant, now.running, now.epochs_left

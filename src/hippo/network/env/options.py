@@ -12,20 +12,19 @@ Letters: M options, C configurations, P places, H horizons, G cells of time ahea
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.network.env.describe import AHEAD, BACKGROUND, CANCEL, KEEP, STOP, SWITCH, Time, describe, put
 from hippo.network.env.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, USD_PER_TOKEN, USUAL
 from hippo.network.env.spaces import MOST_OPTIONS
 from hippo.network.moving import STILL, STOPPED
 from hippo.network.rules.worth import EDGES, Ahead, between, stop, stream, total
-from hippo.simulate.compiling import ENTRY, INNER, LEAN
 
 MOST_LEVERS = 7
 WINDOWS = (4.0, 16.0, 64.0)
 
 
-@njit(**ENTRY)
+@kernel
 def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
     """Fills ``found``; returns how many options there are (the first, to keep, is masked where nothing runs yet)."""
     found.how[:] = KEEP
@@ -41,7 +40,7 @@ def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
     return _still(scene, now, weights, worths, time, found)
 
 
-@njit(**INNER)
+@kernel
 def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     """What a token of each configuration counts, (C,): its egress off, its utilisation added, by the preferences."""
     found = np.empty(len(scene.usd))
@@ -51,14 +50,14 @@ def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def tokens_of_usd(scene, weights):  # type: ignore[no-untyped-def]
     """Tokens that a USD of egress counts."""
     price = scene.scalars[USD_PER_TOKEN]
     return (weights[0] + weights[2]) / price if price > 0.0 else 0.0
 
 
-@njit(**INNER)
+@kernel
 def _time(scene, now):  # type: ignore[no-untyped-def]
     count = 1
     while count < len(EDGES) and EDGES[count] < now.epochs_left:
@@ -80,7 +79,7 @@ def _time(scene, now):  # type: ignore[no-untyped-def]
     return Time(edges, low, high, share, carried, ends, scene.scalars[EPOCH_S])
 
 
-@njit(**INNER)
+@kernel
 def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
     """Tokens up to the end of each cell, (G + 1,), of rates at the horizons (H,)."""
     found = np.zeros(len(time.edges))
@@ -90,7 +89,7 @@ def _summed(scene, time, rates):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
     """Fills ``rates`` (H,) with the best of the place at each horizon; returns the configuration that is best soon
     (-1: none of the place is known yet)."""
@@ -111,7 +110,7 @@ def _of_place(scene, now, worths, place, rates):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(**INNER)
+@kernel
 def _of_one(scene, now, worths, each):  # type: ignore[no-untyped-def]
     """Rates of one configuration at the horizons, (H,)."""
     rates = np.empty(len(AHEAD))
@@ -120,7 +119,7 @@ def _of_one(scene, now, worths, each):  # type: ignore[no-untyped-def]
     return rates
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _take_best(scores):  # type: ignore[no-untyped-def]
     """The place of the highest score (ties: the first), which is then struck out."""
     best = 0
@@ -131,7 +130,7 @@ def _take_best(scores):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(**INNER)
+@kernel
 def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     """Where the run may begin: the places that promise most over all of it."""
     places = len(scene.first) - 1
@@ -153,7 +152,7 @@ def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(**INNER)
+@kernel
 def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
     """Go on with the move under way, or give it up."""
     look = _look(scene, now)
@@ -179,7 +178,7 @@ def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untype
     return 2
 
 
-@njit(**INNER)
+@kernel
 def _still(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
     """Keep, levers, moves."""
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
@@ -189,7 +188,7 @@ def _still(scene, now, weights, worths, time, found):  # type: ignore[no-untyped
     return _moves(scene, now, weights, worths, time, found, count)
 
 
-@njit(**INNER)
+@kernel
 def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     """Other configurations of the place: those that do most soon."""
     here = scene.place[now.running]
@@ -213,7 +212,7 @@ def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(**INNER)
+@kernel
 def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-untyped-def]
     """Other places: those that are worth most over any window, by the quicker look at stopping for them."""
     places, here, look = len(scene.first) - 1, scene.place[now.running], _look(scene, now)
@@ -248,7 +247,7 @@ def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-
     return count
 
 
-@njit(**INNER)
+@kernel
 def _look(scene, now):  # type: ignore[no-untyped-def]
     """The links ahead as ``worth`` looks at them: column 0 is what runs, 1 + p is place p."""
     places = len(scene.first) - 1
@@ -276,7 +275,7 @@ def _look(scene, now):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(**INNER)
+@kernel
 def _gains(time, before, after, way, per_usd):  # type: ignore[no-untyped-def]
     """What a change gives over each window, (V,), less going on as ``before`` (G + 1,)."""
     found = np.empty(len(time.ends))

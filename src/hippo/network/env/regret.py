@@ -9,16 +9,15 @@ Letters: W runs, M options.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.network.env.describe import CANCEL, KEEP, STOP, SWITCH
 from hippo.network.env.reward import reward_of
 from hippo.network.env.tables import course_in, scene_in, truth_in
 from hippo.network.moving import CONFIGURATION, PHASE, STILL, STOPPED, STREAMING, TARGET, advance, begin_move
-from hippo.simulate.compiling import ENTRY, INNER
 
 
-@njit(**ENTRY)
+@kernel
 def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
     """Regret of each option of the decision that is due in each run, (W, M); 0 where an option is masked."""
     for run in range(len(found)):
@@ -32,7 +31,7 @@ def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
             found[run, option] = best - found[run, option] if runs.mask[run, option] else 0.0
 
 
-@njit(**INNER)
+@kernel
 def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
     """What an option gives until it is carried out (at least this epoch), and the most after it."""
     course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]
@@ -47,7 +46,7 @@ def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
     return until_done(runs, run, scene, truth, course, weights, state, remaining)
 
 
-@njit(**INNER)
+@kernel
 def until_done(runs, run, scene, truth, course, weights, state, remaining):  # type: ignore[no-untyped-def]
     """What a run gives from now on until no move is under way (at least in this epoch), and the most after it;
     ``state`` and ``remaining`` are used up."""

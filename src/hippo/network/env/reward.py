@@ -12,13 +12,12 @@ share of the epoch at a standstill for a move.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.hindsight import Taste
 from hippo.network.env.scene import EPOCH_S, USD_PER_TOKEN, USUAL
 from hippo.network.moving import BUSY_S, EGRESS_USD, TOKENS
-from hippo.simulate.compiling import INNER
 
 COSTS = ("bandwidth", "balance", "latency")
 SLACK = 0.25
@@ -47,7 +46,7 @@ def draw_weights(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return found
 
 
-@njit(**INNER)
+@kernel
 def reward_of(scalars, weights, gave):  # type: ignore[no-untyped-def]
     """r of one epoch; ``scalars`` of the scene, ``gave`` (5,) of ``simulate.moving``."""
     usual, price = scalars[USUAL] * scalars[EPOCH_S], scalars[USD_PER_TOKEN]

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.env.scene import Scene
 from hippo.network.moving import Course
-from hippo.simulate.compiling import ENTRY, INNER
 
 
 class Truth(NamedTuple):
@@ -39,32 +38,32 @@ class Tables(NamedTuple):
     shape: NDArray[np.int64]
 
 
-@njit(**INNER)
+@kernel
 def _f1(floats, begin, shape):  # type: ignore[no-untyped-def]
     return floats[begin : begin + shape[0]]
 
 
-@njit(**INNER)
+@kernel
 def _f2(floats, begin, shape):  # type: ignore[no-untyped-def]
     return floats[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
 
 
-@njit(**INNER)
+@kernel
 def _f3(floats, begin, shape):  # type: ignore[no-untyped-def]
     return floats[begin : begin + shape[0] * shape[1] * shape[2]].reshape((shape[0], shape[1], shape[2]))
 
 
-@njit(**INNER)
+@kernel
 def _i1(ints, begin, shape):  # type: ignore[no-untyped-def]
     return ints[begin : begin + shape[0]]
 
 
-@njit(**INNER)
+@kernel
 def _i2(ints, begin, shape):  # type: ignore[no-untyped-def]
     return ints[begin : begin + shape[0] * shape[1]].reshape((shape[0], shape[1]))
 
 
-@njit(**ENTRY)
+@kernel
 def scene_in(bank, world):  # type: ignore[no-untyped-def]
     """The scene of one world of a bank."""
     floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
@@ -100,7 +99,7 @@ def scene_in(bank, world):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(**ENTRY)
+@kernel
 def truth_in(bank, world):  # type: ignore[no-untyped-def]
     """What really happens in it."""
     floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
@@ -117,7 +116,7 @@ def truth_in(bank, world):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(**ENTRY)
+@kernel
 def course_in(scene, truth):  # type: ignore[no-untyped-def]
     """The same as the rules of moving take it."""
     return Course(

@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.moving import STILL
 from hippo.network.rules.worth import Ahead, Now, between, grid, relevered
-from hippo.simulate.compiling import ENTRY, INNER, LEAN, WITHIN
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -82,7 +81,7 @@ def _of_places(look: Ahead, leads: Ints) -> Ahead:
     )
 
 
-@njit(**ENTRY)
+@kernel
 def _first(look, here, gains):  # type: ignore[no-untyped-def]
     ways, prospect = ways_between(look.move_bytes, look.usd_per_byte), prospect_of(look)
     value = place_values(ways, prospect)
@@ -91,13 +90,13 @@ def _first(look, here, gains):  # type: ignore[no-untyped-def]
             first_gains(ways, prospect, value, here, there, gains[there])
 
 
-@njit(**ENTRY)
+@kernel
 def _begin(look, found):  # type: ignore[no-untyped-def]
     ways, prospect = ways_between(look.move_bytes, look.usd_per_byte), prospect_of(look)
     found[:] = place_values(ways, prospect)[0]
 
 
-@njit(**INNER)
+@kernel
 def ways_between(move_bytes, usd_per_byte):  # type: ignore[no-untyped-def]
     """The ``Ways`` between places, from (P, P, E) bytes."""
     places, links = move_bytes.shape[0], move_bytes.shape[2]
@@ -115,7 +114,7 @@ def ways_between(move_bytes, usd_per_byte):  # type: ignore[no-untyped-def]
     return Ways(first, link[:count], needed[:count], usd)
 
 
-@njit(**INNER)
+@kernel
 def prospect_of(look):  # type: ignore[no-untyped-def]
     """The ``Prospect`` of what every place does, a column of ``look`` each."""
     edges, net, carried = grid(look)
@@ -150,7 +149,7 @@ def prospect_of(look):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(**INNER)
+@kernel
 def place_values(ways, prospect):  # type: ignore[no-untyped-def]
     """(G + 1, P) most net tokens from the start of each cell to the end, being in each place with no move under way.
 
@@ -162,7 +161,7 @@ def place_values(ways, prospect):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _backwards(ways, prospect, value, stay, least, most, bound):  # type: ignore[no-untyped-def]
     """Fills ``value``, cell by cell, in room for what is said of places: see ``_at_most``; ``stay`` (P,): net tokens of
     standing in a place throughout the cell."""
@@ -178,7 +177,7 @@ def _backwards(ways, prospect, value, stay, least, most, bound):  # type: ignore
                 _best_move(ways, prospect, value, cell, here, stay, bound)
 
 
-@njit(**WITHIN)
+@kernel(lean=True)
 def _at_most(ways, prospect, value, cell, here, stay, least, most, bound):  # type: ignore[no-untyped-def]
     """Fills ``bound`` (P,): no move from here to each place that begins with this cell gives more.
 
@@ -194,7 +193,7 @@ def _at_most(ways, prospect, value, cell, here, stay, least, most, bound):  # ty
             bound[there] = most[here, there] - prospect.restart * least[there] - prospect.price * usd
 
 
-@njit(**WITHIN)
+@kernel(lean=True)
 def _best_move(ways, prospect, value, cell, here, stay, bound):  # type: ignore[no-untyped-def]
     """Raises the value of a place to what the best move from it gives that begins with a cell.
 
@@ -223,7 +222,7 @@ def _best_move(ways, prospect, value, cell, here, stay, bound):  # type: ignore[
             value[cell, here] = max(value[cell, here], _either(ways, prospect, value, cell, here, there))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _either(ways, prospect, value, cell, here, there):  # type: ignore[no-untyped-def]
     """Net tokens from a cell on if the better kind of move begins with it; -inf: neither arrives within the run."""
     pair = here * value.shape[1] + there
@@ -234,7 +233,7 @@ def _either(ways, prospect, value, cell, here, there):  # type: ignore[no-untype
     return max(by_stop, _streamed(ways, prospect, value, cell, here, there))
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def first_gains(ways, prospect, value, here, there, gains):  # type: ignore[no-untyped-def]
     """Net tokens of both kinds of move from a place now, less those of keeping, (2,); -inf: impossible."""
     pair, keep = here * value.shape[1] + there, prospect.net[1, here] + value[1, here]
@@ -245,14 +244,14 @@ def first_gains(ways, prospect, value, here, there, gains):  # type: ignore[no-u
         gains[1] = _streamed(ways, prospect, value, 0, here, there) - keep
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _arrived(prospect, value, end, at, there):  # type: ignore[no-untyped-def]
     """Net tokens from ``end`` on, which lies in cell ``at``, for whoever arrives in a place then."""
     share = (end - prospect.edges[at]) / (prospect.edges[at + 1] - prospect.edges[at])
     return (1.0 - share) * (prospect.net[at + 1, there] - prospect.net[at, there]) + value[at + 1, there]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _cell_of(prospect, cell, until):  # type: ignore[no-untyped-def]
     """The cell, ``cell`` or later, that ``until`` lies in; as many as there are: beyond the end."""
     while cell < len(prospect.edges) - 1 and prospect.edges[cell + 1] < until:
@@ -260,7 +259,7 @@ def _cell_of(prospect, cell, until):  # type: ignore[no-untyped-def]
     return cell
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _stopped(ways, prospect, cell, pair):  # type: ignore[no-untyped-def]
     """When a stop ends that begins with a cell, and the cell of that; inf: not within the run, or there is no way."""
     carried, edges = prospect.carried, prospect.edges
@@ -281,7 +280,7 @@ def _stopped(ways, prospect, cell, pair):  # type: ignore[no-untyped-def]
     return (np.inf if at == len(edges) - 1 else end), at
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _streamed(ways, prospect, value, cell, here, there):  # type: ignore[no-untyped-def]
     """Net tokens from a cell on if a stream begins with it; -inf: it does not arrive within the run."""
     pair = here * value.shape[1] + there
@@ -299,7 +298,7 @@ def _streamed(ways, prospect, value, cell, here, there):  # type: ignore[no-unty
     return trained + _arrived(prospect, value, end, last, there) - prospect.price * usd
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _brought(ways, prospect, cell, here, pair):  # type: ignore[no-untyped-def]
     """When all links have streamed their bytes from a cell on, over what training and shadows leave of them, and the
     cell of that; inf: never."""
@@ -326,7 +325,7 @@ def _brought(ways, prospect, cell, here, pair):  # type: ignore[no-untyped-def]
     return halts, at
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _caught_up(ways, prospect, at, share, halts, pair):  # type: ignore[no-untyped-def]
     """When all links have sent the last gradients too, from ``halts``, a share of cell ``at``, on, and the processes
     have started anew, and the cell of that; inf: not within the run."""

@@ -16,11 +16,10 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.rules.configuration import Book
-from hippo.simulate.compiling import ENTRY, INNER
 from hippo.simulate.critical import planes
 from hippo.simulate.program import Program
 
@@ -160,7 +159,7 @@ def _states(program: Program, links: Ints, domains: Ints, drawn: Floats, all_dom
     return bandwidth, latency, compute
 
 
-@njit(**ENTRY)
+@kernel
 def _fill(fits, slow, late, compute, found):  # type: ignore[no-untyped-def]
     quantities = np.empty(2 * slow.shape[1] + compute.shape[1])
     for state in range(found.shape[0]):
@@ -180,7 +179,7 @@ def _fill(fits, slow, late, compute, found):  # type: ignore[no-untyped-def]
             found[state, each] = _highest(fits, each, quantities[:count]) if most < np.inf else np.inf
 
 
-@njit(**INNER)
+@kernel
 def _highest(fits, each, quantities):  # type: ignore[no-untyped-def]
     """The highest plane at a state, (R,)."""
     highest, at = 0.0, fits.first_slope[each]

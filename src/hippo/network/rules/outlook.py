@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.moving import (
     BUSY_S,
     CONFIGURATION,
@@ -34,7 +34,6 @@ from hippo.network.moving import (
     begin_move,
 )
 from hippo.network.rules.view import Action, How, View
-from hippo.simulate.compiling import ENTRY
 
 Floats = NDArray[np.float64]
 LONGEST = 1024
@@ -154,7 +153,7 @@ def outlook(view: View, indices: Sequence[int], *, tilt: Floats | None = None) -
     return Outlook(view, chosen, course)
 
 
-@njit(**ENTRY)
+@kernel
 def _go_on(course, state, remaining, total):  # type: ignore[no-untyped-def]
     """Plays all epochs ahead and sums what they give; epochs until the move under way is done, inf: it is not."""
     gave, arrives = np.zeros(5), np.inf

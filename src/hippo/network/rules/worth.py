@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.network.moving import GRADIENT_BYTES
 from hippo.network.rules.view import View
-from hippo.simulate.compiling import ENTRY, INNER, LEAN
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -134,7 +133,7 @@ def _net(look: Ahead) -> Floats:
     return found
 
 
-@njit(**ENTRY)
+@kernel
 def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` for a run that stands at ``now``. Nothing runs yet (``running`` -1): every configuration is a
     SWITCH, against nothing."""
@@ -165,7 +164,7 @@ def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
                 _value(look, edges, net, now.running, each, ends, way, gave, found.keep)
 
 
-@njit(**INNER)
+@kernel
 def window_ends(look):  # type: ignore[no-untyped-def]
     """(V,) epochs ahead at which the windows end: none lasts longer than the run."""
     ends = np.full(4, look.epochs_left)
@@ -174,7 +173,7 @@ def window_ends(look):  # type: ignore[no-untyped-def]
     return ends
 
 
-@njit(**ENTRY)
+@kernel
 def grid(look):  # type: ignore[no-untyped-def]
     """Edges of the cells (G + 1,) in epochs ahead; net tokens of every configuration up to each edge (G + 1, C); bytes
     that each link can carry up to each edge (G + 1, E)."""
@@ -200,7 +199,7 @@ def grid(look):  # type: ignore[no-untyped-def]
     return edges, net, carried
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     """The horizons on either side of the epochs [begin, end), and the share of the later one in their mean.
 
@@ -213,7 +212,7 @@ def between(horizons, begin, end):  # type: ignore[no-untyped-def]
     return last, last, 0.0
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def total(edges, summed, at):  # type: ignore[no-untyped-def]
     """A sum up to each edge, (G + 1,), at ``at`` epochs."""
     for cell in range(len(edges) - 1):
@@ -223,7 +222,7 @@ def total(edges, summed, at):  # type: ignore[no-untyped-def]
     return summed[-1]
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a growing sum reaches ``wanted``; inf: not within the run."""
     for cell in range(len(edges) - 1):
@@ -233,7 +232,7 @@ def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
     return np.inf
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def stop(look, edges, carried, needed, begin, way, share=1.0):  # type: ignore[no-untyped-def]
     """What a stop at ``begin`` epochs costs that brings a share of ``needed`` (E,) bytes over the links; fills ``way``
     (3,)."""
@@ -252,7 +251,7 @@ def stop(look, edges, carried, needed, begin, way, share=1.0):  # type: ignore[n
     way[2] = usd
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type: ignore[no-untyped-def]
     """What a move in the background costs that starts at ``begin`` epochs, of which ``already`` (E,) bytes have
     arrived; fills ``way`` (3,), its duration counted from ``begin``."""
@@ -276,7 +275,7 @@ def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type:
     way[2] += usd
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[no-untyped-def]
     """Epochs ahead at which a link has streamed all of ``needed`` over what training and shadows leave of it, from
     ``begin`` on; inf: never."""
@@ -308,7 +307,7 @@ def _streamed(look, edges, now, link, needed, arrived, begin):  # type: ignore[n
     return np.inf
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     """Optimizer steps of a configuration up to ``until`` epochs."""
     found = 0.0
@@ -322,7 +321,7 @@ def _steps(look, edges, each, until):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(**LEAN)
+@kernel(lean=True)
 def _value(look, edges, net, now, target, ends, way, gave, keep):  # type: ignore[no-untyped-def]
     """Net tokens up to each window's end of a move as ``way`` says (``now`` trains until it stands still), less
     ``keep``; fills ``gave`` (V,)."""
@@ -341,7 +340,7 @@ def _value(look, edges, net, now, target, ends, way, gave, keep):  # type: ignor
         gave[window] = found - way[2] * price * paid - keep[window]
 
 
-@njit(**INNER)
+@kernel
 def _keep(look, now, edges, net, carried, ends, keep):  # type: ignore[no-untyped-def]
     """Net tokens of going on as it is, a move under way included; fills ``keep`` (V,)."""
     keep[:] = 0.0

@@ -6,11 +6,12 @@ Letters: L clustered layers, J submesh shapes, S most stages, D devices of the c
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 
-@njit(cache=True)
+
+@kernel
 def slice_stages(
     latency_s: NDArray[np.float64], sizes: NDArray[np.int64], devices: int, slowest_s: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

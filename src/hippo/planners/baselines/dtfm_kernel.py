@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from hippo.compiling import kernel
 
 EXACT = 8  # up to so many groups the open-loop tour is exact (Held and Karp); beyond, nearest neighbour and 2-opt
 POINTS = 5  # of the crossover (the authors' code: five-point crossover)
@@ -37,7 +38,7 @@ def state(seed: int) -> NDArray[np.uint64]:
     return np.array([(seed + 1) * 0x9E3779B97F4A7C15 % 2**64 or 1], dtype=np.uint64)
 
 
-@njit(cache=True)
+@kernel
 def data_parallel_s(counts, within_s):  # type: ignore[no-untyped-def]
     """max over groups and their devices of the sum over the other devices of the group (section 3)."""
     slowest = 0.0
@@ -52,7 +53,7 @@ def data_parallel_s(counts, within_s):  # type: ignore[no-untyped-def]
     return slowest
 
 
-@njit(cache=True)
+@kernel
 def matching(first, second, costs, flow):  # type: ignore[no-untyped-def]
     """Perfect matching of two groups whose slowest pair is fastest; fills ``flow`` (K, K), returns that pair's seconds.
 
@@ -80,7 +81,7 @@ def matching(first, second, costs, flow):  # type: ignore[no-untyped-def]
     return slowest if missing == 0 else np.inf
 
 
-@njit(cache=True)
+@kernel
 def _augment(left, right, admitted, flow):  # type: ignore[no-untyped-def]
     """One augmenting path (breadth first) in the graph of admitted pairs; returns how many devices it matches."""
     sorts = len(left)
@@ -105,7 +106,7 @@ def _augment(left, right, admitted, flow):  # type: ignore[no-untyped-def]
     return 0 if end < 0 else _push(left, right, flow, from_left, from_right, end)
 
 
-@njit(cache=True)
+@kernel
 def _push(left, right, flow, from_left, from_right, end):  # type: ignore[no-untyped-def]
     """Sends as much as the path to ``end`` carries."""
     pushed = right[end]
@@ -130,13 +131,13 @@ def _push(left, right, flow, from_left, from_right, end):  # type: ignore[no-unt
     return pushed
 
 
-@njit(cache=True)
+@kernel
 def open_tour(distance):  # type: ignore[no-untyped-def]
     """Cheapest path through all groups (open-loop travelling salesman): its seconds and the groups in order."""
     return _exact_tour(distance) if len(distance) <= EXACT else _greedy_tour(distance)
 
 
-@njit(cache=True)
+@kernel
 def _exact_tour(distance):  # type: ignore[no-untyped-def]
     count = len(distance)
     total = np.full((1 << count, count), np.inf)
@@ -166,7 +167,7 @@ def _exact_tour(distance):  # type: ignore[no-untyped-def]
     return seconds, order
 
 
-@njit(cache=True)
+@kernel
 def _greedy_tour(distance):  # type: ignore[no-untyped-def]
     """Nearest neighbour from every group, the best of them improved by 2-opt."""
     count = len(distance)
@@ -188,7 +189,7 @@ def _greedy_tour(distance):  # type: ignore[no-untyped-def]
     return _two_opt(distance, order)
 
 
-@njit(cache=True)
+@kernel
 def _two_opt(distance, order):  # type: ignore[no-untyped-def]
     count, better = len(order), True
     while better:
@@ -210,7 +211,7 @@ def _two_opt(distance, order):  # type: ignore[no-untyped-def]
     return seconds, order
 
 
-@njit(cache=True)
+@kernel
 def group_distances(counts, costs, distance, which):  # type: ignore[no-untyped-def]
     """Fills rows and columns ``which`` of ``distance`` (p, p) with the matchings between groups."""
     flow = np.zeros((counts.shape[1], counts.shape[1]), dtype=np.int64)
@@ -220,7 +221,7 @@ def group_distances(counts, costs, distance, which):  # type: ignore[no-untyped-
                 distance[a, b] = distance[b, a] = matching(counts[a], counts[b], costs, flow)
 
 
-@njit(cache=True)
+@kernel
 def communication_s(counts, costs):  # type: ignore[no-untyped-def]
     """COMM-COST of a partition: DATAP-COST + PIPELINEP-COST (section 3)."""
     distance = np.zeros((counts.shape[0], counts.shape[0]))
@@ -228,7 +229,7 @@ def communication_s(counts, costs):  # type: ignore[no-untyped-def]
     return data_parallel_s(counts, costs.within_s) + open_tour(distance)[0]
 
 
-@njit(cache=True)
+@kernel
 def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
     """Partitions (population, G) of devices into ``groups``, and their COMM-COST, after all offspring.
 
@@ -255,7 +256,7 @@ def evolve(sort, groups, costs, breeding, draw):  # type: ignore[no-untyped-def]
     return owners, seconds
 
 
-@njit(cache=True)
+@kernel
 def laid_out(owner, sort, groups, costs):  # type: ignore[no-untyped-def]
     """``counts`` (p, K), groups in the order of the cheapest tour, and matchings with the next one (p - 1, K, K)."""
     sorts = len(costs.within_s)
@@ -268,7 +269,7 @@ def laid_out(owner, sort, groups, costs):  # type: ignore[no-untyped-def]
     return counts, order, flows
 
 
-@njit(cache=True)
+@kernel
 def drawn(draw, below):  # type: ignore[no-untyped-def]
     """The next random integer from 0 to ``below`` - 1; ``draw`` (1,) is the state (xorshift64*, Vigna 2016)."""
     state = draw[0]
@@ -279,7 +280,7 @@ def drawn(draw, below):  # type: ignore[no-untyped-def]
     return np.int64((state * np.uint64(2685821657736338717) >> np.uint64(32)) % np.uint64(below))
 
 
-@njit(cache=True)
+@kernel
 def shuffled(owner, draw):  # type: ignore[no-untyped-def]
     """Puts ``owner`` into random order (Fisher and Yates)."""
     for place in range(len(owner) - 1, 0, -1):
@@ -287,7 +288,7 @@ def shuffled(owner, draw):  # type: ignore[no-untyped-def]
         owner[place], owner[other] = owner[other], owner[place]
 
 
-@njit(cache=True)
+@kernel
 def counted(owner, sort, groups, sorts):  # type: ignore[no-untyped-def]
     """``counts`` (p, K) of a partition."""
     counts = np.zeros((groups, sorts), dtype=np.int64)
@@ -296,7 +297,7 @@ def counted(owner, sort, groups, sorts):  # type: ignore[no-untyped-def]
     return counts
 
 
-@njit(cache=True)
+@kernel
 def crossed(one, two, groups, draw):  # type: ignore[no-untyped-def]
     """Child of two partitions: five devices as in ``one``, the others as in ``two``, groups equally large again."""
     child, size = two.copy(), len(two) // groups
@@ -315,7 +316,7 @@ def crossed(one, two, groups, draw):  # type: ignore[no-untyped-def]
     return child
 
 
-@njit(cache=True)
+@kernel
 def improve(owner, sort, groups, costs, swaps, draw):  # type: ignore[no-untyped-def]
     """Swaps devices of two groups as long as COMM-COST falls; changes ``owner``, returns its COMM-COST."""
     counts = counted(owner, sort, groups, len(costs.within_s))
@@ -342,14 +343,14 @@ def improve(owner, sort, groups, costs, swaps, draw):  # type: ignore[no-untyped
     return best
 
 
-@njit(cache=True)
+@kernel
 def _copy(source, target):  # type: ignore[no-untyped-def]
     for row in range(source.shape[0]):
         for column in range(source.shape[1]):
             target[row, column] = source[row, column]
 
 
-@njit(cache=True)
+@kernel
 def _swap(owner, counts, sort, v, w):  # type: ignore[no-untyped-def]
     for device, target in ((v, owner[w]), (w, owner[v])):
         counts[owner[device], sort[device]] -= 1

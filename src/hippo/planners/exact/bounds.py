@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from hippo.compiling import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,7 +27,7 @@ PRECISION = 1e-4  # relative; a bound is the lower end, so this costs no proof
 NO_LIMIT = 1e15  # seconds
 
 
-@njit(cache=True)
+@kernel
 def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
     """Least seconds from the first input of the stage to the end of its last input gradient, and of its last operation.
 
@@ -49,7 +50,7 @@ def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
     return back, whole
 
 
-@njit(cache=True)
+@kernel
 def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     """Most live micro-batches that layers [a, b) leave room for (0: the layers alone do not fit)."""
     kept = table[2, b] - table[2, a] + max(table[4, a], table[4, b - 1])
@@ -59,7 +60,7 @@ def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
     return min(1 << 40, int((usable - kept) / max(each, 1e-9)))
 
 
-@njit(cache=True)
+@kernel
 def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, sync):  # type: ignore[no-untyped-def]
     """Whether a stage with layers [a, b) fits its memory and the step can be done within ``limit`` seconds.
 
@@ -77,7 +78,7 @@ def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, 
     return bool(head + back + drained <= limit and forward + whole + max(once, table[6, 0] + sync) <= limit)
 
 
-@njit(cache=True)
+@kernel
 def held(table, stages, usable):  # type: ignore[no-untyped-def]
     """Whether ``stages`` stages have memory for all layers with one micro-batch each: every stage takes what it can."""
     n, a = table.shape[1] - 1, 0
@@ -95,7 +96,7 @@ def held(table, stages, usable):  # type: ignore[no-untyped-def]
     return a == n
 
 
-@njit(cache=True)
+@kernel
 def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
     """When the first stage, with layers [0, first), can have sent its last wave on: all forwards are done by then, and
     all backwards but those of the waves it has room for (docs/theory.md, bound 6)."""
@@ -103,7 +104,7 @@ def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
     return float(waves * table[0, first] + (waves - live) * (table[1, first] - table[0, first]))
 
 
-@njit(cache=True)
+@kernel
 def greedy_cuts(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
 ):
@@ -156,7 +157,7 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@kernel
 def cuts_within(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
 ):
@@ -181,7 +182,7 @@ def cuts_within(  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@kernel
 def known_within(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts, known
 ):
@@ -195,7 +196,7 @@ def known_within(  # type: ignore[no-untyped-def]
     return limit >= known[1]
 
 
-@njit(cache=True)
+@kernel
 def settled_bound(  # type: ignore[no-untyped-def]
     table,
     before,
@@ -257,7 +258,7 @@ def settled_bound(  # type: ignore[no-untyped-def]
     return low, True, high
 
 
-@njit(cache=True)
+@kernel
 def uniform_bound(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
 ):
@@ -273,7 +274,7 @@ def uniform_bound(  # type: ignore[no-untyped-def]
     return bound
 
 
-@njit(cache=True)
+@kernel
 def cut(  # type: ignore[no-untyped-def]
     table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
 ):
@@ -326,7 +327,7 @@ class Standing(NamedTuple):
     reach: Floats  # (S,) limit whose cuts reach the bound
 
 
-@njit(cache=True)
+@kernel
 def settle_one(  # type: ignore[no-untyped-def]
     sorts, courses, entries, standing, one, batch, ahead, usable, wave_bytes, enough, cuts, filling
 ):
@@ -360,7 +361,7 @@ def settle_one(  # type: ignore[no-untyped-def]
     standing.settled[one], standing.reach[one] = settled, reach
 
 
-@njit(cache=True)
+@kernel
 def settle(sorts, courses, entries, standing, begun, batch, ahead, usable, wave_bytes, ceiling, cuts):  # type: ignore[no-untyped-def]
     """The shape of the least bound below ``ceiling`` (-1: none), taken out with its ``cuts``; and how many shapes were
     looked at, those with rough bounds below it.

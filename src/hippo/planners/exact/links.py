@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.plan.plan import Relay
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import base_bandwidth
@@ -152,7 +152,7 @@ def slowest_pair(pace: Floats) -> Floats:
     return bound
 
 
-@njit(cache=True)
+@kernel
 def _grow_sets(cost, first):  # type: ignore[no-untyped-def]
     """Held-Karp (1962): least cost (2^K, K) of a path over a set that ends in a domain, and the domain before it.
 
@@ -178,7 +178,7 @@ def _grow_sets(cost, first):  # type: ignore[no-untyped-def]
     return table, previous
 
 
-@njit(cache=True)
+@kernel
 def _best_of_every_size(table):  # type: ignore[no-untyped-def]
     """(K,) sets and (K,) ends with the least entry (2^K, K) of every size of the set."""
     size = table.shape[1]

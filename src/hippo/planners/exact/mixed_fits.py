@@ -9,12 +9,12 @@ as in ``bounds``; heads and rests (n, N + 1): of the layers before, and behind, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.planners.exact.bounds import stage_fits
 
 
-@njit(cache=True)
+@kernel
 def stage_after(  # type: ignore[no-untyped-def]
     table, heads, before, after, down, rests, waves, usable, limit, drained, starts
 ):
@@ -36,7 +36,7 @@ def stage_after(  # type: ignore[no-untyped-def]
     return following
 
 
-@njit(cache=True)
+@kernel
 def stage_before(  # type: ignore[no-untyped-def]
     table, rests, before, after, down, heads, waves, usable, limit, drained
 ):
@@ -58,7 +58,7 @@ def stage_before(  # type: ignore[no-untyped-def]
     return earlier
 
 
-@njit(cache=True)
+@kernel
 def forwards(  # type: ignore[no-untyped-def]
     tables, kinds, stages, hops, rests, before, after, down, allowed, waves, usable, limit, drained, choice
 ):
@@ -92,7 +92,7 @@ def forwards(  # type: ignore[no-untyped-def]
     return seen, state[n] < np.inf
 
 
-@njit(cache=True)
+@kernel
 def backwards(  # type: ignore[no-untyped-def]
     tables, kinds, stages, hops, heads, before, after, down, allowed, waves, usable, limit, drained
 ):
@@ -120,7 +120,7 @@ def backwards(  # type: ignore[no-untyped-def]
     return seen
 
 
-@njit(cache=True)
+@kernel
 def mixed_fits(  # type: ignore[no-untyped-def]
     tables, kinds, stages, hops, rest, before, after, down, allowed, waves, usable, limit, drained, choice, rests
 ):
@@ -142,7 +142,7 @@ def mixed_fits(  # type: ignore[no-untyped-def]
     return fits
 
 
-@njit(cache=True)
+@kernel
 def cuts_of_domain(  # type: ignore[no-untyped-def]
     table, hop, first, last, stages, head, before, after, down, rests, waves, usable, limit, drained
 ):

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from hippo.compiling import kernel
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +25,7 @@ FEW = 2  # warm-ups worth a play beside the least one
 SHARES = (0.9, 0.7, 0.5, 0.3, 0.15, 0.0)  # of the way to a stage that is never idle
 
 
-@njit(cache=True)
+@kernel
 def least_warm_up(seconds, delays, pace, waves, warm_up):  # type: ignore[no-untyped-def]
     """Fills ``warm_up`` (p,) for ``pace``; ``seconds`` (p,) per wave, ``delays`` (p,) round trip before each stage."""
     p = len(seconds)
@@ -36,7 +37,7 @@ def least_warm_up(seconds, delays, pace, waves, warm_up):  # type: ignore[no-unt
         warm_up[i] = min(best, waves)
 
 
-@njit(cache=True)
+@kernel
 def fitting_warm_up(seconds, delays, pace, waves, room, warm_up):  # type: ignore[no-untyped-def]
     """Least pace from ``pace`` on whose warm-up fits ``room`` (p,), the waves that each stage has memory for.
 

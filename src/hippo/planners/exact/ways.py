@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.plan.plan import Relay
 from hippo.planners.exact.links import Routes, border_pairs, closed_paths, paths, slowest_pair
 
@@ -194,7 +194,7 @@ def ring_pace(pace: Floats, members: tuple[int, ...]) -> float:
     return float(_slowest_of_ring(pace[np.ix_(members, members)]))
 
 
-@njit(cache=True)
+@kernel
 def _best_ring(pace):  # type: ignore[no-untyped-def]
     """Least possible slowest pair of a directed ring through all (n, n): over sets of members but the first, and which
     of them is last."""
@@ -213,7 +213,7 @@ def _best_ring(pace):  # type: ignore[no-untyped-def]
     return np.maximum(slowest[-1, 1:], pace[1:, 0]).min()
 
 
-@njit(cache=True)
+@kernel
 def _nearest_ring(pace):  # type: ignore[no-untyped-def]
     """The same of rings that go on to the nearest member, of equals the first, from any start."""
     n, best = len(pace), np.inf
@@ -231,7 +231,7 @@ def _nearest_ring(pace):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
+@kernel
 def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
     """``ring_pace`` through all (n, n); of many either way round."""
     if len(pace) <= MOST_ORDERED:

@@ -6,8 +6,8 @@ Letters as in ``precedence``: G groups, R rules, m micro-batches.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.schedule.bound.precedence import Rules, reverse
 from hippo.schedule.problem import Floats
 
@@ -37,7 +37,7 @@ def turned(rules: Rules, found: Floats) -> Floats:
     return back
 
 
-@njit(cache=True)
+@kernel
 def shifts(rules):  # type: ignore[no-untyped-def]
     """(G, G): operation k of the second group comes after operation ``k - shift`` of the first, along some path."""
     groups = len(rules.passes)
@@ -56,7 +56,7 @@ def shifts(rules):  # type: ignore[no-untyped-def]
     return least
 
 
-@njit(cache=True)
+@kernel
 def raise_heads(rules, least, found, latest):  # type: ignore[no-untyped-def]
     """Raises earliest starts (G, m) in place: by the rules, and by the load of what must run before on the machine.
 
@@ -106,7 +106,7 @@ def raise_heads(rules, least, found, latest):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@kernel
 def _after_load(rules, found, same, left, load, start):  # type: ignore[no-untyped-def]
     """The largest of ``start`` and t plus the load that starts at t or later; takes the operations latest first.
 
@@ -126,7 +126,7 @@ def _after_load(rules, found, same, left, load, start):  # type: ignore[no-untyp
         start = max(start, since + busy)
 
 
-@njit(cache=True)
+@kernel
 def one_machine(rules, machine, head, tail):  # type: ignore[no-untyped-def]
     """Preemptive bound of one machine (Jackson 1955): always run what has the longest tail of what is there.
 

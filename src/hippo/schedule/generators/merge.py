@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.schedule import BACKWARD, FORWARD
 
 Ints = NDArray[np.int64]
@@ -34,7 +34,7 @@ def in_order(micro_batches: int) -> Ints:
     return rows
 
 
-@njit(cache=True)
+@kernel
 def _fill(rows, forwards, backwards, warm_up):  # type: ignore[no-untyped-def]
     n, at = len(forwards), 0
     for rank in range(len(warm_up)):

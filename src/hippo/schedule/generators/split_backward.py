@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ def split(micro_batches: int, warm_up: Sequence[int], lag: Sequence[int]) -> tup
     return rows, 3 * micro_batches * np.arange(len(warm_up) + 1)
 
 
-@njit(cache=True)
+@kernel
 def _fill(rows, m, warm_up, lag):  # type: ignore[no-untyped-def]
     at = 0
     for rank in range(len(warm_up)):
@@ -45,7 +45,7 @@ def _fill(rows, m, warm_up, lag):  # type: ignore[no-untyped-def]
             at = _add(rows, at, WEIGHT, micro_batch)
 
 
-@njit(cache=True)
+@kernel
 def _add(rows, at, kind, micro_batch):  # type: ignore[no-untyped-def]
     rows[at, 0], rows[at, 1], rows[at, 2] = kind, 0, micro_batch
     return at + 1

@@ -19,9 +19,9 @@ for one more forward of chunk 1. Then the oldest of them can always go on, and W
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.generators.v_patterns import (
     B_TIME,
     DELAY,
@@ -89,7 +89,7 @@ def _shortened(tables: Tables, micro_batches: int) -> Tables:
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels
-@njit(cache=True)
+@kernel
 def _search(tables, cap, table, levels, trials, rng):  # type: ignore[no-untyped-def]
     """Patterns with shifts, (3, GENES + 2 S): the best found, the best of the table, one that is never stuck."""
     slots, nothing = 2 * tables.ranks, np.empty((0, 3), np.int64)
@@ -116,7 +116,7 @@ def _search(tables, cap, table, levels, trials, rng):  # type: ignore[no-untyped
     return found
 
 
-@njit(cache=True)
+@kernel
 def _choose(tables, cap, found, rows):  # type: ignore[no-untyped-def]
     """Writes the rows of the best of the patterns found, at full length."""
     best, chosen, nothing = np.inf, len(found) - 1, np.empty((0, 3), np.int64)
@@ -127,14 +127,14 @@ def _choose(tables, cap, found, rows):  # type: ignore[no-untyped-def]
     _score(tables, cap, found[chosen], rows)
 
 
-@njit(cache=True)
+@kernel
 def _score(tables, cap, pattern, rows):  # type: ignore[no-untyped-def]
     """True makespan, with the longest stage to break ties; inf when the ranks come to a halt."""
     complete, makespan, longest = _play(tables, *_lay(tables, cap, pattern), rows)
     return makespan + 1e-6 * longest if complete else np.inf
 
 
-@njit(cache=True)
+@kernel
 def _lay(tables, cap, pattern):  # type: ignore[no-untyped-def]
     """The course of each rank, (p, COURSE), and period, window, patience."""
     p, duration, shifts = tables.ranks, tables.duration, pattern[GENES:]
@@ -171,7 +171,7 @@ def _lay(tables, cap, pattern):  # type: ignore[no-untyped-def]
     return course, np.array([period, pattern[WINDOW] * period, pattern[PATIENCE], delay])
 
 
-@njit(cache=True)
+@kernel
 def _play(tables, course, habits, rows):  # type: ignore[no-untyped-def]
     """Whether all operations ran, their true makespan and longest stage; writes rows (N, 3) where there is room."""
     p, m = tables.ranks, tables.micro_batches
@@ -215,7 +215,7 @@ def _play(tables, course, habits, rows):  # type: ignore[no-untyped-def]
     return True, (state[:, TRULY] + tables.reduction).max(), (state[:, TRULY] - state[:, BEGAN]).max()
 
 
-@njit(cache=True, inline="always")
+@kernel
 def _pick(course, habits, state, rank, now, forwards):  # type: ignore[no-untyped-def]
     """The pass that the rank runs now, and now; or -1 and when to look again."""
     window, patience = habits[1], habits[2]
@@ -241,7 +241,7 @@ def _pick(course, habits, state, rank, now, forwards):  # type: ignore[no-untype
     return found, now if found >= 0 else arrives
 
 
-@njit(cache=True, inline="always")
+@kernel
 def _fits(course, state, rank, chunk, out_of_turn):  # type: ignore[no-untyped-def]
     """Whether memory lets a forward start, with room left for the way home of those it goes ahead of."""
     if state[rank, MEMORY] + course[rank, TAKEN] > course[rank, CAP]:
@@ -253,7 +253,7 @@ def _fits(course, state, rank, chunk, out_of_turn):  # type: ignore[no-untyped-d
     return chunk == 1 or (on_the_way + 2) * course[rank, TAKEN] <= course[rank, CAP]
 
 
-@njit(cache=True, inline="always")
+@kernel
 def _run(course, state, rank, picked, now, there):  # type: ignore[no-untyped-def]
     """Runs the next operation of a pass, whose input is truly there at that time: its end, as pretended and truly."""
     start = max(state[rank, TRULY], there) if picked < 4 else state[rank, TRULY]

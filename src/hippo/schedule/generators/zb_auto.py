@@ -28,9 +28,9 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.problem import Floats, ScheduleProblem, Tables
 from hippo.schedule.replay import play, sequence
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
@@ -84,7 +84,7 @@ class _Plan(NamedTuple):
     at: NDArray[np.int64]  # (p,) row of the next operation
 
 
-@njit(cache=True)
+@kernel
 def _best(tables, waits, choices, start):  # type: ignore[no-untyped-def]
     """Rows (3 m p, 3) of the best plan: least makespan, plus a share of the longest stage."""
     n, duration = 3 * tables.ranks * tables.micro_batches, tables.duration.ravel()
@@ -99,7 +99,7 @@ def _best(tables, waits, choices, start):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
+@kernel
 def _planned(tables, wait, choice):  # type: ignore[no-untyped-def]
     """Rows (3 m p, 3) of all rounds and the drain."""
     p, m = tables.ranks, tables.micro_batches
@@ -121,7 +121,7 @@ def _planned(tables, wait, choice):  # type: ignore[no-untyped-def]
     return rows
 
 
-@njit(cache=True)
+@kernel
 def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
     """Forwards before the first backward: as many as fit into the wait for it, and into memory."""
     tables, p, m = plan.tables, plan.tables.ranks, plan.tables.micro_batches
@@ -145,7 +145,7 @@ def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
             _run(plan, rank, FORWARD)
 
 
-@njit(cache=True)
+@kernel
 def _forwards(plan, choice):  # type: ignore[no-untyped-def]
     """One forward of every rank up to the first that has none left or had better not run it, seen from the last."""
     p, m = plan.tables.ranks, plan.tables.micro_batches
@@ -160,7 +160,7 @@ def _forwards(plan, choice):  # type: ignore[no-untyped-def]
             _run(plan, rank, FORWARD)
 
 
-@njit(cache=True)
+@kernel
 def _yields(plan, rank):  # type: ignore[no-untyped-def]
     """Whether a forward would delay a gradient that the next rank, two forwards behind, can send this round."""
     tables, done = plan.tables, plan.done
@@ -182,7 +182,7 @@ def _yields(plan, rank):  # type: ignore[no-untyped-def]
     return _later(now, gap, plan.instant)
 
 
-@njit(cache=True)
+@kernel
 def _fill_gap(plan, rank, kind, greedy):  # type: ignore[no-untyped-def]
     """W until the input of the next F or B is there; one that runs on beyond it when the gap cannot be afforded."""
     there = _input(plan, rank, kind)
@@ -192,14 +192,14 @@ def _fill_gap(plan, rank, kind, greedy):  # type: ignore[no-untyped-def]
         _run(plan, rank, WEIGHT)
 
 
-@njit(cache=True)
+@kernel
 def _make_room(plan, rank):  # type: ignore[no-untyped-def]
     """W until the next forward fits into memory."""
     while _weight_due(plan, rank) and not _fits(plan, rank, plan.done[FORWARD, rank] + 1, plan.done[WEIGHT, rank]):
         _run(plan, rank, WEIGHT)
 
 
-@njit(cache=True)
+@kernel
 def _weights(plan, rank, until):  # type: ignore[no-untyped-def]
     """W that are due and end by then."""
     latest = until - plan.tables.duration[WEIGHT, rank]
@@ -207,24 +207,24 @@ def _weights(plan, rank, until):  # type: ignore[no-untyped-def]
         _run(plan, rank, WEIGHT)
 
 
-@njit(cache=True)
+@kernel
 def _weight_due(plan, rank):  # type: ignore[no-untyped-def]
     return plan.done[WEIGHT, rank] < plan.done[BACKWARD, rank]
 
 
-@njit(cache=True)
+@kernel
 def _later(time, other, instant):  # type: ignore[no-untyped-def]
     """Whether it is later by more than rounding: the order does not depend on the unit of time."""
     return time > other + instant
 
 
-@njit(cache=True)
+@kernel
 def _slack(plan, rank):  # type: ignore[no-untyped-def]
     """Time that a rank may idle before it is the one that idled most."""
     return plan.idle[-1] - plan.idle[rank]
 
 
-@njit(cache=True)
+@kernel
 def _fits(plan, rank, forwards, weights):  # type: ignore[no-untyped-def]
     """Whether memory allows so many F and W, with the backwards that are done."""
     taken, freed = plan.tables.taken[rank], plan.tables.freed[rank]
@@ -232,7 +232,7 @@ def _fits(plan, rank, forwards, weights):  # type: ignore[no-untyped-def]
     return held <= plan.tables.limit[rank] * (1 + 1e-9)
 
 
-@njit(cache=True)
+@kernel
 def _input(plan, rank, kind):  # type: ignore[no-untyped-def]
     """When the next F or B of a rank could start for its message; 0 where it waits for none."""
     sender = rank - 1 if kind == FORWARD else rank + 1
@@ -241,7 +241,7 @@ def _input(plan, rank, kind):  # type: ignore[no-untyped-def]
     return plan.ended[kind, sender, plan.done[kind, rank]] + plan.wait[kind, rank]
 
 
-@njit(cache=True)
+@kernel
 def _run(plan, rank, kind):  # type: ignore[no-untyped-def]
     """The next operation of that kind, as soon as the rank is free and its input there."""
     done, now = plan.done, plan.clock[rank]

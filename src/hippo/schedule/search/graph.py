@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import sequence
@@ -75,7 +75,7 @@ def rows_of(problem: ScheduleProblem, facts: NDArray[np.int64], order: NDArray[n
 
 
 # ----------------------------------------------------------------------------------------------------------- the graph
-@njit(cache=True)
+@kernel
 def link_up(facts, times, order, ranks):  # type: ignore[no-untyped-def]
     """Neighbours, places and memory of every operation, from the topological order."""
     last, live = np.full(ranks, -1), np.zeros(ranks)
@@ -90,7 +90,7 @@ def link_up(facts, times, order, ranks):  # type: ignore[no-untyped-def]
         live[rank] += times[op, TAKES] - times[op, GIVES]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def heads(facts, times, order, begin, port_free, ends):  # type: ignore[no-untyped-def]
     """Earliest starts from place ``begin`` on, and when each rank has agreed its gradients in ``ends``."""
     port_free[:] = 0.0
@@ -114,7 +114,7 @@ def heads(facts, times, order, begin, port_free, ends):  # type: ignore[no-untyp
             times[facts[op, OUTPUT], THERE] = now + times[op, LATENCY]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def tails(facts, times, order, begin, port_tail):  # type: ignore[no-untyped-def]
     """Longest ways to the very end from place ``begin`` down."""
     port_tail[:] = 0.0
@@ -133,7 +133,7 @@ def tails(facts, times, order, begin, port_tail):  # type: ignore[no-untyped-def
         times[op, TAIL] = tail
 
 
-@njit(cache=True)
+@kernel
 def longest_path(facts, times, order, span, path, rng):  # type: ignore[no-untyped-def]
     """Operations of one longest path, drawn where there are several, last first in ``path``; returns how many."""
     close, op, count = 1e-9 * span, -1, 0
@@ -164,7 +164,7 @@ def longest_path(facts, times, order, span, path, rng):  # type: ignore[no-untyp
     return count
 
 
-@njit(cache=True)
+@kernel
 def refresh(facts, times, order, links, ends):  # type: ignore[no-untyped-def]
     """Everything that follows from the topological order."""
     link_up(facts, times, order, len(ends))

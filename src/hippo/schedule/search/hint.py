@@ -13,8 +13,8 @@ taken from W on, so there the incumbent may come out longer, and such a play is 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
@@ -62,7 +62,7 @@ def due_times(problem: ScheduleProblem, schedule: Schedule) -> Floats:
 
 
 # ------------------------------------------------------------------------------------------------------------ one play
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_due(pipe, board, due, kinds, starts, give_up):  # type: ignore[no-untyped-def]
     """Makespan, inf when above ``give_up``; the kinds that each rank runs (p, 3 m), and when they start (3, p, m)."""
     p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
@@ -112,7 +112,7 @@ def play_due(pipe, board, due, kinds, starts, give_up):  # type: ignore[no-untyp
     return end
 
 
-@njit(cache=True)
+@kernel
 def first_due(now, down, up, extra):  # type: ignore[no-untyped-def]
     """What begins now, or -1 and when to look again. Of what would start together, the earlier due goes first."""
     kind, least, wanted, there, wake = -1, np.inf, np.inf, np.inf, np.inf
@@ -132,7 +132,7 @@ def first_due(now, down, up, extra):  # type: ignore[no-untyped-def]
     return -1, (there if there < np.inf else wake)
 
 
-@njit(cache=True)
+@kernel
 def turned(pipe, starts, span, found):  # type: ignore[no-untyped-def]
     """The same times seen from the other end of time."""
     m = pipe.micro_batches
@@ -145,7 +145,7 @@ def turned(pipe, starts, span, found):  # type: ignore[no-untyped-def]
 
 
 # -------------------------------------------------------------------------------------------------------------- search
-@njit(cache=True)
+@kernel
 def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def]
     """Makes ``tries`` moves from the ``due`` times, forwards and mirrored, and leaves the last that was kept there.
 
@@ -173,7 +173,7 @@ def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def
     return span
 
 
-@njit(cache=True)
+@kernel
 def postpone(due, unit, rng):  # type: ignore[no-untyped-def]
     """Moves some operations of one kind by up to four operations' time, either way."""
     p, m = due.shape[1:]

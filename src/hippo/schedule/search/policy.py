@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
@@ -111,7 +111,7 @@ def rows_of(pipe_: Pipe, kinds: NDArray[np.int8]) -> Rows:
 
 
 # ------------------------------------------------------------------------------------------------------------ one play
-@njit(cache=True, error_model="numpy")
+@kernel
 def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped-def]
     """Makespan of the policy (5, p), inf when above ``give_up``; the kinds each rank runs go to ``kinds`` (p, 3 m)."""
     # Arrays one by one, and only numbers to the functions below: an array handed on costs more than the work on it.
@@ -162,7 +162,7 @@ def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped
     return end
 
 
-@njit(cache=True)
+@kernel
 def wipe(pipe, board):  # type: ignore[no-untyped-def]
     """Nothing has run; the first rank has the inputs of all micro-batches."""
     board.state[:] = 0.0
@@ -178,7 +178,7 @@ def wipe(pipe, board):  # type: ignore[no-untyped-def]
             board.state[LEFT, rank] += pipe.micro_batches * pipe.duration[kind, rank]
 
 
-@njit(cache=True)
+@kernel
 def _forwards(downs, ups, extras, down, now, fits, ahead, backlog):  # type: ignore[no-untyped-def]
     """When F and W could start (inf: not yet), and whether W is urgent."""
     urgent = ups - extras >= backlog
@@ -190,7 +190,7 @@ def _forwards(downs, ups, extras, down, now, fits, ahead, backlog):  # type: ign
     return down, (now if extras < ups else np.inf), urgent
 
 
-@njit(cache=True)
+@kernel
 def _mirrored(m, downs, ups, extras, down, now, fits, ahead, backlog):  # type: ignore[no-untyped-def]
     """The same backwards in time, where W comes before B and takes the memory."""
     allowed = extras < m and fits and extras - ups < ahead and extras - downs < backlog
@@ -198,7 +198,7 @@ def _mirrored(m, downs, ups, extras, down, now, fits, ahead, backlog):  # type: 
     return (down if downs < extras else np.inf), (now if allowed else np.inf), urgent
 
 
-@njit(cache=True)
+@kernel
 def _pick(down, up, extra, patience_down, patience_extra, now):  # type: ignore[no-untyped-def]
     """What begins now, or -1 and when to look again: when the first of those that are on their way is there."""
     kind, start, least = UP, up, up
@@ -267,7 +267,7 @@ def first_policy(pipe: Pipe, which: int) -> Floats:
     return np.stack([none, weight, none, ahead, backlog])
 
 
-@njit(cache=True)
+@kernel
 def climb(pipe, board, policy, kinds, limits, tries, rng):  # type: ignore[no-untyped-def]
     """Changes the policy ``tries`` times and keeps what is not worse; returns the makespan.
 
@@ -291,7 +291,7 @@ def climb(pipe, board, policy, kinds, limits, tries, rng):  # type: ignore[no-un
     return best
 
 
-@njit(cache=True)
+@kernel
 def _change(pipe, policy, unit, rng):  # type: ignore[no-untyped-def]
     """One number of one rank, of some neighbouring ranks, or of all."""
     which, spread, p = int(5 * rng.random()), rng.random(), pipe.ranks
@@ -311,7 +311,7 @@ def _change(pipe, policy, unit, rng):  # type: ignore[no-untyped-def]
         policy[which, first:last] = -5 * unit if rng.random() < 0.5 else pipe.duration[EXTRA, first]
 
 
-@njit(cache=True)
+@kernel
 def _change_count(pipe, counts, first, last, rng, slope):  # type: ignore[no-untyped-def]
     """A little more or less, or drawn anew; ``slope``: perhaps one less from rank to rank, as in 1F1B."""
     fresh, down = rng.random() < 0.5, slope and rng.random() < 0.5

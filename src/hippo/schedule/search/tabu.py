@@ -14,8 +14,8 @@ rank alone: taken at the start of F, given back at the end of B and W, so a move
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hippo.compiling import kernel
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan
@@ -76,7 +76,7 @@ class Tabu:
 
 
 # --------------------------------------------------------------------------------------------------------------- moves
-@njit(cache=True)
+@kernel
 def rearranged(facts, u, v, later, seq):  # type: ignore[no-untyped-def]
     """The operations from u to v in their new order (u behind v if ``later``, else v in front of u); 0: not allowed."""
     count, op, moving = 0, u, u if later else v
@@ -101,7 +101,7 @@ def rearranged(facts, u, v, later, seq):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def estimate(facts, times, limit, seq, count, u, v):  # type: ignore[no-untyped-def]
     """Longest path through the operations from u to v in the order of ``seq``; inf when memory does not do."""
     before, after, live, room = facts[u, BEFORE], facts[v, AFTER], times[u, LIVE], limit[facts[u, RANK]]
@@ -123,7 +123,7 @@ def estimate(facts, times, limit, seq, count, u, v):  # type: ignore[no-untyped-
     return longest
 
 
-@njit(cache=True)
+@kernel
 def forbidden(facts, tabu, seq, count, later, step):  # type: ignore[no-untyped-def]
     """Whether the move brings back an order that a recent move has undone."""
     wide = tabu.shape[1]
@@ -134,7 +134,7 @@ def forbidden(facts, tabu, seq, count, later, step):  # type: ignore[no-untyped-
     return False
 
 
-@njit(cache=True)
+@kernel
 def forbid(facts, tabu, seq, count, later, again, until):  # type: ignore[no-untyped-def]
     """Forbids to undo the move, or with ``again`` to make it again."""
     wide = tabu.shape[1]
@@ -146,7 +146,7 @@ def forbid(facts, tabu, seq, count, later, again, until):  # type: ignore[no-unt
             tabu[second, facts[first, LOCAL] % wide] = until
 
 
-@njit(cache=True)
+@kernel
 def best_move(facts, times, limit, path, length, tabu, step, aspired, seq, rng):  # type: ignore[no-untyped-def]
     """(u, v, later) of the best move of a longest path; u = -1: there is none. Ties are drawn."""
     chosen, least, ties, last = (-1, -1, False), np.inf, 0, 0
@@ -172,7 +172,7 @@ def best_move(facts, times, limit, path, length, tabu, step, aspired, seq, rng):
     return chosen
 
 
-@njit(cache=True)
+@kernel
 def make_move(facts, times, order, move, seq, mark, stamp):  # type: ignore[no-untyped-def]
     """Moves, and repairs the topological order; False, and nothing changed, when it would close a circle."""
     u, v, later = move
@@ -207,7 +207,7 @@ def make_move(facts, times, order, move, seq, mark, stamp):  # type: ignore[no-u
     return True
 
 
-@njit(cache=True)
+@kernel
 def rejoin(facts, times, u, v, later, seq):  # type: ignore[no-untyped-def]
     """Neighbours on the rank, and the memory along the way."""
     count = rearranged(facts, u, v, later, seq)
@@ -226,7 +226,7 @@ def rejoin(facts, times, u, v, later, seq):  # type: ignore[no-untyped-def]
 
 
 # -------------------------------------------------------------------------------------------------------------- search
-@njit(cache=True)
+@kernel
 def tabu_steps(graph, best_order, memo, tabu, steps, limits, rng):  # type: ignore[no-untyped-def]
     """Makes some steps; returns the makespan of ``best_order``.
 

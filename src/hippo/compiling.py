@@ -1,0 +1,400 @@
+"""Loops compiled to machine code, once per machine: the decorator ``kernel`` and the folder that keeps what it made.
+
+How it works. A kernel that Python calls is an *entry*: machine code, with all that it calls in it, optimised as a whole
+and kept on disk. A kernel that kernels call is kept as intermediate code only, which entries take in: it is translated
+once and never made into machine code of its own. Which of the two a kernel is shows when it is called; it may be both.
+
+What is kept follows its sources. It lies in one folder whose name is a digest of every source that can change it (the
+files with kernels, and those that they import), of the compiler's version and of the CPU; inside it, entries are named
+by module, function and types. So an edit of a kernel leaves no caller of it as it was, two checkouts of equal kernels
+share a folder, and there is nothing to compare when one is read. Each lies in a file of its own that appears whole or
+not at all, with a check sum: processes may compile at once, and a damaged file is one that is not there.
+
+A kernel in which arrays are read millions of times spends most of its time on counting who holds them: twice per array
+and call, with a lock on the bus. ``lean=True`` leaves that out, for kernels that neither make arrays nor hand any out;
+one that does is refused when it is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba.core import compiler, config, event, ir, serialize, sigutils, types, typing
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher, cpu_target
+
+MARK = b"@" + b"kernel"  # what a file that holds kernels holds, but not this one
+KEPT_S = 24 * 3600.0
+"""A folder of other sources goes when nobody has used it for so long."""
+NEWEST = 3  # such folders stay in any case: installations side by side
+OPTIONS = {"nopython": True, "boundscheck": None, "error_model": "numpy", "no_cfunc_wrapper": True}
+ENTRY, INNER = "entry", "inner"  # endings of files
+
+
+class UncachedWarning(UserWarning):
+    """What is compiled cannot be kept, and will be compiled again by the next process."""
+
+
+# -------------------------------------------------------------------------------------------------------- the decorator
+def kernel(function: Callable[..., Any] | None = None, *, lean: bool = False, fastmath: bool = False) -> Any:
+    """Compile a function of a module when it is first called, once per types of arguments.
+
+    Parameters
+    ----------
+    lean
+        Do not count who holds the arrays. ``TypeError`` when compiled, if the kernel returns an array or calls a kernel
+        that does; one that makes an array does not compile.
+    fastmath
+        Sums may be taken in any order.
+    """
+    if function is None:
+        return lambda each: kernel(each, lean=lean, fastmath=fastmath)
+    if config.DISABLE_JIT:
+        return function
+    assert function.__closure__ is None, "kernels are kept by name: they stand in modules, not in functions"
+    return Kernel(function, targetoptions={**OPTIONS, "fastmath": fastmath, "_nrt": not lean})
+
+
+class Kernel(CPUDispatcher):  # type: ignore[misc]
+    """A compiled function: ``overloads`` are its entries, ``inner`` what kernels take in, by types of arguments."""
+
+    def __init__(self, py_func: Callable[..., Any], *rest: Any, **options: Any) -> None:
+        super().__init__(py_func, *rest, **options)
+        self.inner: dict[tuple[Any, ...], Any] = {}
+        self._held: list[Any] = []  # environments of kernels inside: machine code points to them
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """For a kernel that calls this one; constants are compiled as any number."""
+        pysig, folded = self._compiler.fold_argument_types(args, kws)
+        arguments = tuple(numba.types.unliteral(each) for each in folded)
+        self.compile_inner(arguments)
+        name = self.py_func.__name__
+        signatures = [each.signature for each in self.inner.values()]
+        return (
+            typing.make_concrete_template(f"CallTemplate({name})", key=name, signatures=signatures),
+            pysig,
+            folded,
+            {},
+        )
+
+    def get_overload(self, sig: Any) -> Any:
+        """The key by which the code of a calling kernel finds this one."""
+        return self.inner[tuple(sigutils.normalize_signature(sig)[0])].entry_point
+
+    def compile(self, sig: Any) -> Any:
+        """The entry for these types; for Python."""
+        args, result_type = sigutils.normalize_signature(sig)
+        with global_compiler_lock, self._compiling_counter:
+            if args not in self.overloads:
+                self.add_overload(self._entry(args, result_type))
+            return self.overloads[args].entry_point
+
+    def compile_inner(self, args: tuple[Any, ...]) -> None:
+        """The intermediate code for these types; for kernels."""
+        with global_compiler_lock, self._compiling_counter:
+            if args not in self.inner:
+                found = self.inner[args] = self._intermediate(args)
+                self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
+
+    def _entry(self, args: Any, result_type: Any) -> Any:
+        """As an earlier process has kept it, else made and kept."""
+        state = self._read(args, ENTRY)
+        if state is not None:
+            found = compiler.CompileResult._rebuild(self.targetctx, *state)
+            self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
+            self._hold(found.referenced_envs)
+            return found
+        made = self._translated(args, result_type, None)
+        self._hold(made._find_referenced_environments())
+        if not made.library.has_dynamic_globals:
+            self._write(args, ENTRY, made._reduce())
+        return made
+
+    def _intermediate(self, args: Any) -> Any:
+        """As an earlier process has kept it, else made and kept."""
+        name, own_name = self.py_func.__qualname__, _Name(self.py_func.__qualname__)
+        library = _Intermediate(self.targetctx.codegen(), name)
+        state = self._read(args, INNER)
+        if state is not None:
+            code, entries, environments = state
+            self._held.extend(environments)
+            for initialise in entries["reload_init"]:
+                initialise()
+            library.become(code)
+            context = {"typing_context": self.typingctx, "target_context": self.targetctx}
+            return compiler.compile_result(**context, **entries, library=library, entry_point=own_name)
+        made = self._translated(args, None, library)
+        library._ensure_finalized()
+        made.fndesc.typemap = made.fndesc.calltypes = None  # are not needed any more, and cannot be kept
+        entries = {each: getattr(made, each) for each in ("signature", "fndesc", "environment", "reload_init")}
+        if not library.has_dynamic_globals:
+            code = library._get_module_for_linking().as_bitcode()
+            self._write(args, INNER, (code, entries, made._find_referenced_environments()))
+        return made._replace(entry_point=own_name)
+
+    def _translated(self, args: Any, result_type: Any, library: _Intermediate | None) -> Any:
+        """Compile: to intermediate code in a library, to machine code where that is ``None``."""
+        self.targetctx.refresh()
+        flags = compiler.Flags()
+        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
+        flags.no_cpython_wrapper = flags.no_compile = library is not None
+        given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
+        with event.trigger_event("numba:compile", data={"dispatcher": self, "args": args, "return_type": result_type}):
+            made = compiler.compile_extra(*given)
+        if not flags.nrt:
+            self._refuse_arrays(made)
+        return made
+
+    def _hold(self, environments: Any) -> None:
+        codegen = self.targetctx.codegen()
+        for each in environments:
+            self._held.append(each)
+            if codegen._engine.get_global_value_address(each.env_name):
+                codegen.set_env(each.env_name, each)
+
+    def _read(self, args: Any, kind: str) -> Any:
+        self.targetctx.refresh()
+        return _read(self.py_func.__module__, self._file(args, kind))
+
+    def _write(self, args: Any, kind: str, state: Any) -> None:
+        _write(self.py_func.__module__, self._file(args, kind), state)
+
+    def _file(self, args: Any, kind: str) -> str:
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        return f"{name}-{sha256(str(args).encode()).hexdigest()[:20]}.{kind}"
+
+    def _refuse_arrays(self, made: Any) -> None:
+        """Nobody counts who holds the arrays of a lean kernel: who is handed one would give it up once too often."""
+        holds = self.targetctx.data_model_manager
+        handed = [("returns", made.signature.return_type)]
+        for call, signature in made.type_annotation.calltypes.items():
+            if isinstance(call, ir.Expr) and call.op == "call":
+                callee = made.type_annotation.typemap[call.func.name]
+                if isinstance(callee, types.Dispatcher):
+                    handed.append((f"calls {callee.dispatcher.py_func.__name__}, which returns", signature.return_type))
+        for how, each in handed:
+            if holds[each].contains_nrt_meminfo():
+                raise TypeError(f"the lean kernel {self.py_func.__qualname__} {how} {each}; make it a plain kernel")
+
+
+class _Name(str):
+    """By which the compiler knows intermediate code; each is its own."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
+    """Code of a kernel and of those it calls; optimised and made into machine code where an entry takes it in."""
+
+    def finalize(self) -> None:
+        """Take in what it calls."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._final_module.verify()
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def become(self, code: bytes) -> None:
+        """What was kept."""
+        self._final_module = self._shared_module = llvm.parse_bitcode(code)
+        self._finalized = True
+
+
+# ------------------------------------------------------------------------------------------------------- what was kept
+def folder() -> Path | None:
+    """Where compiled code of these sources lies; made if need be. ``None``: nowhere can be written."""
+    return _folder("hippo")
+
+
+def told(problem: str) -> None:
+    """Says once per process that what is compiled cannot be kept."""
+    if not _TOLD:
+        _TOLD.append(problem)
+        remedy = "To fix: let HIPPO_CACHE name a folder that can be written and has 100 MB free"
+        warnings.warn(
+            f"what is compiled is not kept for the next time: {problem}. {remedy}.", UncachedWarning, stacklevel=2
+        )
+
+
+_TOLD: list[str] = []
+
+
+def _read(module: str, name: str) -> Any:
+    """The entry of this name, ``None`` where there is none, or a damaged one."""
+    place = _folder(module.partition(".")[0])
+    if place is None:
+        return None
+    try:
+        content = (place / name).read_bytes()
+    except OSError:
+        return None
+    return pickle.loads(content[32:]) if sha256(content[32:]).digest() == content[:32] else None
+
+
+def _write(module: str, name: str, state: Any) -> None:
+    """Keep an entry, whole or not at all; where that fails, it is said once."""
+    place = _folder(module.partition(".")[0])
+    if place is None or _TOLD:
+        return
+    content = serialize.dumps(state)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place, prefix="writing-", delete=False) as stream:
+            try:
+                stream.write(sha256(content).digest() + content)
+                stream.close()
+                os.replace(stream.name, place / name)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(stream.name)
+                raise
+    except OSError as error:
+        told(f"{place}: {error.strerror or error}")
+
+
+@cache
+def _folder(package: str) -> Path | None:
+    """The folder of the kernels of a package; those of other sources that nobody uses any more are removed."""
+    root = _root()
+    if root is None:
+        return None
+    codegen = cpu_target.target_context.codegen()
+    versions = (
+        numba.__version__,
+        llvm.llvm_version_info,
+        np.__version__,
+        sys.version,
+        codegen.magic_tuple(),
+        config.OPT,
+    )
+    known = sha256(repr((versions, digest(package), package)).encode()).hexdigest()[:16]
+    found = root / f"kernels-{known}"
+    if found.is_dir():
+        with suppress(OSError):
+            os.utime(found)  # used just now
+    else:
+        with suppress(OSError):
+            found.mkdir(parents=True)
+            _remove_old(root)
+    return found
+
+
+def _remove_old(root: Path) -> None:
+    """Folders of other sources, by the time of their last use."""
+    by_use = sorted(root.glob("kernels-*"), key=lambda each: each.stat().st_mtime, reverse=True)
+    for each in by_use[1 + NEWEST :]:
+        if each.stat().st_mtime < time.time() - KEPT_S:
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _root() -> Path | None:
+    """The folder for caches: the one that the user names, else the first that can be written."""
+    named = os.environ.get("HIPPO_CACHE") or os.environ.get("NUMBA_CACHE_DIR")
+    if named:
+        return Path(named).absolute()
+    for each in _places():
+        with suppress(OSError):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = each.lstat()
+            # What lies there is run: nobody else may write there.
+            own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o002
+            if own and os.access(each, os.W_OK | os.X_OK):
+                return each
+    told("no folder for caches can be written")
+    return None
+
+
+def _places() -> Iterator[Path]:
+    for_caches = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(for_caches):
+        yield Path(for_caches) / "hippo"
+    else:
+        with suppress(RuntimeError):  # nobody's home
+            yield Path.home() / ".cache" / "hippo"
+    yield Path(tempfile.gettempdir()) / f"hippo-{os.getuid()}"
+
+
+# ----------------------------------------------------------------------------------------------------------- the digest
+def digest(package: str) -> str:
+    """Of every source that can change what is compiled: the files with kernels, and what these import, from hippo and
+    from the package (or module) that holds them."""
+    sources: dict[str, bytes] = {}
+    for name in dict.fromkeys(("hippo", package)):
+        sources.update(_sources(name))
+    reached = [path for path, text in sources.items() if MARK in text]
+    seen = set(reached)
+    while reached:
+        for each in _imports(sources[reached.pop()]):
+            for path in (f"{each}.py", f"{each}/__init__.py"):
+                if path in sources and path not in seen:
+                    seen.add(path)
+                    reached.append(path)
+    found = sha256()
+    for path in sorted(seen):
+        found.update(f"{path} {len(sources[path])} ".encode() + sources[path])
+    return found.hexdigest()
+
+
+def _sources(package: str) -> Iterator[tuple[str, bytes]]:
+    """Every file of a package, by its path below the folder that holds the package."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is None:
+        return
+    if os.path.basename(file) != "__init__.py":
+        yield os.path.basename(file), _content(file)
+        return
+    top = os.path.dirname(os.path.abspath(file))
+    cut = len(os.path.dirname(top)) + 1
+    folders = [top]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for each in entries:
+                if each.name.endswith(".py"):
+                    yield each.path[cut:], _content(each.path)
+                elif each.name != "__pycache__" and each.is_dir():
+                    folders.append(each.path)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as stream:
+        return stream.read()
+
+
+def _imports(text: bytes) -> Iterator[str]:
+    """Paths, without their ending, of what the top of a module imports by ``from package.module import names``."""
+    at = text.find(b"\nfrom ")
+    while at >= 0:
+        end = text.find(b"\n", at + 1)
+        line = text[at:end]
+        if line.endswith(b"("):
+            end = text.find(b")", end)
+            line = text[at:end]
+        words = line.decode().replace(",", " ").replace("(", " ").split()
+        path = words[1].replace(".", "/")
+        yield path
+        for name in words[3:]:
+            yield f"{path}/{name}"
+        at = text.find(b"\nfrom ", end)

@@ -1,0 +1,277 @@
+"""What is compiled follows its sources, is kept once, and a place that cannot keep it stops nobody."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hippo
+from hippo import compiling
+from hippo.compiling import kernel
+
+CALLED = """
+from hippo.compiling import kernel
+from pair.constants import (  # a longer list
+    FACTOR,
+)
+
+@kernel
+def times(values):
+    if len(values) == 0:
+        raise ValueError("no values")
+    return values.sum() * FACTOR
+"""
+CALLER = """
+from hippo.compiling import kernel
+from pair.called import times
+
+@kernel(lean=True)
+def twice(values):
+    return 2 * times(values)
+"""
+ASK = """
+import numba.core.event as event
+import numpy as np
+
+compiled = []
+
+class Listener(event.Listener):
+    def on_start(self, begun):
+        compiled.append(begun.data["dispatcher"].__name__)
+    def on_end(self, ended):
+        pass
+
+event.register("numba:compile", Listener())
+from pair.caller import twice
+print(twice(np.arange(3.0)), *[name for name in compiled if name in ("twice", "times")])
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """The folder of a package with a kernel that calls one of another file."""
+    return _pair(tmp_path / "sources")
+
+
+def _pair(parent: Path) -> Path:
+    package = parent / "pair"
+    package.mkdir(parents=True)
+    files = {"__init__": "", "constants": "FACTOR = 5\n", "called": CALLED, "caller": CALLER}
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text)
+    return package
+
+
+def _environment(package: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "OMP_NUM_THREADS")}
+    path = f"{package.parent}:{Path(hippo.__file__).parents[1]}"
+    return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def _ask(package: Path, script: str = ASK, **more: str) -> tuple[str, str]:
+    """What a new process says on stdout and stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=_environment(package, **more), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr.strip()
+
+
+def _said(pair: Path, **more: str) -> str:
+    answer, said = _ask(pair, **more)
+    assert answer == "30.0 twice times"
+    assert "Traceback" not in said
+    return said
+
+
+def test_an_edit_of_a_kernel_that_another_file_calls_is_seen(pair: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    assert _ask(pair, HIPPO_CACHE=cache) == ("30.0 twice times", "")
+    assert _ask(pair, HIPPO_CACHE=cache) == ("30.0", "")  # nothing is compiled twice
+    (pair / "called.py").write_text(CALLED.replace("values.sum()", "1000 * values.sum()"))
+    assert _ask(pair, HIPPO_CACHE=cache)[0].startswith("30000.0 ")
+    (pair / "constants.py").write_text("FACTOR = 7\n")  # a file without kernels that a kernel's file imports
+    assert _ask(pair, HIPPO_CACHE=cache)[0].startswith("42000.0 ")
+    (pair / "elsewhere.py").write_text("FACTOR = 9\n")  # one that no kernel can see
+    assert _ask(pair, HIPPO_CACHE=cache)[0] == "42000.0"
+
+
+def test_copies_of_the_same_sources_share_what_is_compiled(pair: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    _ask(pair, HIPPO_CACHE=cache)
+    assert _ask(_pair(tmp_path / "copy"), HIPPO_CACHE=cache) == ("30.0", "")
+
+
+def test_a_kernel_is_kept_for_kernels_of_other_processes_too(pair: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    _ask(pair, HIPPO_CACHE=cache)
+    for entry in (tmp_path / "cache").glob("*/*.entry"):
+        entry.unlink()
+    assert _ask(pair, HIPPO_CACHE=cache) == ("30.0 twice", "")
+    raised = ASK.replace("print(", "try:\n    twice(np.zeros(0))\nexcept ValueError as error:\n    print(error, ")
+    assert _ask(pair, raised, HIPPO_CACHE=cache)[0] == "no values 30.0"
+
+
+def test_nothing_is_written_beside_sources_and_no_home_is_needed(pair: Path, tmp_path: Path) -> None:
+    before = sorted(pair.rglob("*"))
+    for each in (*before, pair):
+        each.chmod(0o555)
+    answer = _ask(pair, HOME="/proc/nobody", TMPDIR=str(tmp_path))
+    for each in (*before, pair):
+        each.chmod(0o755)
+    assert answer == ("30.0 twice times", "")
+    assert sorted(pair.rglob("*")) == before
+    assert len(list((tmp_path / f"hippo-{os.getuid()}").glob("kernels-*/*.entry"))) == 1
+
+
+def test_the_home_is_taken_before_the_temporary_folder(pair: Path, tmp_path: Path) -> None:
+    _ask(pair, HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path))
+    assert list((tmp_path / "home" / ".cache" / "hippo").glob("kernels-*/*.entry"))
+    assert _ask(pair, HOME="/proc/nobody", XDG_CACHE_HOME=str(tmp_path / "home" / ".cache")) == ("30.0", "")
+
+
+def test_a_temporary_folder_that_others_may_write_is_not_trusted(pair: Path, tmp_path: Path) -> None:
+    own = tmp_path / f"hippo-{os.getuid()}"
+    own.mkdir()
+    own.chmod(0o777)
+    said = _said(pair, HOME="/proc/nobody", TMPDIR=str(tmp_path))
+    assert "no folder for caches can be written" in said
+    assert list(own.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_said_in_one_sentence(pair: Path) -> None:
+    said = _said(pair, HIPPO_CACHE="/proc/nowhere")
+    assert said.count("is not kept") == 1
+    assert "/proc/nowhere/kernels-" in said
+    assert "To fix: let HIPPO_CACHE name a folder" in said
+
+
+def test_a_file_that_cannot_be_completed_leaves_nothing(pair: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=_environment(pair, HIPPO_CACHE=str(tmp_path / "cache")),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "30.0 twice times"
+    assert done.stderr.count("is not kept") == 1
+    assert list((tmp_path / "cache").glob("*/*")) == []
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_full_disk_stops_nobody(pair: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    mount = f"mount -t tmpfs -o size=16k none {cache} && exec {sys.executable} -c '{ASK.replace(chr(39), chr(34))}'"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount],
+        env=_environment(pair, HIPPO_CACHE=str(cache)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "30.0 twice times"
+    assert done.stderr.count("No space left on device") == 1
+
+
+def test_a_damaged_file_is_compiled_again(pair: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    _ask(pair, HIPPO_CACHE=str(cache))
+    for number, file in enumerate(cache.glob("*/*")):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content if number else b"")
+    assert _ask(pair, HIPPO_CACHE=str(cache)) == ("30.0 twice times", "")
+    assert _ask(pair, HIPPO_CACHE=str(cache)) == ("30.0", "")
+
+
+def test_two_processes_may_compile_at_once(pair: Path, tmp_path: Path) -> None:
+    environment = _environment(pair, HIPPO_CACHE=str(tmp_path / "cache"))
+    both = [
+        subprocess.Popen([sys.executable, "-c", ASK], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [each.communicate()[0].split()[0] for each in both] == ["30.0", "30.0"]
+    assert sorted(file.suffix for file in (tmp_path / "cache").glob("*/*")) == [".entry", ".inner"]
+    assert _ask(pair, HIPPO_CACHE=str(tmp_path / "cache")) == ("30.0", "")
+
+
+def test_folders_that_nobody_uses_any_more_are_removed(pair: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for days in range(6):
+        folder = cache / f"kernels-{days}"
+        folder.mkdir(parents=True)
+        (folder / "a.entry").touch()
+        os.utime(folder, (1e9 - days * 86400.0,) * 2)
+    (cache / "kernels-used").mkdir()
+    (cache / "mine").mkdir()
+    _ask(pair, HIPPO_CACHE=str(cache))
+    stay = sorted(folder.name for folder in cache.iterdir() if not list(folder.glob("*.twice-*")))
+    assert [name for name in stay if len(name) < 20] == ["kernels-0", "kernels-1", "kernels-used", "mine"]
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+@kernel(lean=True)
+def _gives_back(values):  # type: ignore[no-untyped-def]
+    return values
+
+
+@kernel
+def _makes(size):  # type: ignore[no-untyped-def]
+    return np.zeros(size)
+
+
+@kernel(lean=True)
+def _asks_for_one(size):  # type: ignore[no-untyped-def]
+    return _makes(size)[0]
+
+
+@kernel(lean=True)
+def _half(value):  # type: ignore[no-untyped-def]
+    return value / 2
+
+
+@kernel(lean=True)
+def _quarter(value):  # type: ignore[no-untyped-def]
+    return _half(_half(value))
+
+
+@pytest.mark.parametrize(("call", "how"), [(_gives_back, "returns"), (_asks_for_one, "calls _makes, which returns")])
+def test_a_lean_kernel_is_handed_no_array(call: compiling.Kernel, how: str) -> None:
+    given = np.zeros(2) if call is _gives_back else 2
+    with pytest.raises(TypeError, match=f"the lean kernel {call.__name__} {how} array"):
+        call(given)
+
+
+def test_what_kernels_call_python_may_call_too() -> None:
+    assert _quarter(4.0) == 1.0
+    assert _half(4.0) == 2.0
+    assert _half(1.0) / np.float64(1.0) == 0.5
+    assert np.isinf(_half(np.inf))
+
+
+def test_every_file_with_kernels_is_part_of_the_digest(tmp_path: Path) -> None:
+    copy = tmp_path / "hippo"
+    shutil.copytree(Path(hippo.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.json"))
+    script = "import hippo, hippo.compiling as c\nassert '{}' in hippo.__file__\nprint(c.digest('hippo'))"
+    script = script.format(tmp_path)
+
+    def found() -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    whole = found()
+    holding = [path for path in copy.rglob("*.py") if "\n@kernel" in path.read_text()]
+    assert len(holding) > 20
+    holding[-1].write_text(holding[-1].read_text() + "\n")
+    assert found() != whole
