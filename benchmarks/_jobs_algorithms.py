@@ -3,7 +3,7 @@
 60 jobs of one user come within an hour to 2 x 4 devices. The kind tells how long a job runs (preprocess: a minute,
 predict: six, train: an hour, deploy: four; log-normal, spread 0.5), which the estimate from the past does not look at:
 the key network has to learn it from the reward. Every algorithm sees the same windows of a seed. Writes a line per look
-to results/curves/jobs_algorithms.jsonl and prints mean completion over that of the clairvoyant on windows of other seeds.
+to results/curves/jobs_algorithms.jsonl and prints mean completion over the clairvoyant's on windows of other seeds.
 Steps of 0.003 (PPO) and 0.01 (the others): of these two, what served each better on the same windows.
 """
 

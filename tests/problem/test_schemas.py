@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from hippo.errors import InputError
-from hippo.problem import cluster_yaml, profile_json
+from hippo.problem import cluster_yaml
 from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
 from hippo.problem.document import parse_json, parse_yaml
-from hippo.problem.profile_json import profile_from_document
+from hippo.problem.profile import _ROW, profile_from_document
 
 ROOT = Path(__file__).resolve().parents[2]
 Read = Callable[[object], object]
@@ -153,7 +153,7 @@ def test_a_schema_knows_the_keys_of_its_reader() -> None:
     assert set(inside["link"]["properties"]) == set(cluster_yaml._LINK)
     assert set(inside["gpu"]["properties"]) == set(cluster_yaml._GPU)
     assert set(inside["dynamics"]["properties"]) == set(cluster_yaml._DYNAMICS)
-    assert set(profile["$defs"]["row"]["properties"]) == set(profile_json._ROW)
+    assert set(profile["$defs"]["row"]["properties"]) == set(_ROW)
     assert tuple(profile["properties"]["precision"]["enum"]) == cluster_yaml.PRECISIONS
 
 

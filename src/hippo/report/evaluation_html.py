@@ -1,7 +1,7 @@
 """The page of an evaluation, of the suite or of one network: one file that opens offline, looks as ``html.py``.
 
-The suite's page says what results/evaluation.md says: its text is made by ``evaluation_page`` and set here, its pictures
-take the colours of the page.
+The suite's page says what results/evaluation.md says: its text is made by ``evaluation_page`` and set here, its
+pictures take the colours of the page.
 """
 
 from __future__ import annotations

@@ -315,8 +315,8 @@ def _decisions(found: Document) -> str:
         for name, told in found["decisions"].items()
     ]
     return (
-        "Milliseconds of CPU, one thread, K 2 to 8, until the answer that counts was there. *Re-planning*: p99 of what a "
-        "method computes once it has answered (plans and levers for a network that has moved far); where it then "
+        "Milliseconds of CPU, one thread, K 2 to 8, until the answer that counts was there. *Re-planning*: p99 of what "
+        "a method computes once it has answered (plans and levers for a network that has moved far); where it then "
         "answers again, the decision has waited for that, and its figure includes it.\n\n"
         + table(("method", "p50", "p99", "longest", "re-planning"), rows)
     )

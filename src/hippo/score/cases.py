@@ -92,7 +92,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
         rows = rows["rows"]
     if not isinstance(rows, list):
-        raise InputError("the file must hold a list of rows", source=source, remedy="see docs/contracts.md for the form")
+        raise InputError("the file must hold a list of rows", source=source, remedy="docs/contracts.md has the form")
     return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
 
 
