@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.plan.own_order import WITH_ORDER
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
@@ -24,7 +25,7 @@ from hippo.problem.network import Trace
 from hippo.run.job import Job
 from hippo.run.run import Result, Step
 from hippo.run.work import Work
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
+from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from hippo.engine.program import FORWARD
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
 from hippo.run.executor.wires import settle
@@ -15,7 +16,6 @@ from hippo.run.model.stage import Part
 from hippo.run.model.tokens import sequences
 from hippo.run.stand_in import Times
 from hippo.run.work import Seat, Transfer, Work
-from hippo.schedule.schedule import FORWARD
 
 Tensor = torch.Tensor
 Pass = tuple[int, int]  # chunk, wave

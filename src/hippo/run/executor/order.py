@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.work import Operation
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 Ready = Callable[[Operation], bool]
 

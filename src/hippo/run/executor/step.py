@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.channels import Channel
 from hippo.run.executor.compute import Compute
 from hippo.run.executor.foresight import Foresight
@@ -20,7 +21,6 @@ from hippo.run.executor.order import Order
 from hippo.run.executor.receipts import Receipts, tag
 from hippo.run.executor.wires import GroupTeam
 from hippo.run.work import Operation, Seat, Transfer, Work
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 Tensor = torch.Tensor
 NAMES = {FORWARD: "activations", BACKWARD: "gradients"}

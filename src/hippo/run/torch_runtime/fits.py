@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hippo.engine.program import FORWARD
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Pipeline, Plan
 from hippo.run.job import Job
-from hippo.schedule.schedule import FORWARD, order_of
+from hippo.schedule.schedule import order_of
 
 NAME = "torch.distributed.pipelining"
 BUILT_IN = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}

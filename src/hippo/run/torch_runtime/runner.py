@@ -19,6 +19,7 @@ import torch.distributed
 import torch.distributed.pipelining.schedules
 from torch.distributed.pipelining import PipelineStage
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients, buckets
 from hippo.run.executor.settings import settings_of
 from hippo.run.executor.step import Done
@@ -32,7 +33,7 @@ from hippo.run.stand_in import Times, times
 from hippo.run.torch_runtime.fits import built_in
 from hippo.run.torch_runtime.modules import Chunk, Layers, Waits
 from hippo.run.work import Seat, Work
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, order_of
+from hippo.schedule.schedule import order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.ordering import ordering
 
