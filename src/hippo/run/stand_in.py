@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 from hippo.engine.program import FORWARD
 from hippo.problem.problem import Problem
-<<<<<<< HEAD
-from hippo.run.work import Seat, Transfer, Work
-=======
 from hippo.run.work import Transfer, Work, Worker
-from hippo.schedule.schedule import FORWARD
->>>>>>> main
 from hippo.simulate.layouts import costs
 from hippo.simulate.lower import lower
 

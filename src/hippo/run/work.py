@@ -15,12 +15,8 @@ from math import lcm
 from hippo.engine.program import BACKWARD, FORWARD
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.model import LayerKind, Model
-<<<<<<< HEAD
-from hippo.schedule.schedule import Schedule, order_of
-=======
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import BACKWARD, FORWARD, Schedule, order_of
->>>>>>> main
+from hippo.schedule.schedule import Schedule, order_of
 from hippo.simulate.layouts import chunk_layers
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes

@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.run.executor.order import Order
-=======
 from hippo.run.executor.step import Order
->>>>>>> main
 from hippo.run.work import Operation
 from hippo.schedule.schedule import Schedule, order
 

@@ -11,19 +11,10 @@ import torch
 from hippo.engine.program import FORWARD
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
-<<<<<<< HEAD
-from hippo.run.executor.wires import settle
-from hippo.run.model.stage import Part
-from hippo.run.model.tokens import sequences
-from hippo.run.stand_in import Times
-from hippo.run.work import Seat, Transfer, Work
-=======
 from hippo.run.executor.channels import settle
 from hippo.run.model.stage import Part, sequences
 from hippo.run.stand_in import StageTimes
 from hippo.run.work import Transfer, Work, Worker
-from hippo.schedule.schedule import FORWARD
->>>>>>> main
 
 Tensor = torch.Tensor
 Pass = tuple[int, int]  # chunk, wave

@@ -15,22 +15,10 @@ from typing import Protocol
 
 import torch
 
-<<<<<<< HEAD
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.run.executor.channels import Channel
-from hippo.run.executor.compute import Compute
-from hippo.run.executor.foresight import Foresight
-from hippo.run.executor.inbox import Inbox, Key
-from hippo.run.executor.order import Order
-from hippo.run.executor.receipts import Receipts, tag
-from hippo.run.executor.wires import GroupTeam
-from hippo.run.work import Operation, Seat, Transfer, Work
-=======
 from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Key
 from hippo.run.executor.compute import Compute
 from hippo.run.work import Operation, Transfer, Work, Worker
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
->>>>>>> main
 
 # --------------------------------------------------------------------------------------------------------------- order
 # Which operation is next: the schedule's own, or (across a WAN) whatever is ready among what memory allows.
