@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError, UnknownNameError
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Pipeline, Plan
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan
 
 MOST_OPERATIONS = 20_000_000
 """Of one pipeline and step: what fits in memory (some 100 bytes each while playing) and is played within a second."""
