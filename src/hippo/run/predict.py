@@ -16,13 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
-<<<<<<< HEAD
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Plan, ScheduleChoice
-=======
 from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
->>>>>>> main
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
