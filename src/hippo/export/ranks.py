@@ -23,7 +23,7 @@ STAGES, LANES, PLAN = "stages", "lanes", "plan"
 
 
 @dataclass(frozen=True)
-class Seat:
+class Rank:
     """One rank: its part of the plan and the GPU it runs on."""
 
     rank: int
@@ -45,7 +45,7 @@ class Agent:
     """Consecutive ranks on one host: what one torchrun starts."""
 
     index: int  # its turn among all agents: the node rank
-    seats: tuple[Seat, ...]
+    ranks: tuple[Rank, ...]
     gpus: tuple[int, ...]  # of each rank, counted among those that the plan uses on the host
 
 
@@ -60,17 +60,17 @@ class Host:
     agents: tuple[Agent, ...]  # one, unless other hosts' ranks lie between its own
 
     @property
-    def seats(self) -> tuple[Seat, ...]:
+    def ranks(self) -> tuple[Rank, ...]:
         """All its ranks in order."""
-        return tuple(seat for agent in self.agents for seat in agent.seats)
+        return tuple(each for agent in self.agents for each in agent.ranks)
 
 
 @dataclass(frozen=True)
-class Seating:
+class RankOrder:
     """All ranks and hosts of a plan under one rank order."""
 
     order: str
-    seats: tuple[Seat, ...]  # by rank
+    ranks: tuple[Rank, ...]  # by rank
     hosts: tuple[Host, ...]
 
     @property
@@ -93,18 +93,18 @@ class Seating:
         return tuple(host for host in self.hosts if host.domain == domain)
 
 
-def seat(plan: Plan, orders: Sequence[str] = (STAGES, LANES)) -> Seating:
-    """The seating with the fewest agents among the orders given; the first of equals."""
-    return min((_seating(plan, order) for order in orders), key=lambda each: each.num_agents)
+def rank_order(plan: Plan, orders: Sequence[str] = (STAGES, LANES)) -> RankOrder:
+    """The order with the fewest agents among the orders given; the first of equals."""
+    return min((_placed(plan, order) for order in orders), key=lambda each: each.num_agents)
 
 
-def _seating(plan: Plan, order: str) -> Seating:
+def _placed(plan: Plan, order: str) -> RankOrder:
     places = sorted(_places(plan), key=_KEYS[order])
     if order == PLAN:
         turn = {node: at for at, node in enumerate(dict.fromkeys(_node(place) for place in places))}
         places.sort(key=lambda place: turn[_node(place)])
-    seats = tuple(Seat(rank, *place) for rank, place in enumerate(places))
-    return Seating(order, seats, _hosts(seats))
+    ranks = tuple(Rank(rank, *place) for rank, place in enumerate(places))
+    return RankOrder(order, ranks, _hosts(ranks))
 
 
 _Place = tuple[int, int, int, int, int, str]  # pipeline, stage, lane, context, tensor, device
@@ -130,10 +130,10 @@ def _node(place: _Place) -> str:
     return place[5].rsplit("/", 1)[0]
 
 
-def _hosts(seats: Sequence[Seat]) -> tuple[Host, ...]:
-    runs = [tuple(run) for _, run in groupby(seats, key=lambda each: each.node)]
+def _hosts(ranks: Sequence[Rank]) -> tuple[Host, ...]:
+    runs = [tuple(run) for _, run in groupby(ranks, key=lambda each: each.node)]
     used: dict[str, list[int]] = {}  # node -> its GPUs in use
-    for each in seats:
+    for each in ranks:
         used.setdefault(each.node, []).append(_gpu(each))
     agents: dict[str, list[Agent]] = {}
     for index, run in enumerate(runs):
@@ -148,5 +148,5 @@ def _hosts(seats: Sequence[Seat]) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def _gpu(each: Seat) -> int:
+def _gpu(each: Rank) -> int:
     return int(each.device.rsplit("/", 1)[1])

@@ -2,7 +2,7 @@
 
 One process per run of a job, per node, and for arrivals, rounds and promotions. At the end of every instant stands one
 decision, in which all jobs that wait are tried in order of rank. Both engines keep the rules of docs/jobs.md to the
-letter, ties included. How jobs rank and where they go: ``reference_rules``.
+letter, ties included. How jobs rank and where they go: ``queue_rules``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from hippo.jobs.engine.breaking import time_to_failure
 from hippo.jobs.ledger import Floats
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
-from hippo.jobs.reference_places import Entry, Spot
-from hippo.jobs.reference_rules import Rules
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
+
+from .queue_places import Entry, Spot
+from .queue_rules import Rules
 
 Steps = Generator[Event, Any, None]
 

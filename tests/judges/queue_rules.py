@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from hippo.jobs.engine.shares import MOST_GROUPS, MOST_POOLS
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
-from hippo.jobs.reference_places import Entry, Places, Spot
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
+
+from .queue_places import Entry, Places, Spot
 
 Rank = tuple[tuple[float, ...], int]
 

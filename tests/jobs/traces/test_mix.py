@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hippo.jobs.deadlines import SETTINGS, drawn, missed
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.learned.arrays import Learner
@@ -15,6 +14,7 @@ from hippo.jobs.learned.due import untrained
 from hippo.jobs.policies.deadline import DEADLINE
 from hippo.jobs.policies.learned import DEADLINE_REFRESH_S, LEARNED, LEARNED_DEADLINES, suited
 from hippo.jobs.site import Pool, site
+from hippo.jobs.traces.mix import SETTINGS, drawn, missed
 from hippo.jobs.workload import Workload
 
 

@@ -1,9 +1,14 @@
-"""Philly as published: ``cluster_job_log``, a JSON list of jobs with their attempts.
+"""Microsoft's Philly: as published (JSON) and as the extract that AdaptDL made (CSV).
 
-github.com/msr-fiddle/philly-traces, README. What a scheduler sees of a job: submission, user, and the time its attempts
-ran (attempts that failed and were tried again count: their devices were held). Its devices are the GPUs of its
-largest attempt. Attempts without both times are passed over. A machine's GPUs are a list of their names; anything else
-is refused.
+JSON: github.com/msr-fiddle/philly-traces, ``cluster_job_log``, a list of jobs with their attempts. What a scheduler
+sees of a job: submission, user, and the time its attempts ran (attempts that failed and were tried again count: their
+devices were held). Its devices are the GPUs of its largest attempt. Attempts without both times are passed over. A
+machine's GPUs are a list of their names; anything else is refused.
+
+CSV: github.com/petuum/adaptdl, simulator/traces/philly.csv (branch osdi21-artifact), with columns
+``timestamp,duration,num_gpus,gpu_time,cluster`` in any order. No ids and no users: the virtual cluster stands for the
+user, and rows that repeat one another stay. ``gpu_time`` is not needed; ``jobid`` and ``user`` are read where there are
+such columns.
 """
 
 from __future__ import annotations
@@ -14,20 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from hippo.jobs.traces.head import Head
-from hippo.jobs.traces.json_rows import entries
 from hippo.jobs.traces.passed import STILL, Passed
-from hippo.jobs.traces.rows import Floats, Ints, Rows, Words
-from hippo.jobs.traces.source import whole
-from hippo.jobs.traces.values import Column, times
+from hippo.jobs.traces.rows import Floats, Ints, Rows, Tally, Words
+from hippo.jobs.traces.source import Head, require, whole_text
+from hippo.jobs.traces.table import Column, Shape, chunks, counts, entries, numbers, times
 
 
-def looks(head: Head) -> bool:
+def looks_json(head: Head) -> bool:
     """Whether the file begins like this format."""
     return head.json and '"attempts"' in head.text and '"submitted_time"' in head.text
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read_json(path: Path, passed: Passed) -> Rows:
     """The rows of a file."""
     lines: list[int] = []
     names: list[str] = []
@@ -36,7 +39,7 @@ def read(path: Path, passed: Passed) -> Rows:
     runs: list[tuple[int, str, str]] = []
     users = Words()
     user: list[int] = []
-    for line, entry in entries(whole(path), passed):
+    for line, entry in entries(whole_text(path), passed):
         attempts = _attempts(entry, line, passed)
         if attempts is None:
             continue
@@ -110,3 +113,29 @@ def _gpus(attempt: Mapping[str, Any]) -> int | None:
 
 def _text(value: object) -> str:
     return "" if value is None or str(value).strip().lower() in ("none", "null", "nan") else str(value).strip()
+
+
+NEEDED = ("timestamp", "duration", "num_gpus")
+
+
+def looks_csv(head: Head) -> bool:
+    """Whether the file begins like this format."""
+    return head.names(*NEEDED)
+
+
+def read_csv(path: Path, passed: Passed) -> Rows:
+    """The rows of a file."""
+    columns = Head.of(path).columns
+    require(columns, *NEEDED, source=passed.source)
+    name = next((name for name in ("jobid", "job_id") if name in columns), None)
+    owner = next((name for name in ("user", "cluster", "vc") if name in columns), None)
+    tally = Tally()
+    for chunk in chunks(path, Shape(), passed):
+        tally.lines(chunk.line)
+        tally.add("arrival_s", times(chunk.column("timestamp"), passed))
+        tally.add("duration_s", numbers(chunk.column("duration"), passed))
+        tally.add("devices", counts(chunk.column("num_gpus"), passed))
+        tally.say("user", chunk.texts[owner] if owner else ("",) * len(chunk.line))
+        if name:
+            tally.name(chunk.texts[name])
+    return tally.rows(origin_s=0.0)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from hippo.jobs import reference
 from hippo.jobs.engine.play import play
 from hippo.registry import JOB_POLICIES, job_policy
 
-from .drawn import NAMES, OWN, Drawn, drawn
+from ...judges import queue as judge
+from ..drawn import NAMES, OWN, Drawn, drawn
 
 EXACT = {"rtol": 1e-12, "atol": 1e-9, "equal_nan": True}
 
@@ -35,7 +35,7 @@ def test_both_replays_agree_on_many_worlds(name: str, world: Drawn):
 def _agree(name: str, world: Drawn) -> None:
     policy = replace(job_policy(name), **OWN.get(name, {}))
     ledger = play(world.workload, world.site, policy, world.settings, slowdown=world.slowdown)
-    first_s, finish_s = reference.play(world.workload, world.site, policy, world.settings, slowdown=world.slowdown)
+    first_s, finish_s = judge.play(world.workload, world.site, policy, world.settings, slowdown=world.slowdown)
     np.testing.assert_allclose(ledger.first_start_s, first_s, **EXACT)
     np.testing.assert_allclose(ledger.finish_s, finish_s, **EXACT)
 
