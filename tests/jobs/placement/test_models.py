@@ -9,8 +9,8 @@ from hippo.jobs.placement.models import TABLE, Training, problem, smaller, train
 from hippo.jobs.placement.step_time import part
 from hippo.planners.base import Status, Stop
 from hippo.planners.exact.search import Exact
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.catalogue.models import MODELS
+from hippo.problem.gpus import GPUS
 
 from .worlds import cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import UnknownNameError
-from hippo.problem.catalogue.gpus import ALIASES, GPUS, gpu
+from hippo.problem.gpus import ALIASES, GPUS, gpu
 
 FACTS = {
     "bf16_dense_tflops": lambda card: card.peak_flops["bf16"] / 1e12,

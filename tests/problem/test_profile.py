@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hippo.errors import InputError
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.catalogue.models import model
-from hippo.problem.profile_json import check_profile, profile_from_document, profile_to_document
+from hippo.problem.gpus import gpu
+from hippo.problem.profile import check_profile, profile_from_document, profile_to_document
 
 
 def row(**changes: Any) -> dict[str, Any]:

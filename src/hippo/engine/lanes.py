@@ -1,8 +1,8 @@
-"""The numba kernel that plays one sequence of operations under several states side by side.
+"""Fixed orders that play one sequence of operations under several states side by side.
 
-Where the order of messages on every link is known beforehand (``Tables.queued`` is False), all states play the same
-sequence, and differ in figures alone: eight of them take little more time than one. The rules are those of ``kernels``,
-and so are the results, to the last bit.
+Where the order of messages on every link is known beforehand (``Packed.queued`` is False), all states play the same
+sequence, and differ in figures alone: eight of them take little more time than one. The rules are those of
+``fixed_order``, and so are the results, to the last bit.
 """
 
 from __future__ import annotations
@@ -10,56 +10,56 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
-from hippo.simulate.packed import BYTES, DELAY, DEST, LINK, NIC, PORT
-from hippo.simulate.packed import SECOND_LINK as SECOND
+from hippo.engine.program import BYTES, DELAY, DEST, LINK, NIC, PORT
+from hippo.engine.program import SECOND_LINK as SECOND
 
 LANES = 8  # states side by side: a cache line of times
 
 
 @kernel
-def replay_many(tables, states, free, link_free):  # type: ignore[no-untyped-def]
-    """Plays ``tables.sequence`` once per row of the states (as in ``kernels.play_many``), without noise and gathers.
+def replay_many(packed, states, free, link_free):  # type: ignore[no-untyped-def]
+    """Plays ``packed.sequence`` once per row of the states (as ``fixed_order.play_many``), without noise and gathers.
 
     Fills ``free`` (rows, G), when each rank has run its operations, and ``link_free`` (rows, E), when the last message
     has left each link.
     """
-    backwards, rows, links = 2 * tables.slots, len(free), link_free.shape[1]
-    arrived, latency = np.zeros((backwards * tables.waves, LANES)), np.empty((links, LANES))
-    duration, lasts = np.empty((3 * tables.slots, LANES)), np.empty((3 * backwards, LANES))
+    backwards, rows, links = 2 * packed.slots, len(free), link_free.shape[1]
+    arrived, latency = np.zeros((backwards * packed.waves, LANES)), np.empty((links, LANES))
+    duration, lasts = np.empty((3 * packed.slots, LANES)), np.empty((3 * backwards, LANES))
     ranks_free, left, ports_free = np.empty((free.shape[1], LANES)), np.empty((links, LANES)), np.empty_like(lasts)
     for first in range(0, rows, LANES):
         ranks_free[:], left[:], ports_free[:] = 0.0, 0.0, 0.0
         for lane in range(LANES):
-            _take(tables, states, min(first + lane, rows - 1), lane, duration, latency, lasts)
-        _replay(tables, duration, latency, lasts, arrived, ranks_free, left, ports_free)
+            _take(packed, states, min(first + lane, rows - 1), lane, duration, latency, lasts)
+        _replay(packed, duration, latency, lasts, arrived, ranks_free, left, ports_free)
         for lane in range(min(LANES, rows - first)):
             free[first + lane], link_free[first + lane] = ranks_free[:, lane], left[:, lane]
 
 
 @kernel
-def _take(tables, states, row, lane, duration, latency, lasts):  # type: ignore[no-untyped-def]
+def _take(packed, states, row, lane, duration, latency, lasts):  # type: ignore[no-untyped-def]
     """One row of the states into a lane: lengths of operations, latencies of links, and how long a message takes its
     first link, its port and its second link, one place after the other of each."""
     bandwidth, delays, scale, compute = states
-    for place in range(3 * tables.slots):
-        slower = compute[row, place % tables.slots // tables.chunks] if len(compute) > 0 else 1.0
-        duration[place, lane] = tables.duration[place] * slower
+    for place in range(3 * packed.slots):
+        slower = compute[row, place % packed.slots // packed.chunks] if len(compute) > 0 else 1.0
+        duration[place, lane] = packed.duration[place] * slower
     for link in range(len(latency)):
         latency[link, lane] = delays[row, link]
-    backwards = 2 * tables.slots
+    backwards = 2 * packed.slots
     for place in range(backwards):
-        num_bytes, link, second = tables.transfer[place, BYTES], tables.route[place, LINK], tables.route[place, SECOND]
+        num_bytes, link, second = packed.transfer[place, BYTES], packed.route[place, LINK], packed.route[place, SECOND]
         if link >= 0:
             lasts[place, lane] = num_bytes / bandwidth[row, link]
-            lasts[backwards + place, lane] = num_bytes / (tables.transfer[place, NIC] * scale[row, link])
+            lasts[backwards + place, lane] = num_bytes / (packed.transfer[place, NIC] * scale[row, link])
         if second >= 0:
             lasts[2 * backwards + place, lane] = num_bytes / bandwidth[row, second]
 
 
 @kernel(lean=True)
-def _replay(tables, duration, latency, lasts, arrived, ranks_free, left, ports_free):  # type: ignore[no-untyped-def]
+def _replay(packed, duration, latency, lasts, arrived, ranks_free, left, ports_free):  # type: ignore[no-untyped-def]
     """All operations in their sequence. No views of arrays: to count references to them would take longer."""
-    backwards, waves, sequence, route = 2 * tables.slots, tables.waves, tables.sequence, tables.route
+    backwards, waves, sequence, route = 2 * packed.slots, packed.waves, packed.sequence, packed.route
     for row in range(len(sequence)):
         rank, place, wave = sequence[row, 1], sequence[row, 2], sequence[row, 3]
         if place >= backwards:
@@ -74,7 +74,7 @@ def _replay(tables, duration, latency, lasts, arrived, ranks_free, left, ports_f
             continue
         if route[place, LINK] < 0:
             for lane in range(LANES):
-                arrived[there, lane] = ranks_free[rank, lane] + tables.transfer[place, DELAY]
+                arrived[there, lane] = ranks_free[rank, lane] + packed.transfer[place, DELAY]
         elif route[place, PORT] < 0 and route[place, SECOND] < 0:
             link = route[place, LINK]
             for lane in range(LANES):
