@@ -1,4 +1,4 @@
-"""A queue policy of one's own is a file and a line: one that the package does not know, played and asked for by name."""
+"""A queue policy of one's own is a file and a line: one that the package does not know, played and asked for."""
 
 from __future__ import annotations
 
