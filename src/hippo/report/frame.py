@@ -11,12 +11,12 @@ from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-import hippo
 from hippo.report.text import NOTHING
 
 
@@ -47,7 +47,7 @@ def frame(timeline: str | None = None) -> dict[str, object]:
         "css": Markup(template_text("report.css")),
         "scripts": [Markup(each) for each in scripts],
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data:",
-        "version": hippo.__version__,
+        "version": _version(),
         "nothing": NOTHING,
     }
 
@@ -58,3 +58,10 @@ def inline_json(document: object) -> Markup:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def _version() -> str:
+    try:
+        return version("hippo-planner")
+    except PackageNotFoundError:
+        return "(not installed)"
