@@ -24,8 +24,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from hippo.files import write_whole
 from hippo.learn.settings import Settings
 from hippo.network.env.env import Env, Rules
-from hippo.network.env.spaces import MOST_OPTIONS, Observation
 from hippo.network.hi_ppo.flat_ppo import FILE, WIDTH, flat, flat_mask
+from hippo.network.observation.features import MOST_OPTIONS, Observation
 from hippo.network.train.export import graph
 from hippo.network.train.rollout import Envs
 from hippo.network.train.worlds import Look, banks

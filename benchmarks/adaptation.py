@@ -29,10 +29,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank, load, make_bank, save
-from hippo.network.env.generator import FAMILIES
+from hippo.network.env.dataset import Bank, load, make_bank, save
 from hippo.network.train.adapt import beginning, chosen, last, learned, of_hindsight
 from hippo.network.train.worlds import keeping, played
+from hippo.network.worlds.generator import FAMILIES
 
 LEFT_OUT = ("transient", "regimes", "outage", "halving", "stragglers")
 AFTER = (0, 1, 2, 5, 10, 20)  # updates on the family left out

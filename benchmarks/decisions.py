@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hippo.network.dynamics.congestion import congested_latency
-from hippo.network.env.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.network.env.generator import FAMILIES, draw_problem
-from hippo.network.env.movements import draw_movement
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
-from hippo.network.env.world import World
+from hippo.network.construction.observe import LAYOUTS, MOST_ROWS, PLACES, Rows
+from hippo.network.dynamics.processes import congested_latency
 from hippo.network.hi_ppo.constructor import ARRANGE, Served
 from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.hi_ppo.serving import Policy, shipped
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import Book
+from hippo.network.worlds.generator import FAMILIES, draw_problem
+from hippo.network.worlds.movements import draw_movement
+from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth, base_latency
 
 Times = NDArray[np.float64]  # (N, 2) seconds by the wall and of CPU

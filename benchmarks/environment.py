@@ -13,10 +13,10 @@ from time import perf_counter, process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.bank import Bank, make_bank
+from hippo.network.env.dataset import Bank, make_bank
 from hippo.network.env.env import Env
-from hippo.network.env.generator import FAMILIES
-from hippo.network.env.spaces import OPTION_FEATURES, Observation
+from hippo.network.observation.features import OPTION_FEATURES, Observation
+from hippo.network.worlds.generator import FAMILIES
 
 WORTH = OPTION_FEATURES.index("worth_rest")
 

@@ -16,11 +16,11 @@ import torch
 
 from hippo.learn.distributed import Place
 from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank, load, make_bank
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.env.dataset import Bank, load, make_bank
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import collect
 from hippo.network.train.train import begun, network
+from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import shares
 
 ASKED = 2000

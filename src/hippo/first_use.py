@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
 
 if TYPE_CHECKING:
-    from hippo.network.env.world import World
+    from hippo.network.worlds.world import World
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
 
@@ -102,14 +102,15 @@ def _move_something() -> None:
     """Every method in a small world with every forecast, hindsight of it, and a few steps of the environment there."""
     import numpy as np
 
-    from hippo.network.env import bank, judge
+    from hippo.network.dynamics.forecast import FORECASTS
+    from hippo.network.env import dataset as bank
     from hippo.network.env.env import Env
-    from hippo.network.env.play import foresee, play, steps
-    from hippo.network.forecast import FORECASTS
     from hippo.network.rules.worth import Now, ahead, worth
+    from hippo.network.worlds import judge
+    from hippo.network.worlds.play import foresee, play, steps
 
     world = _moving_world()
-    setting = judge.prepare(world)
+    setting = judge.scenario_of(world)
     runs = [
         play(world, setting.book, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
         for name in METHODS
@@ -142,7 +143,7 @@ def _moving_world() -> World:
     """Domains in a triangle; in the second half of the run the links of the first are slow."""
     import numpy as np
 
-    from hippo.network.env.world import World
+    from hippo.network.worlds.world import World
     from hippo.problem.links import base_bandwidth, base_latency
 
     problem = next(_problems())

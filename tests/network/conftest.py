@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.network.online_world import hubs
 
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
 
 
 @pytest.fixture(scope="session")

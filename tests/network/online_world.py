@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.network.moving import STILL
-from hippo.network.rules.anew import Net
-from hippo.network.rules.candidates import fill, usd_per_token
-from hippo.network.rules.configuration import Book
-from hippo.network.rules.view import Forecast, Telemetry, View
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.candidates import fill, usd_per_token
+from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.replan import Net
+from hippo.network.rules.move import STILL
+from hippo.network.rules.view import View
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.load import load_problem
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hippo.network.env.env import Stepped, numbers, words
-from hippo.network.env.spaces import CONTEXT, EDGES, NODES, OPTIONS, Observation
+from hippo.network.observation.features import CONTEXT, EDGES, NODES, OPTIONS, Observation
 
 M, K = 4, 2
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hippo.network.env.play import Terms
-from hippo.network.env.replay import Source, replay
-from hippo.network.env.world import World
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules.view import Action, How, View
 from hippo.network.why.story import Story
+from hippo.network.worlds.play import Terms
+from hippo.network.worlds.replay import Source, replay
+from hippo.network.worlds.world import World
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import gpt_model

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.env.generator import make_world
-from hippo.network.env.world import World
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
-from hippo.network.rules.nearly import nearly
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.step_times import nearly
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.world import World
 from hippo.simulate.critical import planes
 
 

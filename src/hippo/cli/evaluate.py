@@ -15,8 +15,8 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.network.env.world import World
     from hippo.network.evaluate.entrants import Entrant
+    from hippo.network.worlds.world import World
     from hippo.problem.problem import Problem
 
 HINDSIGHT = "hindsight"
@@ -116,21 +116,21 @@ def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None
 
 
 def _on_one_world(choice: Choice) -> dict[str, Any]:
-    from hippo.first_use import prepare_moving
-    from hippo.network.env.judge import prepare
+    from hippo.first_use import scenario_of_moving
     from hippo.network.evaluate.entrants import compete
-    from hippo.network.evaluate.evaluate import world_document
+    from hippo.network.evaluate.figures import world_document
+    from hippo.network.worlds.judge import scenario_of
 
     check_forecast(choice.forecast)
     asked = names(choice.methods)
     check_policy(choice, asked)
     problem, world, begin_s = _world(choice)
     with Watch("evaluating") as watch:
-        prepare_moving(progress=watch)
+        scenario_of_moving(progress=watch)
         base, held = _baseline(problem, choice.seed)
         entrants = entrants_of(dict.fromkeys((*asked, STATIC)), problem, choice)
         extra = [] if base in {each.name for each in entrants} else held
-        setting = prepare(world, forecast=choice.forecast, weights=weights(choice.objective), watch=watch)
+        setting = scenario_of(world, forecast=choice.forecast, weights=weights(choice.objective), watch=watch)
         judged = compete(setting, [*entrants, *extra], watch=watch)
     played = [name for name in asked if name in judged.runs]
     for name in asked:
@@ -159,7 +159,7 @@ def names(methods: str | None) -> list[str]:
 def check_forecast(name: str) -> None:
     """``InputError`` for a forecast that nobody makes."""
     from hippo.errors import UnknownNameError
-    from hippo.network.forecast import FORECASTS
+    from hippo.network.dynamics.forecast import FORECASTS
 
     if name not in FORECASTS:
         raise UnknownNameError("forecast", name[:60], FORECASTS, source="--forecast")
@@ -229,7 +229,7 @@ def _stop() -> Any:
 
 def _world(choice: Choice) -> tuple[Problem, World, float]:
     """The problem, the world of the trace and its first time; ``InputError`` names the option or line that is wrong."""
-    from hippo.network.env.generator import world_from_trace
+    from hippo.network.worlds.generator import world_from_trace
     from hippo.problem.load import load_problem, load_trace
 
     assert choice.model is not None

@@ -62,9 +62,9 @@ def _clocks() -> tuple[float, float]:
 
 def suite_of(choice: Choice) -> Suite:
     """The suite that the command line asks for; ``InputError`` for a family or a method that does not exist."""
-    from hippo.network.env.generator import FAMILIES
     from hippo.network.evaluate.entrants import Entrant, StaticLevers
     from hippo.network.evaluate.suite import MAIN, Suite
+    from hippo.network.worlds.generator import FAMILIES
     from hippo.registry import PLANNERS, planners
 
     check_forecast(choice.forecast)

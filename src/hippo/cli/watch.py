@@ -15,11 +15,11 @@ from hippo.cli.progress import Watch
 from hippo.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from hippo.network.env.replay import Moment
-    from hippo.network.env.world import World
-    from hippo.network.rules.configuration import Book
+    from hippo.network.plans.plan_cache import Book
     from hippo.network.rules.view import Method
     from hippo.network.why.story import Story
+    from hippo.network.worlds.replay import Moment
+    from hippo.network.worlds.world import World
     from hippo.problem.problem import Problem
 
 DEFAULT_METHOD = "hi_ppo"
@@ -152,7 +152,7 @@ def _problem(wanted: Wanted) -> Problem:
 
 def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
-    from hippo.network.env.generator import world_from_trace
+    from hippo.network.worlds.generator import world_from_trace
     from hippo.problem.load import load_trace
 
     trace = load_trace(wanted.trace, problem.cluster, complete=True)
@@ -162,8 +162,8 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
 
 def _book(problem: Problem, progress: Watch) -> Book:
     from hippo.first_use import prepare_moving
-    from hippo.network.rules.candidates import fill
-    from hippo.network.rules.configuration import Book
+    from hippo.network.plans.candidates import fill
+    from hippo.network.plans.plan_cache import Book
 
     prepare_moving(progress=progress)
     book = Book(problem)
@@ -176,8 +176,8 @@ def _book(problem: Problem, progress: Watch) -> Book:
 
 # --------------------------------------------------------------------------------------------------------- the replay
 def _replayed(wanted: Wanted, world: World, begin_s: float, book: Book, method: Method) -> Story:
-    from hippo.network.env.play import Terms, usd_per_token
-    from hippo.network.env.replay import Source, replay
+    from hippo.network.worlds.play import Terms, usd_per_token
+    from hippo.network.worlds.replay import Source, replay
 
     objective = world.problem.objective
     trace = Source(str(wanted.trace), begin_s)

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 
 from hippo.cli.output import PIPED_WIDTH
-from hippo.network.env.replay import Moment
-from hippo.network.env.world import World
+from hippo.network.worlds.replay import Moment
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 from hippo.report.watch_terminal import decision_view, status_view
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.dynamics.ou import path, stationary
+from hippo.network.dynamics.processes import path, stationary
 from hippo.problem.cluster import Dynamics
 
 WIDE = Dynamics(swing=10.0, sigma=0.2, tau_s=100.0)  # never clipped

@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.env.bank import bank_of, prepare
-from hippo.network.env.describe import Standing, empty_options
-from hippo.network.env.discovery import discovered
+from hippo.network.env.dataset import bank_of, discovered, prepare
 from hippo.network.env.env import Env, Rules
-from hippo.network.env.foresight import foresight
-from hippo.network.env.generator import make_world
-from hippo.network.env.options import find_options
-from hippo.network.env.scene import Scene
-from hippo.network.env.world import World
-from hippo.network.moving import STILL
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.foresight import foresight
+from hippo.network.observation.options import Standing, empty_options, find_options
+from hippo.network.observation.scene import Scene
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STILL
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.world import World
 
 from .drawn import drawn_world
 

@@ -12,12 +12,12 @@ from gymnasium.utils.env_checker import check_env
 from tests.network.env.drawn import drawn_bank
 
 from hippo.errors import InputError
-from hippo.network.env.bank import Bank, joined, load, save, tables
+from hippo.network.env.dataset import Bank, joined, load, save, tables
 from hippo.network.env.env import Env, Rules
 from hippo.network.env.gym_vector import CrossDomainEnv, CrossDomainVectorEnv
 from hippo.network.env.reward import taste_of
-from hippo.network.env.spaces import MOST_OPTIONS, OPTION_FEATURES, Observation
 from hippo.network.env.tables import scene_in, truth_in
+from hippo.network.observation.features import MOST_OPTIONS, OPTION_FEATURES, Observation
 
 STOP, BACKGROUND, CANCEL = (OPTION_FEATURES.index(name) for name in ("stop", "background", "cancel"))
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.network.env.construct import LAMBDA_1, LAMBDA_2, LAMBDA_3
-from hippo.network.env.generator import make_world
+from hippo.network.construction.draft import LAMBDA_1, LAMBDA_2, LAMBDA_3
 from hippo.network.env.multi_agent import (
     CONSTRUCT,
     DOMAIN,
@@ -25,14 +24,15 @@ from hippo.network.env.multi_agent import (
     multi_agent_env,
     ready,
 )
-from hippo.network.env.observe import observe
-from hippo.network.env.play import play
-from hippo.network.env.scene import CONSTRUCTED
-from hippo.network.env.spaces import OPTION_FEATURES
-from hippo.network.env.world import World
-from hippo.network.moving import PHASE, STILL
+from hippo.network.observation.features import OPTION_FEATURES
+from hippo.network.observation.observe import observe
+from hippo.network.observation.scene import CONSTRUCTED
+from hippo.network.rules.move import PHASE, STILL
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import play
+from hippo.network.worlds.world import World
 
 EPOCHS = 48
 WORK_ALONE = (1.0, 0.0, 0.0)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from hippo.network.env.construct import site
-from hippo.network.env.drafting import Drafting, observe_domains, observe_layouts, observe_recipes
-from hippo.network.env.generator import make_world
+from hippo.network.construction.draft import site
+from hippo.network.construction.observe import Drafting, observe_domains, observe_layouts, observe_recipes
 from hippo.network.hi_ppo.constructor import GRAPHS, Greedy, Served, construct, draft_all, key, tried
-from hippo.network.hi_ppo.local_agent import pick
+from hippo.network.hi_ppo.lower_agent import pick
 from hippo.network.hi_ppo.serving import GLOBAL, Policy
+from hippo.network.train.construction import Construction, Spot, TorchBrain, learn, sites, step_times
 from hippo.network.train.construction_export import graphs
 from hippo.network.train.construction_networks import Builders
 from hippo.network.train.export import write
-from hippo.network.train.train_construct import Construction, Spot, TorchBrain, learn, sites, step_times
+from hippo.network.worlds.generator import make_world
 from hippo.plan.check import check
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.score.evaluate import evaluate, fits

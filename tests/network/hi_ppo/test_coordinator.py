@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from hippo.errors import InfeasibleError
+from hippo.network.dynamics.forecast import Forecast, Telemetry
 from hippo.network.hi_ppo import coordinator as hi
 from hippo.network.hi_ppo import refresh, verification
 from hippo.network.hi_ppo.coordinator import HiPpo, Settings
-from hippo.network.hi_ppo.sight import Sight
-from hippo.network.moving import STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.hi_ppo.upper_agent import Sight
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import Thresholds
-from hippo.network.rules.view import Action, Forecast, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import gpt_model

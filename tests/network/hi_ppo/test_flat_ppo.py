@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from hippo.errors import InputError
-from hippo.network.env.generator import make_world
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo import flat_ppo
 from hippo.network.hi_ppo.flat_ppo import MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
-from hippo.network.moving import STREAMING
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import Terms, steps, usd_per_token
 
 
 def observation(domains: int, options: int, worlds: int = 1) -> Observation:

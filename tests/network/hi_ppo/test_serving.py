@@ -18,8 +18,8 @@ from tests.network.observations import drawn, stirred
 from torch import Tensor, nn
 
 from hippo.errors import InputError
-from hippo.network.env.spaces import Observation
 from hippo.network.hi_ppo.serving import SHIPPED, Policy, shipped
+from hippo.network.observation.features import Observation
 from hippo.network.train import export
 
 torch.set_num_threads(1)

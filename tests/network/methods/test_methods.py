@@ -13,10 +13,10 @@ from hippo.network.methods.hysteresis import Dwell, Hysteresis
 from hippo.network.methods.receding_horizon import Horizon, RecedingHorizon
 from hippo.network.methods.robust_static import RobustStatic, expected
 from hippo.network.methods.static import Static
-from hippo.network.moving import STOPPED, STREAMING
+from hippo.network.plans.candidates import net_rates
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules import renewal
-from hippo.network.rules.candidates import net_rates
-from hippo.network.rules.configuration import Book
+from hippo.network.rules.move import STOPPED, STREAMING
 from hippo.network.rules.view import Action, How, Method
 
 KEPT = Action()

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.moving import STILL, STOPPED, STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STILL, STOPPED, STREAMING
 from hippo.network.rules.outlook import outlook
 from hippo.network.rules.trigger import Thresholds, due, runs, seen
-from hippo.network.rules.view import Action, Forecast, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hippo.network.env.bank import bank_of, prepare
-from hippo.network.env.describe import HOWS
+from hippo.network.env.dataset import bank_of, prepare
 from hippo.network.env.env import Env, Rules
-from hippo.network.env.generator import make_world
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.world import World
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.options import HOWS
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.world import World
 
 
 class Scripted:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.network.online_world import view
 
-from hippo.network.moving import STILL, STOPPED, STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules.lookahead import best_start, first_moves
+from hippo.network.rules.move import STILL, STOPPED, STREAMING
 from hippo.network.rules.outlook import outlook
 from hippo.network.rules.view import Action, How
 from hippo.network.rules.worth import (

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from hippo.learn.settings import Ppo, Run, Settings
-from hippo.network.env.bank import Bank
+from hippo.network.env.dataset import Bank
 from hippo.network.train.adapt import Reptile, beginning, chosen, last, learned, of_hindsight, reptile
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, worth
 
 from ..env.drawn import drawn_bank

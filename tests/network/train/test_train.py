@@ -11,13 +11,13 @@ import pytest
 from hippo.errors import InputError
 from hippo.learn.settings import Ablation, Network, Ppo, Run, Settings, Worlds
 from hippo.learn.tracking import read_curve
-from hippo.network.env.bank import load, save
+from hippo.network.env.dataset import load, save
 from hippo.network.env.env import Env
-from hippo.network.env.spaces import OPTION_FEATURES
 from hippo.network.hi_ppo.serving import Policy
-from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
+from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.rollout import collect, decide
 from hippo.network.train.train import begun, effective, train
+from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import RULES, Look, Unmasked, banks, played, seeds, shares
 from hippo.problem.load import load_cluster
 

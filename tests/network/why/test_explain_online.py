@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from hippo.decide.reasons import Reason
-from hippo.network.moving import STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import seen
-from hippo.network.rules.view import Action, Forecast, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
 from hippo.network.why import reasons as why
 from hippo.network.why.explain import answer_words, changes, cuts, explain, placement
 from hippo.plan.plan import Compression, Plan, Relay, ScheduleChoice

@@ -45,6 +45,6 @@ class Settings:
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:
-    """A configuration from nested mappings; ``InputError`` as of ``agents.settings.load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.load_settings``."""
     found: Settings = parse_as(Settings, document, source)
     return found

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.congestion import USUAL_LOAD
+from hippo.network.dynamics.processes import USUAL_LOAD
 from hippo.problem.cluster import Dynamics
 
 MINUTE_S = 60.0

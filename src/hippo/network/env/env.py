@@ -15,16 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.bank import FIELDS, Bank, tables
-from hippo.network.env.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
-from hippo.network.env.observe import empty_observation, fill
-from hippo.network.env.options import find_options
-from hippo.network.env.regret import fill_regrets, until_done
-from hippo.network.env.reward import COSTS, reward_of
-from hippo.network.env.scene import EPOCHS
-from hippo.network.env.spaces import MOST_OPTIONS, OPTIONS, Observation
+from hippo.network.env.dataset import FIELDS, Bank, tables
+from hippo.network.env.reward import COSTS, fill_regrets, reward_of, until_done
 from hippo.network.env.tables import course_in, scene_in, truth_in
-from hippo.network.moving import (
+from hippo.network.observation.features import MOST_OPTIONS, OPTIONS, Observation
+from hippo.network.observation.observe import empty_observation, fill
+from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH, Options, Standing, find_options
+from hippo.network.observation.scene import EPOCHS
+from hippo.network.rules.move import (
     CONFIGURATION,
     DOWNTIME_S,
     PHASE,
@@ -43,7 +41,7 @@ STANDSTILL = 0.01
 
 @dataclass(frozen=True)
 class Rules:
-    """When a decision is due (as ``decide.online.trigger`` says in use), and what rewards are."""
+    """When a decision is due (as ``hippo.network.rules.trigger`` says in use), and what rewards are."""
 
     link_share: float = Thresholds.link_share  # a used link's bandwidth moved by more since the last decision
     pace_share: float = Thresholds.pace_share  # what runs fell behind the best known by more
@@ -74,7 +72,7 @@ class _Runs(NamedTuple):
     world: NDArray[np.int64]  # (W,)
     preference: NDArray[np.int64]  # (W,)
     epoch: NDArray[np.int64]  # (W,) that begins now
-    state: NDArray[np.int64]  # (W, 3) simulate.moving
+    state: NDArray[np.int64]  # (W, 3) network.rules.move
     remaining: NDArray[np.float64]  # (W, E + 1)
     promised: NDArray[np.float64]  # (W,) potential of the state
     quiet: NDArray[np.int64]  # (W,) epochs since the last decision that changed something

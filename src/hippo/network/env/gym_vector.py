@@ -16,10 +16,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hippo.network.env.bank import Bank
+from hippo.network.env.dataset import Bank
 from hippo.network.env.env import Env, Rules
 from hippo.network.env.reward import COSTS
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 
 Seen = dict[str, NDArray[Any]]
 

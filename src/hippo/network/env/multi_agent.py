@@ -1,11 +1,12 @@
 """Upper and lower agents as RLlib's multi-agent environment, on two clocks.
 
 An episode is a moving world, played epoch by epoch as ``play`` does. ``upper`` is asked where a trigger fires
-(``decide.online.trigger``: minutes apart): it keeps, pulls a lever, moves, gives a move up, or has a plan *constructed*
-for the network of the moment. Then no time passes: it joins one domain after the other to a chain, or stops, and
-settles the recipe; only now ``lower_<domain>`` of every domain of that chain appears, once, all at the same time, and
-they choose their layouts. The plan that comes of it joins the book, and ``upper`` is asked again: the plan stands among
-its options where it promises as much as the others do, what the lower agents made of it in its features (spec A8).
+(``hippo.network.rules.trigger``: minutes apart): it keeps, pulls a lever, moves, gives a move up, or has a plan
+*constructed* for the network of the moment. Then no time passes: it joins one domain after the other to a chain, or
+stops, and settles the recipe; only now ``lower_<domain>`` of every domain of that chain appears, once, all at the same
+time, and they choose their layouts. The plan that comes of it joins the book, and ``upper`` is asked again: the plan
+stands among its options where it promises as much as the others do, what the lower agents made of it in its features
+(spec A8).
 
 Rewards: of ``upper`` the rewards of the epochs up to its next answer (``reward``; neither shaped nor discounted), 0 for
 choices that take no time; of a lower agent what ``construct`` pays: the log of the reference step time over the plan's,
@@ -27,8 +28,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError, MissingExtraError
-from hippo.network.env.construct import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
-from hippo.network.env.drafting import (
+from hippo.network.construction.draft import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
+from hippo.network.construction.observe import (
     CANDIDATES,
     DRAFTS,
     LAYOUTS,
@@ -41,18 +42,19 @@ from hippo.network.env.drafting import (
     observe_layouts,
     observe_recipes,
 )
-from hippo.network.env.drafting import NODES as DRAFT_NODES
+from hippo.network.construction.observe import NODES as DRAFT_NODES
+from hippo.network.dynamics.forecast import Telemetry
 from hippo.network.env.gym_vector import observation_space
-from hippo.network.env.judge import Setting, prepare
-from hippo.network.env.observe import observe
-from hippo.network.env.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
 from hippo.network.env.reward import draw_weights, taste_of
-from hippo.network.env.scene import CONSTRUCTED, figures
-from hippo.network.env.spaces import MOST_OPTIONS
-from hippo.network.env.world import World, course
-from hippo.network.moving import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Course, advance
+from hippo.network.observation.features import MOST_OPTIONS
+from hippo.network.observation.observe import observe
+from hippo.network.observation.scene import CONSTRUCTED, figures
+from hippo.network.rules.move import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Course, advance
 from hippo.network.rules.trigger import Thresholds, due, seen
-from hippo.network.rules.view import Action, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.judge import Scenario, scenario_of
+from hippo.network.worlds.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
+from hippo.network.worlds.world import World, course
 
 UPPER, LOWER = "upper", "lower"
 CONSTRUCT = MOST_OPTIONS
@@ -70,7 +72,7 @@ Seen = dict[str, dict[str, Any]]
 class Ready:
     """What is the same in every episode of a world."""
 
-    setting: Setting
+    setting: Scenario
     course: Course
     told: Telemetry
     usual: float  # net tokens/s that rewards are measured in
@@ -79,7 +81,7 @@ class Ready:
 def ready(world: World) -> Ready | None:
     """A world with its plans and forecasts, 1 to 3 s; None: no plan can run."""
     try:
-        setting = prepare(world)
+        setting = scenario_of(world)
     except InfeasibleError:
         return None
     usual = figures(setting.book, setting.terms.usd_per_token).usual

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.scene import Scene
-from hippo.network.moving import Course
+from hippo.network.observation.scene import Scene
+from hippo.network.rules.move import Course
 
 
 class Truth(NamedTuple):

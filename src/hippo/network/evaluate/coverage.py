@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from hippo.decide.front import front_of, pareto_front
-from hippo.network.env.judge import Setting, prepare
-from hippo.network.env.play import Weights, steps
-from hippo.network.env.world import World
 from hippo.network.evaluate.entrants import Entrant
 from hippo.network.hi_ppo.coordinator import HiPpo
-from hippo.network.rules.anew import Anew
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.replan import Anew
+from hippo.network.worlds.judge import Scenario, scenario_of
+from hippo.network.worlds.play import Weights, steps
+from hippo.network.worlds.world import World
 from hippo.planners.base import Stop
 from hippo.planners.exact.front import front_candidates
 from hippo.planners.exact.search import Exact
@@ -62,7 +62,7 @@ def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str
     agents proposed, whatever verification made of it (``proposed``; ``held``: share of the preferences for which the
     proposal stood); and of all that it knew of without levers (``known``)."""
     front = pareto_front(world.problem, (Exact(),), SEARCH, search=front_candidates)
-    setting, wanted = prepare(at_rest(world)), preferences(parts)
+    setting, wanted = scenario_of(at_rest(world)), preferences(parts)
     with Anew.of(world.problem).remembering():  # every method plans for this one state
         plain = reach(replace(setting, book=without_levers(setting.book)), entrant, wanted, levers=False)
         pulled = reach(setting, entrant, wanted)
@@ -114,7 +114,7 @@ class Reached:
         return [self.book.score(index) for index in dict.fromkeys(indices)]
 
 
-def reach(setting: Setting, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
+def reach(setting: Scenario, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
     """Asks the method for a start under each preference; without ``levers`` it makes no new ones, where it can be told
     so. A method that does not tell what was proposed proposed what it begins with."""
     union, begun, proposed = setting.book.copy(share=True), [], []

@@ -14,12 +14,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from hippo.network.env.judge import Judged, Setting, judge
-from hippo.network.env.play import Run, foresee, play, steps
 from hippo.network.methods.receding_horizon import RecedingHorizon
-from hippo.network.rules.anew import Anew
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.replan import Anew
 from hippo.network.rules.view import Action, Method, View
+from hippo.network.worlds.judge import Judged, Scenario, judge
+from hippo.network.worlds.play import Run, foresee, play, steps
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.problem import Problem
@@ -102,7 +102,7 @@ def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int
 
 
 def compete(
-    setting: Setting, entrants: Iterable[Entrant], *, timed: bool = True, watch: Progress | None = None
+    setting: Scenario, entrants: Iterable[Entrant], *, timed: bool = True, watch: Progress | None = None
 ) -> Judged:
     """Everyone plays the world; hindsight judges. ``timed`` False: what one plays is remembered for the others, which
     is quicker but says nothing about the time of decisions."""
@@ -115,7 +115,7 @@ def compete(
         return judge(setting, runs)
 
 
-def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
+def run_of(setting: Scenario, entrant: Entrant, *, timed: bool = True) -> Run:
     """One method's run; ``timed``: warmed up, and on its own."""
     world, terms, forecasts = setting.world, setting.terms, setting.forecasts
     if entrant.forecast is not None:

@@ -1,7 +1,7 @@
 """The standard suite: worlds of every family that no policy has learned from, played by everybody.
 
 A *task* is one world (or one problem of the front) and gives *rows*, plain values that any process can send back; what
-the rows say together is ``agents.evidence``. Parts:
+the rows say together is ``hippo.network.evaluate.evidence``. Parts:
 
 * ``main``: every family, all methods; with ``held`` the plans of planners kept fixed, and the ablations;
 * ``large``: 4, 8 and 16 domains;
@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.load import SWING, fluctuating
-from hippo.network.env.generator import FAMILIES, make_world, scaled
-from hippo.network.env.judge import STATIC, Judged, Setting, prepare
-from hippo.network.env.play import DEFAULT_FORECAST, Run, Weights
-from hippo.network.env.world import World
+from hippo.network.dynamics.processes import SWING, fluctuating
 from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
-from hippo.network.evaluate.evaluate import figures, kpis
-from hippo.network.moving import TOKENS
+from hippo.network.evaluate.figures import figures, kpis
+from hippo.network.rules.move import TOKENS
+from hippo.network.worlds.generator import FAMILIES, make_world, scaled
+from hippo.network.worlds.judge import STATIC, Judged, Scenario, scenario_of
+from hippo.network.worlds.play import DEFAULT_FORECAST, Run, Weights
+from hippo.network.worlds.world import World
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.links import base_bandwidth, base_latency
 
@@ -160,7 +160,7 @@ def _ours(suite: Suite) -> Entrant:
 
 def _world(task: Task, suite: Suite) -> Row:
     """Everybody on one world; plans that are kept stand beside them, under the preference of that comparison."""
-    setting = prepare(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
+    setting = scenario_of(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
     entrants = list(suite.entrants)
     if "ablated" in task.extras:
         entrants += suite.ablations
@@ -193,7 +193,7 @@ def _figures(judged: Judged, name: str, base: Run) -> Row:
     }
 
 
-def _against_held(setting: Setting, judged: Judged, suite: Suite) -> Row:
+def _against_held(setting: Scenario, judged: Judged, suite: Suite) -> Row:
     """Requirements against every planner's plan kept, from ours at one preference."""
     ours = replace(setting, terms=replace(setting.terms, weights=suite.preference))
     same = suite.preference == setting.terms.weights
@@ -210,7 +210,7 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     rows, first = [], None
     for swing in swings:
         moved = scaled(world, swing / USUAL_SWING)
-        setting = prepare(moved, forecast=suite.forecast, book=None if first is None else first.book)
+        setting = scenario_of(moved, forecast=suite.forecast, book=None if first is None else first.book)
         first = first or setting
         setting = replace(setting, terms=first.terms)
         judged = compete(setting, few, timed=False)
@@ -222,7 +222,7 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
 def _load(task: Task, suite: Suite) -> Judged:
     """Load of others moves by +-20 %, the links stand still."""
     world = make_world(task.family, task.seed, split=SPLIT)
-    setting = prepare(loaded(world), forecast=suite.forecast)
+    setting = scenario_of(loaded(world), forecast=suite.forecast)
     return compete(setting, _few(suite), timed=False)
 
 

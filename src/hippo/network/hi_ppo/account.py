@@ -1,6 +1,6 @@
 """How an answer of the coordinator came about, as data; and what is said of it.
 
-``decide.online.reasons`` makes sentences of the reasons.
+``hippo.network.why.reasons`` makes sentences of the reasons.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Account:
-    """How the last answer came about; ``decide.online.reasons`` makes sentences of it."""
+    """How the last answer came about; ``hippo.network.why.reasons`` makes sentences of it."""
 
     due: Due
     action: Action

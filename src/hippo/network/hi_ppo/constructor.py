@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.construct import CLAIMS, PLAIN, Built, Draft, Site, build, played, site
-from hippo.network.env.drafting import Domains, Drafting, Rows, observe_domains, observe_recipes
-from hippo.network.hi_ppo.local_agent import Arranging, answer, pick
-from hippo.network.rules.anew import Net, under
+from hippo.network.construction.draft import CLAIMS, PLAIN, Built, Draft, Site, build, played, site
+from hippo.network.construction.observe import Domains, Drafting, Rows, observe_domains, observe_recipes
+from hippo.network.hi_ppo.lower_agent import Arranging, answer, pick
+from hippo.network.plans.replan import Net, under
 from hippo.plan.plan import Plan
 from hippo.planners.orders import ordered
 from hippo.problem.problem import Problem
@@ -52,7 +52,7 @@ class Brain(Arranging, Protocol):
 
 @runtime_checkable
 class Running(Protocol):
-    """What is needed of a policy (``agents.serving.Policy``)."""
+    """What is needed of a policy (``hippo.network.hi_ppo.serving.Policy``)."""
 
     def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """Outputs of one graph."""

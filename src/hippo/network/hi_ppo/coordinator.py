@@ -2,12 +2,13 @@
 
 One decision goes through four steps, each with its share of the deadline:
 
-1. *Due?* The rule of the environment (``decide.online.trigger``): where nothing that matters has moved, all stays.
+1. *Due?* The rule of the environment (``hippo.network.rules.trigger``): where nothing that matters has moved, all
+   stays.
 2. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
 3. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
    under the forecast. The proposal is refused where its loss is clear (``verification.verify``). Under a preference
-   other than work alone the rival is what comes closest to it (``decide.online.preferences``); the start is judged by
-   it too, and plans of the front are among its candidates.
+   other than work alone the rival is what comes closest to it (``hippo.network.rules.preferences``); the start is
+   judged by it too, and plans of the front are among its candidates.
 4. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
@@ -32,8 +33,6 @@ from numpy.typing import NDArray
 
 from hippo.decide.reasons import Reason
 from hippo.errors import InfeasibleError
-from hippo.network.env.scene import CONSTRUCTED, figures
-from hippo.network.env.spaces import Observation
 from hippo.network.hi_ppo.account import (
     AWAITED,
     KEPT,
@@ -52,7 +51,7 @@ from hippo.network.hi_ppo.account import (
 )
 from hippo.network.hi_ppo.constructor import GRAPHS, construct
 from hippo.network.hi_ppo.refresh import Refresher
-from hippo.network.hi_ppo.sight import Sight, look
+from hippo.network.hi_ppo.upper_agent import Sight, look
 from hippo.network.hi_ppo.verification import (
     CLEARLY,
     KEEP,
@@ -65,10 +64,12 @@ from hippo.network.hi_ppo.verification import (
     verify,
 )
 from hippo.network.methods.receding_horizon import Firsts, Horizon, RecedingHorizon
-from hippo.network.moving import STILL
+from hippo.network.observation.features import Observation
+from hippo.network.observation.scene import CONSTRUCTED, figures
+from hippo.network.plans.step_times import fits
 from hippo.network.rules import preferences
-from hippo.network.rules.free import best_lever
-from hippo.network.rules.nearly import fits
+from hippo.network.rules.move import STILL
+from hippo.network.rules.rates import best_lever
 from hippo.network.rules.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.network.rules.view import Action, How, View
 
@@ -100,7 +101,7 @@ class Settings:
 
 
 class Judging(Protocol):
-    """What the coordinator needs of a policy (``agents.serving.Policy``)."""
+    """What the coordinator needs of a policy (``hippo.network.hi_ppo.serving.Policy``)."""
 
     def act(self, observation: Observation) -> Any:
         """An answer with ``log_probs`` (W, M)."""
@@ -121,7 +122,7 @@ class HiPpo:
     settings
         Thresholds, deadlines and what is verified.
     see
-        From a view to what the upper agent sees and the answers it may give (``envs.cross_domain.observe``).
+        From a view to what the upper agent sees and the answers it may give (``hippo.network.observation.observe``).
     clock
         Seconds of whatever the deadlines are measured in.
     """

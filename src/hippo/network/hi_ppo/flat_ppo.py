@@ -2,7 +2,7 @@
 
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
 among the same options, which are made anew as for Hi-PPO when the network has moved far, where its environment would
-have asked it (``decide.online.trigger``), with no lower agent and no verification. Trained by
+have asked it (``hippo.network.rules.trigger``), with no lower agent and no verification. Trained by
 ``benchmarks/_train_flat_ppo.py``, shipped as ONNX, served by onnxruntime: no torch here.
 """
 
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.methods.static import start
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
 
@@ -127,7 +127,7 @@ def _session(file: Path) -> Any:
 
 
 def _observe() -> See:
-    from hippo.network.env.observe import observe
+    from hippo.network.observation.observe import observe
 
     found: See = observe
     return found

@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.network.env.spaces import (
+from hippo.network.dynamics.forecast import HORIZONS
+from hippo.network.observation.features import (
     CONTEXT_FEATURES,
     EDGE_FEATURES,
     NODE_FEATURES,
     OPTION_FEATURES,
     Observation,
 )
-from hippo.network.rules.view import HORIZONS
 
 Floats = NDArray[np.float32]
 

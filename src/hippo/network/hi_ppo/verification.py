@@ -1,6 +1,6 @@
 """Whether an answer holds: what it gives against keeping and a rival's answer, and what can run at all.
 
-Every judgement plays answers under the forecast with the rules of the run itself (``decide.online.outlook``).
+Every judgement plays answers under the forecast with the rules of the run itself (``hippo.network.rules.outlook``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.network.methods.receding_horizon import Firsts, Horizon, first_step, first_steps, given_up
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.outlook import Expected, Outlook, outlook
 from hippo.network.rules.preferences import shortfalls, tokens_worth, work_alone
 from hippo.network.rules.trigger import runs
@@ -138,7 +138,7 @@ def value(view: View, expected: Expected) -> float:
     """What the expected future is worth under the view's preference, in tokens.
 
     Work alone, egress priced in, or under any other preference usual work less what falls short of it
-    (``decide.online.preferences``).
+    (``hippo.network.rules.preferences``).
     """
     if work_alone(view.weights):
         return view.weights[0] * expected.net_tokens

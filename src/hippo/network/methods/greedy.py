@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.network.methods.static import start
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_of_place, net_now
 from hippo.network.rules.renewal import Renewal, look_anew
 from hippo.network.rules.view import Action, How, View

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.methods.static import start
-from hippo.network.moving import STILL
 from hippo.network.rules.lookahead import best_start, first_moves
+from hippo.network.rules.move import STILL
 from hippo.network.rules.renewal import Renewal, look_anew
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import Ahead, Now, ahead, worth

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.methods.static import start
-from hippo.network.rules.anew import Net
-from hippo.network.rules.candidates import net_rates
+from hippo.network.plans.candidates import net_rates
+from hippo.network.plans.replan import Net
 from hippo.network.rules.view import Action, View
 
 Floats = NDArray[np.float64]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.network.rules.candidates import fill, plan_under
-from hippo.network.rules.rates import net_tokens_per_step
+from hippo.network.plans.candidates import fill, plan_under
+from hippo.network.plans.plan_cache import net_tokens_per_step
 from hippo.network.rules.view import Action, View
 
 

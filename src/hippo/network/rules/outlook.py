@@ -1,7 +1,7 @@
 """What an answer would give if the network went as forecast: the run played on with the same rules as the real one.
 
 The rates of a few configurations at the horizons of the forecast are joined by straight lines, beyond the last they
-stay; then ``simulate.moving.advance`` plays every answer to the end of the run (at most ``LONGEST`` epochs). So the
+stay; then ``network.rules.move.advance`` plays every answer to the end of the run (at most ``LONGEST`` epochs). So the
 judgement of an answer and what becomes of it differ in the forecast alone.
 
 Letters: T epochs ahead, H horizons, E links, C configurations in question, P placements among them.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.moving import (
+from hippo.network.rules.move import (
     BUSY_S,
     CONFIGURATION,
     DOWNTIME_S,

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.front import pareto_front
-from hippo.network.rules.configuration import Book
-from hippo.network.rules.levers import pull
+from hippo.network.plans.levers import pull
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules.view import View
 from hippo.planners.base import Stop
 from hippo.planners.exact.front import MARGIN, front_candidates

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.network.rules.anew import Net
-from hippo.network.rules.candidates import renew
+from hippo.network.plans.candidates import renew
+from hippo.network.plans.replan import Net
 from hippo.network.rules.trigger import Seen, Standing, Thresholds, moved, seen
 from hippo.network.rules.view import View
 

@@ -1,6 +1,6 @@
 """When a decision is due: what runs fell behind or cannot run, a link that matters has moved, or it has been long.
 
-The rule of the environment in which the agents learn (``envs.cross_domain.env``), and what only production knows of:
+The rule of the environment in which the agents learn (``hippo.network.env.env``), and what only production knows of:
 a first decision, other preferences, and configurations that were found between decisions. *Used* are the links and
 domains of what runs and of the best configuration that is known for the network as it is believed to be now. Between
 triggers the run goes on as it is. E links, K domains, C configurations.
@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.moving import STILL
-from hippo.network.rules.nearly import nearly
-from hippo.network.rules.rates import net_tokens_per_step
+from hippo.network.plans.plan_cache import net_tokens_per_step
+from hippo.network.plans.step_times import nearly
+from hippo.network.rules.move import STILL
 from hippo.network.rules.view import View
 
 Floats = NDArray[np.float64]

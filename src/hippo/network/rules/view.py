@@ -12,13 +12,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.moving import STILL
-from hippo.network.rules.configuration import Book
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import STILL
 
 Floats = NDArray[np.float64]
-
-HORIZONS = (0, 1, 4, 16, 64)
-"""Epochs ahead at which the network is forecast: now, the next, and ever coarser."""
 
 
 class How(str, Enum):
@@ -40,28 +38,6 @@ class Action:
 
 
 @dataclass(frozen=True, eq=False)
-class Forecast:
-    """The network to come, as expected now. ``horizons`` in epochs, increasing; the first is 0 (now)."""
-
-    horizons: NDArray[np.int64]  # (H,)
-    bandwidth_bytes_per_s: Floats  # (H, E)
-    latency_s: Floats  # (H, E)
-    compute: Floats  # (H, K) factor on the length of operations
-    sd: Floats  # (H, E) standard deviation of the log bandwidth
-    source: str = "persistence"
-
-
-@dataclass(frozen=True, eq=False)
-class Telemetry:
-    """What was measured up to now. A value that did not arrive is the last known one, and not ``fresh``."""
-
-    bandwidth_bytes_per_s: Floats  # (L, E)
-    latency_s: Floats  # (L, E)
-    compute: Floats  # (L, K)
-    fresh: NDArray[np.bool_]  # (L, E)
-
-
-@dataclass(frozen=True, eq=False)
 class View:
     """Everything a method may look at."""
 
@@ -73,7 +49,7 @@ class View:
     forecast: Forecast
     running: int = -1  # configuration; -1: nothing runs yet, the answer's target is where the run begins
     target: int = -1  # of the move under way
-    phase: int = STILL  # hippo.network.moving
+    phase: int = STILL  # hippo.network.rules.move
     arrived: float = 0.0  # share of the move's bytes that has arrived
     restart_s: float = 30.0
     usd_per_token: float = 0.0  # what a token is worth: egress in USD over it counts as tokens lost

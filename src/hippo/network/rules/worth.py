@@ -1,7 +1,7 @@
 """What a change is worth under the forecast: net work of every configuration and kind of move, less that of keeping.
 
 The forecast is joined by straight lines between its horizons and stays beyond the last; time ahead is cut into cells
-(``EDGES``), in each of which rates are constant. Then the rules of ``simulate.moving`` are followed link by link: a
+(``EDGES``), in each of which rates are constant. Then the rules of ``network.rules.move`` are followed link by link: a
 stop costs the time of the slowest link or of the restart; a stream takes what training leaves of every link, keeps
 what has arrived in step, and pays for both. So a worth costs microseconds, and a bank of worlds can ask for millions.
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.moving import GRADIENT_BYTES
+from hippo.network.rules.move import GRADIENT_BYTES
 from hippo.network.rules.view import View
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ DOWNTIME_S, DURATION_S, USD = range(3)
 
 
 class Ahead(NamedTuple):
-    """Some configurations under one forecast; what does not change with it is as in ``simulate.moving.Course``."""
+    """Some configurations under one forecast; what does not change with it is as in ``network.rules.move.Course``."""
 
     epoch_s: float
     epochs_left: float  # the one that begins now included
@@ -59,7 +59,7 @@ class Ahead(NamedTuple):
 
 
 class Now(NamedTuple):
-    """Where the run stands: columns of ``Ahead``, -1: none; ``phase`` as in ``simulate.moving``."""
+    """Where the run stands: columns of ``Ahead``, -1: none; ``phase`` as in ``network.rules.move``."""
 
     running: int
     target: int

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from hippo.learn.distributed import Place
 from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.env.dataset import Bank
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import decide
 from hippo.network.train.train import begun, network
+from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, shares
 
 LEAST_RATE = 0.1  # of the first, at the last round

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hippo.network.env.drafting import CANDIDATES, DRAFTS, NODES, PAIRS
+from hippo.network.construction.observe import CANDIDATES, DRAFTS, NODES, PAIRS
 from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
 from hippo.network.train.construction_networks import Builders, Chooser, Constructor
 from hippo.network.train.export import graph

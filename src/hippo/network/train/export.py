@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from hippo.files import write_whole
-from hippo.network.env.spaces import CONTEXT, EDGES, NODES, OPTIONS
 from hippo.network.hi_ppo.serving import FORMAT, GLOBAL, GLOBAL_INPUTS, GLOBAL_OUTPUTS, META, feature_names
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.observation.features import CONTEXT, EDGES, NODES, OPTIONS
+from hippo.network.train.upper_network import GlobalAgent
 
 NEVER = -1e8  # log probability of what cannot be chosen: finite
 OPSET = 18

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from hippo.network.dynamics import gru
-from hippo.network.env.generator import FAMILIES, make_world
-from hippo.network.env.world import World
+from hippo.network.worlds.generator import FAMILIES, make_world
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from hippo.learn.distributed import Place
 from hippo.learn.lagrangian import CONSTRAINTS, ascend, mixed, start
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
 from hippo.learn.settings import Settings
-from hippo.network.env.spaces import Observation
+from hippo.network.observation.features import Observation
 from hippo.network.train.rollout import Roll, Share, collect, evaluate, valued
 
 

@@ -19,7 +19,7 @@ from hippo.learn.advantage import advantages
 from hippo.learn.ppo import Evaluated, choice
 from hippo.learn.settings import Ppo
 from hippo.network.env.env import Stepped, numbers, words
-from hippo.network.env.spaces import Observation
+from hippo.network.observation.features import Observation
 
 Floats = NDArray[np.float32]
 

@@ -13,12 +13,12 @@ import torch
 from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
 from hippo.learn.settings import Settings
-from hippo.network.env.spaces import OPTION_FEATURES
+from hippo.network.observation.features import OPTION_FEATURES
+from hippo.network.train.construction import train_construct
 from hippo.network.train.export import save
-from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
-from hippo.network.train.train_construct import train_construct
+from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import Look, banks, shares
 from hippo.planners.base import Progress
 

@@ -16,13 +16,23 @@ from torch import nn
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.learn.settings import Settings
-from hippo.network.env.bank import FIELDS, Bank, Prepared, bank_of, joined, load, make_bank, prepare, save
-from hippo.network.env.discovery import discovered
+from hippo.network.env.dataset import (
+    FIELDS,
+    Bank,
+    Prepared,
+    bank_of,
+    discovered,
+    joined,
+    load,
+    make_bank,
+    prepare,
+    save,
+)
 from hippo.network.env.env import Env, Rules, Stepped
-from hippo.network.env.generator import FAMILIES, world_from_trace
-from hippo.network.env.spaces import OPTION_FEATURES, Observation
-from hippo.network.env.world import World
+from hippo.network.observation.features import OPTION_FEATURES, Observation
 from hippo.network.train.rollout import Share, decide
+from hippo.network.worlds.generator import FAMILIES, world_from_trace
+from hippo.network.worlds.world import World
 from hippo.planners.base import Progress
 from hippo.problem.load import load_problem, load_trace
 
@@ -161,7 +171,7 @@ def played(bank: Bank, choose: Choose) -> NDArray[np.float64]:
 
 def most_work(bank: Bank) -> NDArray[np.float64]:
     """What perfect hindsight does in every world, epochs of usual work."""
-    from hippo.network.env.bank import tables
+    from hippo.network.env.dataset import tables
     from hippo.network.env.tables import truth_in
 
     held = tables(bank)

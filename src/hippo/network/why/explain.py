@@ -15,7 +15,7 @@ import numpy as np
 from hippo.decide.reasons import Reason, RewardParts
 from hippo.decide.wording import count, gb, listed
 from hippo.errors import InputError
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.outlook import Expected, outlook
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, runs, standing
 from hippo.network.rules.view import Action, How, View

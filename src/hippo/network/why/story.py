@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.reasons import Reason
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import Book
 from hippo.network.rules.view import Action, How
 from hippo.plan.codec import plan_to_document
 from hippo.problem.problem import Problem

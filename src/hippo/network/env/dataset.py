@@ -1,0 +1,327 @@
+"""Worlds prepared for learning: what every configuration does and is forecast to do at every epoch, and hindsight.
+
+A world is prepared once (about a second or two), after that a step in it is a look-up. A *dataset* holds worlds of any
+size side by side in two flat arrays, so that one kernel runs through all of them and nothing is padded. What a run
+knows at which epoch is what whoever follows the world comes to know: plans and levers at hand at the start, and those
+found on the way (``discovered``).
+
+Letters: W worlds, T epochs, C configurations, P places, E links, K domains, F preferences, N fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.compiling import kernel
+from hippo.errors import InfeasibleError, InputError
+from hippo.network.dynamics.forecast import forecast_all
+from hippo.network.env.reward import SLACK, draw_weights, taste_of
+from hippo.network.env.tables import Tables, Truth
+from hippo.network.methods.receding_horizon import RecedingHorizon
+from hippo.network.observation.observe import assemble
+from hippo.network.observation.options import imbalance, weak_share
+from hippo.network.observation.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import Book
+from hippo.network.rules.move import Course
+from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.view import Action, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.hindsight import hindsight
+from hippo.network.worlds.judge import scenario_of
+from hippo.network.worlds.play import DEFAULT_FORECAST, steps, telemetry_of, usd_per_token
+from hippo.network.worlds.world import RESTART_S, World, check_engine, course
+from hippo.planners.base import Progress
+
+PREFERENCES = 3
+"""Preferences that hindsight is worked out for in each problem's first world; the first is work alone, as in others."""
+VERSION = 3
+
+
+class Prepared(NamedTuple):
+    """One world, ready to be run."""
+
+    name: str
+    family: str
+    scene: Scene  # of every epoch
+    truth: Truth
+
+
+class Bank(NamedTuple):
+    """Worlds side by side; fields are those of ``Scene``, then those of ``Truth``."""
+
+    floats: NDArray[np.float32]
+    ints: NDArray[np.int64]
+    offset: NDArray[np.int64]  # (W, N) where a field begins
+    shape: NDArray[np.int64]  # (W, N, 3)
+    names: NDArray[np.str_]  # (W,)
+    families: NDArray[np.str_]  # (W,)
+
+    @property
+    def worlds(self) -> int:
+        """W."""
+        return len(self.offset)
+
+    @property
+    def domains(self) -> int:
+        """Most domains of a world."""
+        return int(self.shape[:, FIELDS.index("gpus"), 0].max())
+
+    @property
+    def links(self) -> int:
+        """Most links of a world."""
+        return int(self.shape[:, FIELDS.index("base"), 0].max())
+
+
+FIELDS = (*Scene._fields, *(f"true_{name}" for name in Truth._fields))
+_WHOLE_NUMBERS = ("place", "member", "first", "ends", "since", "true_best")
+
+
+def prepare(
+    world: World,
+    book: Book,
+    *,
+    since: NDArray[np.int64] | None = None,
+    forecast: str = DEFAULT_FORECAST,
+    preferences: int = PREFERENCES,
+    engine: str = "fast",
+) -> Prepared:
+    """Plays every configuration of the book at every epoch, as it is (by ``engine``) and as it is forecast, and
+    searches hindsight, which knows them all from the start. ``since`` (C,): from which epoch on a run knows them
+    (default: the first).
+
+    ``InputError``: the book is empty.
+    """
+    if len(book) == 0:
+        raise InputError("no plan can run", source=world.name, remedy="give it more memory or links")
+    price = usd_per_token(world, book)
+    known, told = figures(book, price), telemetry_of(world)
+    ahead = forecast_all(told, world.problem.cluster, world.epoch_s, method=forecast)
+    seen = Seen(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
+    played = rates(book, seen)
+    believed = played.tokens[:, 0]  # (T, C)
+    logs = log_net(believed, known.arrays["usd"], price, known.usual)
+    base = known.arrays["base"]
+    numbers = scalars(
+        book,
+        epoch_s=world.epoch_s,
+        restart_s=RESTART_S,
+        usd_per_token=price,
+        usual=known.usual,
+        epochs=world.epochs,
+    )
+    met = np.array([logs[instants_met(epoch)].sum(axis=0) / SAMPLED for epoch in range(world.epochs)])
+    age = ages(told.bandwidth_bytes_per_s, base)
+    left = np.arange(world.epochs, 0, -1)
+    weights = draw_weights(preferences, np.random.default_rng((world.seed, 77)))
+    scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left, weights=weights, since=since)
+    true = course(world, book, engine=engine)
+    return Prepared(world.name, world.family, scene, _truth(world, scene, true, price, weights, believed))
+
+
+def _truth(
+    world: World, scene: Scene, true: Course, price: float, weights: NDArray[np.float64], believed: NDArray[np.float64]
+) -> Truth:
+    usual = float(scene.scalars[5])
+    tastes = [taste_of(each, epoch_s=world.epoch_s, usual=usual, usd_per_token=price) for each in weights]
+    values = [hindsight(true, price, taste=taste).value for taste in tastes]
+    weak, uneven = np.zeros(true.tokens_per_s.shape, np.float32), np.zeros(true.tokens_per_s.shape, np.float32)
+    _constraints(
+        scene, np.float32(world.bandwidth_bytes_per_s), np.float32(np.minimum(world.compute, 10.0)), weak, uneven
+    )
+    per_usd = 1.0 / price if price > 0 else 0.0
+    unknown = scene.since > np.arange(world.epochs)[:, None]
+    best = np.argmax(np.where(unknown, -np.inf, believed * (1.0 - per_usd * scene.usd)), axis=1)
+    return Truth(
+        tokens=_single(true.tokens_per_s),
+        egress=_single(true.egress_usd_per_s),
+        utilization=_single(true.utilization),
+        bandwidth=_single(true.bandwidth_bytes_per_s),
+        weak=weak,
+        uneven=np.maximum(0.0, uneven - np.float32(SLACK)),
+        value=_single(np.stack(values)),
+        weights=_single(weights),
+        best=best.astype(np.int64),
+    )
+
+
+def _single(array: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+@kernel
+def _constraints(scene, bandwidth, compute, weak, uneven):  # type: ignore[no-untyped-def]
+    for epoch in range(len(weak)):
+        for each in range(weak.shape[1]):
+            weak[epoch, each] = weak_share(scene, bandwidth[epoch], each)
+            uneven[epoch, each] = imbalance(scene, compute[epoch], each)
+
+
+def bank_of(prepared: Sequence[Prepared]) -> Bank:
+    """Worlds side by side."""
+    floats: list[NDArray[Any]] = []
+    ints: list[NDArray[Any]] = []
+    offset = np.zeros((len(prepared), len(FIELDS)), dtype=np.int64)
+    shape = np.ones((len(prepared), len(FIELDS), 3), dtype=np.int64)
+    reached = {"f": 0, "i": 0}
+    for world, each in enumerate(prepared):
+        arrays: list[NDArray[Any]] = [*each.scene, *each.truth]
+        for field, array in enumerate(arrays):
+            kind = array.dtype.kind
+            offset[world, field] = reached[kind]
+            shape[world, field, : array.ndim] = array.shape
+            reached[kind] += array.size
+            (floats if kind == "f" else ints).append(array.ravel())
+    return Bank(
+        np.concatenate(floats),
+        np.concatenate(ints),
+        offset,
+        shape,
+        np.array([each.name for each in prepared]),
+        np.array([each.family for each in prepared]),
+    )
+
+
+def joined(one: Bank, other: Bank) -> Bank:
+    """The worlds of two banks, those of ``one`` first."""
+    shift = np.array([len(one.ints) if name in _WHOLE_NUMBERS else len(one.floats) for name in FIELDS])
+    return Bank(
+        np.concatenate([one.floats, other.floats]),
+        np.concatenate([one.ints, other.ints]),
+        np.concatenate([one.offset, other.offset + shift]),
+        np.concatenate([one.shape, other.shape]),
+        np.concatenate([one.names, other.names]),
+        np.concatenate([one.families, other.families]),
+    )
+
+
+def save(bank: Bank, path: Path) -> None:
+    """Writes a bank as .npz."""
+    with path.open("wb") as file:
+        np.savez(file, version=VERSION, **bank._asdict())
+
+
+def load(path: Path) -> Bank:
+    """Reads a bank; ``InputError``: no such file, or not one of this version."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if int(stored["version"]) == VERSION and stored["offset"].shape[1] == len(FIELDS):
+                return Bank(*(stored[name] for name in Bank._fields))
+    except (OSError, KeyError, ValueError):
+        pass
+    raise InputError("not a bank of worlds of this version", source=str(path), remedy="make it anew")
+
+
+def make_bank(
+    wanted: Iterable[tuple[str, int]],
+    *,
+    split: str = "train",
+    movements: int = 1,
+    forecast: str = DEFAULT_FORECAST,
+    preferences: int = PREFERENCES,
+    engine: str = "fast",
+    processes: int = 1,
+    watch: Progress | None = None,
+) -> Bank:
+    """Prepares the worlds of these (family, seed), each problem with so many movements of its network; those without
+    any plan are left out. Order as given, so the number of processes changes nothing.
+
+    Raises ``UnknownNameError`` for another engine than those of worlds, ``InputError`` where its binary is missing.
+    """
+    check_engine(engine)
+    tasks = [_Task(family, seed, split, movements, forecast, preferences, engine) for family, seed in wanted]
+    found: list[Prepared] = []
+    if processes == 1:
+        for done, task in enumerate(tasks, 1):
+            found += _prepared(task)
+            _say(watch, done, len(tasks))
+    else:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for done, each in enumerate(pool.map(_prepared, tasks), 1):
+                found += each
+                _say(watch, done, len(tasks))
+    if not found:
+        raise InputError("no world has a plan", source="bank", remedy="choose other families or seeds")
+    return bank_of(found)
+
+
+class _Task(NamedTuple):
+    """One problem to prepare."""
+
+    family: str
+    seed: int
+    split: str
+    movements: int
+    forecast: str
+    preferences: int
+    engine: str
+
+
+def _prepared(task: _Task) -> list[Prepared]:
+    """Every movement of one problem, as the arguments of ``make_bank`` say."""
+    found, book = [], None
+    for movement in range(task.movements):
+        world = make_world(task.family, task.seed, split=task.split, movement=movement)
+        if book is None:
+            book = Book(world.problem)
+            fill(book)
+        own, since = discovered(world, book)
+        if len(own):
+            tastes = 1 if movement else task.preferences
+            found.append(
+                prepare(world, own, since=since, forecast=task.forecast, preferences=tastes, engine=task.engine)
+            )
+    return found
+
+
+def _say(watch: Progress | None, done: int, of: int) -> None:
+    if watch is not None:
+        watch(f"prepared {done} of {of} worlds", done / of)
+
+
+def tables(bank: Bank) -> Tables:
+    """What kernels take."""
+    return Tables(bank.floats, bank.ints, bank.offset, bank.shape)
+
+
+class _Follower:
+    """Stays where the receding horizon begins, and makes plans anew when it would."""
+
+    name = "follower"
+
+    def __init__(self) -> None:
+        self._renewal = Renewal()
+
+    def begin(self, view: View) -> int:
+        """Where the receding horizon begins."""
+        self._renewal.begin(view)
+        return RecedingHorizon().begin(view)
+
+    def decide(self, view: View) -> Action:
+        """Keep."""
+        if self._renewal.due(view):
+            look_anew(view, view.running)
+        return Action()
+
+
+def discovered(world: World, book: Book | None = None) -> tuple[Book, NDArray[np.int64]]:
+    """A book with everything that was found along the world, and from which epoch on each was known, (C,).
+
+    ``book``: one that is filled for this problem; it stays as it is. Some seconds; deterministic. Empty where no plan
+    can run.
+    """
+    try:
+        setting = scenario_of(world, book=None if book is None else book.copy(share=True))
+        own, since = setting.book.copy(share=True), list[int]()
+        for at, _ in enumerate(steps(world, own, _Follower(), setting.terms, forecasts=setting.forecasts)):
+            since += [at] * (len(own) - len(since))
+    except InfeasibleError:
+        return Book(world.problem), np.zeros(0, dtype=np.int64)
+    return own, np.array(since, dtype=np.int64)
