@@ -51,8 +51,8 @@ def _head(suite: Document) -> str:
         "a token costs in rent. *Hindsight* knows the whole trace and may use every configuration that all had at the "
         "start, and whatever any method ran or moved to (what was found on the way and used by nobody is left out); a "
         "run that did more would be a fault of the program and stops it. *Captured* is (method - static) / "
-        "(hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's t); "
-        "differences are taken world by world."
+        "(hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's "
+        "t); differences are taken world by world."
     )
 
 

@@ -8,13 +8,11 @@ recent history alone. ``frozen``: they stand still, for comparison.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import STRIDE, run
@@ -28,8 +26,10 @@ from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
+from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
+INDEX = Form("policy of an online loop", {}, "give one that the loop wrote")
 STILL = 1e6  # the past counts so many times, so that what comes does not move it
 
 
@@ -115,24 +115,21 @@ class IndexLearner:
         return Index(weights.weights._replace(prior=prior(past.duration_s)), past)
 
     def packed(self, weights: Index) -> bytes:
-        """An .npz file: the networks as a file of their own, and the columns of the past."""
+        """The bytes of a file: the networks as a file of their own, and the columns of the past."""
         past = weights.past
         columns: dict[str, Any] = {name: getattr(past, name) for name in ("arrival_s", "duration_s", "devices", "user")}
-        stream = BytesIO()
         networks = np.frombuffer(packed(weights.weights), np.uint8)
-        np.savez_compressed(stream, networks=networks, users=np.array(past.users), **columns)
-        return stream.getvalue()
+        return INDEX.packed({"networks": networks, "users": np.array(past.users), **columns})
 
     def unpacked(self, content: bytes, source: str) -> Index:
         """Raises ``InputError`` when it is something else, damaged, or of another shape."""
+        stored, _ = INDEX.unpacked(content, source)
         try:
-            with np.load(BytesIO(content), allow_pickle=False) as stored:
-                networks = stored["networks"].tobytes()
-                columns = {name: stored[name] for name in ("arrival_s", "duration_s", "devices", "user")}
-                past = Workload.of_columns(columns, users=tuple(stored["users"].tolist()))
-        except Exception:  # what is no such file may break the reader anywhere
-            remedy = "give one that the loop wrote"
-            raise InputError("is no policy of an online loop, or a broken one", source=source, remedy=remedy) from None
+            networks = stored["networks"].tobytes()
+            columns = {name: stored[name] for name in ("arrival_s", "duration_s", "devices", "user")}
+            past = Workload.of_columns(columns, users=tuple(stored["users"].tolist()))
+        except (KeyError, ValueError, TypeError, IndexError):
+            raise INDEX.wrong(source) from None
         return Index(unpacked(networks, source), past)
 
 
