@@ -34,7 +34,7 @@ from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.hi_ppo.serving import Policy, shipped
 from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.plans.candidates import fill
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.worlds.generator import FAMILIES, draw_problem
 from hippo.network.worlds.movements import draw_movement
 from hippo.network.worlds.play import Terms, steps, usd_per_token
@@ -123,15 +123,15 @@ class Spent(NamedTuple):
     verifying: list[float]
 
 
-def played(policy: Policy, world: World, book: Book) -> Spent:
+def played(policy: Policy, world: World, cache: PlanCache) -> Spent:
     """Every decision of a whole run, plans made anew included."""
-    terms, spent = Terms(usd_per_token(world, book)), Spent([], [], [], [], [])
-    for _ in islice(steps(world, book.copy(), HiPpo(policy), terms), WARMED):
+    terms, spent = Terms(usd_per_token(world, cache)), Spent([], [], [], [], [])
+    for _ in islice(steps(world, cache.copy(), HiPpo(policy), terms), WARMED):
         pass
     method = HiPpo(policy, clock=process_time)
-    for epoch in steps(world, book.copy(), method, terms):
-        if epoch.thinking_s > THOUGHT_S:
-            spent.thought.append(epoch.thinking_s)
+    for epoch in steps(world, cache.copy(), method, terms):
+        if epoch.replanning_s > THOUGHT_S:
+            spent.thought.append(epoch.replanning_s)
         account = method.account
         if epoch.view.running < 0 or account is None:
             continue
@@ -149,9 +149,9 @@ def in_runs(policy: Policy, domains: int, epochs: int, count: int) -> None:
     all_of = Spent([], [], [], [], [])
     for seed in range(count):
         world = world_of(domains, seed, epochs)
-        book = Book(world.problem)
-        fill(book)
-        for whole, part in zip(all_of, played(policy, world, book), strict=True):
+        cache = PlanCache(world.problem)
+        fill(cache)
+        for whole, part in zip(all_of, played(policy, world, cache), strict=True):
             whole.extend(part)
     rows = (
         (f"upper, K {domains}", "view to proposal", all_of.proposing, ASKED_MS[f"upper, K {domains}"]),

@@ -37,7 +37,7 @@ def rivals() -> Iterator[tuple[str, bool, Method]]:
 def shares(setting: Scenario) -> Iterator[tuple[str, float]]:
     """Work of every setting as a share of hindsight's on one world."""
     for name, ships, method in rivals():
-        run = play(setting.world, setting.book, method, setting.terms, forecasts=setting.forecasts)
+        run = play(setting.world, setting.cache, method, setting.terms, forecasts=setting.forecasts)
         share = judge(setting, [run]).of_hindsight(method.name)
         yield f"{'*' if ships else ' '} {name}", 0.0 if share is None else share
 

@@ -103,7 +103,7 @@ from hippo.registry import METHODS, load
 first_use.prepare_moving()
 cold = len(Counter.compiled)
 setting = judge.scenario_of(make_world("transient", 1))
-runs = [play(setting.world, setting.book, load(METHODS, "method", name)(), setting.terms) for name in METHODS]
+runs = [play(setting.world, setting.cache, load(METHODS, "method", name)(), setting.terms) for name in METHODS]
 judge.judge(setting, runs)
 print(cold > 0, Counter.compiled[cold:])
 """

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from hippo.network.dynamics.forecast import HORIZONS
-from hippo.network.env.dataset import Bank, Prepared, bank_of
+from hippo.network.env.dataset import Dataset, Prepared, dataset_of
 from hippo.network.env.reward import draw_weights, taste_of
 from hippo.network.env.tables import Truth
 from hippo.network.observation.foresight import foresight
 from hippo.network.observation.scene import Scene
-from hippo.network.rules.move import Course
+from hippo.network.rules.move import Rollout
 from hippo.network.worlds.hindsight import hindsight
 
 H = len(HORIZONS)
@@ -70,15 +70,15 @@ def drawn_world(seed: int, *, domains: int = 4, configurations: int = 9, places:
     arrays["since"] = np.zeros(configurations, dtype=np.int64)
     scene = Scene(**{name: _stored(array) for name, array in arrays.items()})
     scene = scene._replace(ahead=foresight(scene, np.arange(epochs, 0, -1.0), weights))
-    course = _course(scene, tokens, bandwidth, arrays)
+    rollout = _rollout(scene, tokens, bandwidth, arrays)
     best = np.argmax(tokens * (1.0 - usd / price), axis=1)
-    return Prepared(f"drawn-{seed}", "drawn", scene, _truth(course, best, rng, weights, usual=usual, price=price))
+    return Prepared(f"drawn-{seed}", "drawn", scene, _truth(rollout, best, rng, weights, usual=usual, price=price))
 
 
-def _course(scene: Scene, tokens: Any, bandwidth: Any, arrays: dict[str, Any]) -> Course:
+def _rollout(scene: Scene, tokens: Any, bandwidth: Any, arrays: dict[str, Any]) -> Rollout:
     """The truth behind a scene, in the double precision in which it was drawn."""
     epoch_s, restart_s, shadow_share, tokens_per_step = (float(each) for each in arrays["scalars"][:4])
-    return Course(
+    return Rollout(
         epoch_s=epoch_s,
         restart_s=restart_s,
         shadow_share=shadow_share,
@@ -94,27 +94,27 @@ def _course(scene: Scene, tokens: Any, bandwidth: Any, arrays: dict[str, Any]) -
     )
 
 
-def _truth(course: Course, best: Any, rng: np.random.Generator, weights: Any, *, usual: float, price: float) -> Truth:
-    """What really happens on the course, with drawn costs and hindsight for two preferences."""
-    shape = course.tokens_per_s.shape
+def _truth(rollout: Rollout, best: Any, rng: np.random.Generator, weights: Any, *, usual: float, price: float) -> Truth:
+    """What really happens on the rollout, with drawn costs and hindsight for two preferences."""
+    shape = rollout.tokens_per_s.shape
     tastes = [taste_of(each, epoch_s=60.0, usual=usual, usd_per_token=price) for each in weights]
     return Truth(
-        tokens=_stored(course.tokens_per_s),
-        egress=_stored(course.egress_usd_per_s),
-        utilization=_stored(course.utilization),
-        bandwidth=_stored(course.bandwidth_bytes_per_s),
+        tokens=_stored(rollout.tokens_per_s),
+        egress=_stored(rollout.egress_usd_per_s),
+        utilization=_stored(rollout.utilization),
+        bandwidth=_stored(rollout.bandwidth_bytes_per_s),
         weak=_stored(rng.random(shape)),
         uneven=_stored(rng.random(shape)),
-        value=_stored(np.stack([hindsight(course, price, taste=taste).value for taste in tastes])),
+        value=_stored(np.stack([hindsight(rollout, price, taste=taste).value for taste in tastes])),
         weights=_stored(weights),
         best=best,
     )
 
 
-def drawn_bank(worlds: int = 3, *, seed: int = 0, epochs: int = 30) -> Bank:
+def drawn_dataset(worlds: int = 3, *, seed: int = 0, epochs: int = 30) -> Dataset:
     """Worlds of 2, 4, 7, 2, ... domains, so that one batch holds several sizes."""
     sizes = (2, 4, 7)
-    return bank_of([drawn_world(seed + each, domains=sizes[each % 3], epochs=epochs) for each in range(worlds)])
+    return dataset_of([drawn_world(seed + each, domains=sizes[each % 3], epochs=epochs) for each in range(worlds)])
 
 
 def _stored(array: Any) -> Any:

@@ -116,7 +116,7 @@ def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None
 
 
 def _on_one_world(choice: Choice) -> dict[str, Any]:
-    from hippo.first_use import scenario_of_moving
+    from hippo.first_use import prepare_moving
     from hippo.network.evaluate.entrants import compete
     from hippo.network.evaluate.figures import world_document
     from hippo.network.worlds.judge import scenario_of
@@ -126,7 +126,7 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
     check_policy(choice, asked)
     problem, world, begin_s = _world(choice)
     with Watch("evaluating") as watch:
-        scenario_of_moving(progress=watch)
+        prepare_moving(progress=watch)
         base, held = _baseline(problem, choice.seed)
         entrants = entrants_of(dict.fromkeys((*asked, STATIC)), problem, choice)
         extra = [] if base in {each.name for each in entrants} else held

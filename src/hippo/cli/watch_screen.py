@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from hippo.cli.output import PIPED_WIDTH
-from hippo.network.worlds.replay import Moment
+from hippo.network.worlds.replay import WatchedEpoch
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 from hippo.report.watch_terminal import decision_view, status_view
@@ -48,7 +48,7 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: WatchedEpoch) -> None:
         """Shows one epoch."""
         if moment.told is not None:
             self._console.print(decision_view(moment.told))
@@ -58,14 +58,14 @@ class Screen:
         if self.pace_s > 0:
             time.sleep(self.pace_s)
 
-    def _status(self, moment: Moment) -> Any:
+    def _status(self, moment: WatchedEpoch) -> Any:
         view, running = moment.epoch.view, moment.epoch.running
-        order = np.argsort(-view.book.bytes_per_step(running), kind="stable")
+        order = np.argsort(-view.cache.bytes_per_step(running), kind="stable")
         kept = moment.keeping_net_tokens
         return status_view(
             [self._names[link] for link in order],
             self._shares[: view.epoch + 1, order],
-            plan=view.book.configurations[running].plan,
+            plan=view.cache.configurations[running].plan,
             time_s=view.epoch * self.world.epoch_s,
             work_share=moment.net_tokens / kept if kept > 0 else 1.0,
             width=self._console.width,

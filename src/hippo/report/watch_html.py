@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.decide.wording import capital, count, number, percent, seconds
 from hippo.network.why.explain import link_words, placement
 from hippo.network.why.reasons import duration
-from hippo.network.why.story import KEPT, Story, Told, Track
+from hippo.network.why.story import KEPT, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.html import frame, inline_json
 from hippo.report.palette import DOMAIN_COLOURS
@@ -109,7 +109,7 @@ def plan_names(story: Story) -> dict[int, str]:
     names: dict[int, str] = {}
     places: dict[int, list[int]] = {}
     for index in story.used:
-        place = story.book.configurations[index].place
+        place = story.cache.configurations[index].place
         levers = places.setdefault(place, [])
         levers.append(index)
         letter = _letters(list(places).index(place))
@@ -186,7 +186,7 @@ def _order(story: Story) -> list[int]:
     """Links, those that carried most of the run's training first, the two directions of a pair together."""
     carried = np.zeros(len(story.base_bytes_per_s))
     for index in story.mine.running:
-        carried += story.book.bytes_per_step(int(index))
+        carried += story.cache.bytes_per_step(int(index))
     links = story.problem.cluster.links
     pairs: dict[frozenset[str], list[int]] = {}
     for link in np.argsort(-carried, kind="stable"):
@@ -196,12 +196,12 @@ def _order(story: Story) -> list[int]:
 
 def _drawn(story: Story, index: int, name: str, order: Sequence[int]) -> dict[str, object]:
     """A plan as the picture needs it: the layers of every group of domains, and the links it sends over."""
-    plan = story.book.configurations[index].plan
+    plan = story.cache.configurations[index].plan
     at = story.problem.cluster.domain_index
     lines = dict.fromkeys(
         tuple((at[stage.domain], *stage.layers) for stage in pipeline.stages) for pipeline in plan.pipelines
     )
-    sent = story.book.bytes_per_step(index)[list(order)]
+    sent = story.cache.bytes_per_step(index)[list(order)]
     return {
         "name": name,
         "words": placement(plan),
@@ -236,14 +236,14 @@ def _runs(marks: NDArray[np.bool_]) -> list[list[int]]:
     return [[row, *span] for row in range(marks.shape[1]) for span in _spans(marks[:, row])]
 
 
-def _tip(told: Told) -> str:
+def _tip(told: StoryEntry) -> str:
     """The hover text of a decision: what it is, and its first reasons."""
     return "\n".join((f"{clock(told.time_s)}, {WORDS[told.kind]}", *told.sentences()[:3]))
 
 
 def _domains(story: Story) -> list[dict[str, str]]:
     """Name and colour of every domain that held layers."""
-    held = {name for index in story.used for name in story.book.configurations[index].plan.domains}
+    held = {name for index in story.used for name in story.cache.configurations[index].plan.domains}
     names = [domain.name for domain in story.problem.cluster.domains]
     return [{"name": name, "colour": f"--d{at % DOMAIN_COLOURS}"} for at, name in enumerate(names) if name in held]
 
@@ -291,7 +291,7 @@ def _work_lead(story: Story) -> str:
     )
 
 
-def _entry(told: Told, story: Story, names: dict[int, str]) -> Entry:
+def _entry(told: StoryEntry, story: Story, names: dict[int, str]) -> Entry:
     sentences = told.sentences()
     if told.kind == KEPT or told.before < 0 or told.before == told.after:
         plan = names.get(told.after, "")
@@ -301,17 +301,17 @@ def _entry(told: Told, story: Story, names: dict[int, str]) -> Entry:
     return Entry(index, clock(told.time_s), told.kind, WORDS[told.kind], plan, sentences, seconds(told.decision_s, 2))
 
 
-def _decisions_lead(story: Story, changes: Sequence[Told], kept: Sequence[Told]) -> str:
+def _decisions_lead(story: Story, changes: Sequence[StoryEntry], kept: Sequence[StoryEntry]) -> str:
     asked = f"{count(len(changes), 'decision')} changed something"
     stayed = f"; {len(kept)} times something moved and everything stayed" if kept else ""
     return f"{capital(asked)}{stayed}. What keeping would have cost is as forecast at that moment, not as it came."
 
 
 def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
-    ran = np.bincount(story.mine.running, minlength=len(story.book)) / story.epochs
+    ran = np.bincount(story.mine.running, minlength=len(story.cache)) / story.epochs
     rows = []
     for index in story.used:
-        known = story.book.configurations[index]
+        known = story.cache.configurations[index]
         rows.append(
             PlanRow(
                 names[index],
@@ -319,7 +319,7 @@ def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
                 known.origin,
                 known.lever,
                 percent(float(ran[index])) if ran[index] > 0 else "–",
-                seconds(story.book.score(index).step_time_s),
+                seconds(story.cache.score(index).step_time_s),
                 _settings(known.plan),
             )
         )

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hippo.decide.wording import number, percent
 from hippo.network.why.explain import placement
-from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
+from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ def clock(time_s: float) -> str:
     return f"{days} d {hours % 24}:{minutes % 60:02d}" if days else f"{hours}:{minutes % 60:02d}"
 
 
-def decision_view(told: Told) -> RenderableType:
+def decision_view(told: StoryEntry) -> RenderableType:
     """A decision: when, what, why; of one that changes nothing the first reason alone."""
     said = told.sentences()
     if told.kind == KEPT:
@@ -55,7 +55,7 @@ def decision_view(told: Told) -> RenderableType:
     )
 
 
-def _line(told: Told, text: Text) -> RenderableType:
+def _line(told: StoryEntry, text: Text) -> RenderableType:
     """Time, kind and a sentence, each in its column."""
     row = Table.grid(padding=(0, 2, 0, 0))
     row.add_column(width=7, justify="right", no_wrap=True)

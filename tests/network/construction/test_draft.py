@@ -9,10 +9,10 @@ import pytest
 
 from hippo.network.construction.draft import CLAIMS, PLAIN, Draft, Site, build, lower_rewards, played, site
 from hippo.network.construction.estimate import join, shared_layers, weighed
-from hippo.network.construction.layout_table import Links, ground, links_under, stranded_share
+from hippo.network.construction.layout_table import Links, layout_table, links_under, stranded_share
 from hippo.network.construction.observe import (
     CANDIDATE_FEATURES,
-    Drafting,
+    ConstructionState,
     allowed,
     observe_domains,
     observe_layouts,
@@ -86,18 +86,18 @@ def test_a_slow_pair_is_relayed_unless_that_loads_a_link_of_another_border() -> 
 def test_links_below_the_floor_and_outages_join_nothing() -> None:
     problem = problem_of()
     rates = base_bandwidth(problem.cluster)
-    known = ground(problem)
+    known = layout_table(problem)
     rates[0] = 0.0
     found = links_under(known, rates, base_latency(problem.cluster))
     at = problem.cluster.domain_index
     link = problem.cluster.links[0]
     assert np.isinf(found.pace[at[link.source], at[link.destination]])
     barred = replace(problem, objective=replace(problem.objective, bandwidth_floor_bytes_per_s=1e18))
-    assert np.isinf(links_under(ground(barred), rates, base_latency(problem.cluster)).pace).all()
+    assert np.isinf(links_under(layout_table(barred), rates, base_latency(problem.cluster)).pace).all()
 
 
 def test_layers_follow_gpus_and_claims() -> None:
-    arrays = base_site(problem_of()).ground.arrays
+    arrays = base_site(problem_of()).table.arrays
     cuts = np.zeros(3, np.int64)
     assert shared_layers(arrays, np.array([0, 1]), np.ones(2), 2, cuts)
     layers, mine = len(arrays.work) - 1, arrays.gpus[0] / (arrays.gpus[0] + arrays.gpus[1])
@@ -134,7 +134,7 @@ def test_the_step_time_is_that_of_the_score() -> None:
 def test_the_closed_form_is_near_what_is_played(seed: int) -> None:
     where = base_site(problem_of("compute_bound", seed))
     draft = drafted(where, 1)[0]
-    arrays, made = where.ground.arrays, played(where, build(where, draft))
+    arrays, made = where.table.arrays, played(where, build(where, draft))
     expected = weighed(arrays, where.links, where.slower, draft.chain, draft.claims)[0][draft.recipe]
     assert made is not None
     assert made.step_time_s == pytest.approx(expected, rel=0.15)
@@ -179,7 +179,7 @@ def test_a_domain_without_links_is_never_joined() -> None:
         if lost in (link.source, link.destination):
             rates[at] = 0.0
     where = site(problem, rates, base_latency(problem.cluster))
-    draft = Drafting(where)
+    draft = ConstructionState(where)
     draft.add(2 * len(CLAIMS) + PLAIN)  # the second domain, behind nothing
     mask = allowed(draft, len(problem.cluster.domains))
     assert not mask[: 2 * len(CLAIMS)].any()
@@ -199,8 +199,8 @@ def test_a_lost_domain_is_never_used() -> None:
 
 def test_stopping_waits_until_the_chain_fits() -> None:
     where = base_site(problem_of("ou3", 2))
-    draft = Drafting(where)
-    size = where.ground.domains
+    draft = ConstructionState(where)
+    size = where.table.domains
     assert not allowed(draft, size)[-1]
     while not np.isfinite(draft.step_s):
         assert not allowed(draft, size)[-1]
@@ -212,7 +212,7 @@ def test_stopping_waits_until_the_chain_fits() -> None:
 
 
 def test_padding_changes_nothing() -> None:
-    draft = Drafting(base_site(problem_of()))
+    draft = ConstructionState(base_site(problem_of()))
     tight, wide = observe_domains([draft]), observe_domains([draft], size=9)
     known = tight.nodes.shape[1]
     np.testing.assert_array_equal(tight.nodes, wide.nodes[:, :known])
@@ -225,7 +225,7 @@ def test_features_are_finite_and_small() -> None:
     for family in ("large", "stragglers"):
         world = make_world(family, 1)
         where = site(world.problem, world.bandwidth_bytes_per_s[7], world.latency_s[7], world.compute[7])
-        draft = Drafting(where)
+        draft = ConstructionState(where)
         while True:
             seen = observe_domains([draft])
             for part in seen:

@@ -109,19 +109,19 @@ def score(step_time_s: float, utilization: float, egress_usd: float) -> Score:
 
 
 def test_every_preference_is_asked_of_the_same_book(setting: Scenario) -> None:
-    """A method that begins with the best plan does so under any preference, and leaves the book it was given alone."""
-    before = len(setting.book)
+    """A method that begins with the best plan does so under any preference, and leaves the cache it was given alone."""
+    before = len(setting.cache)
     found = reach(replace(setting, world=at_rest(setting.world)), Entrant("static", Static), preferences(1))
     assert len(found.begun) == 3
     assert len(set(found.begun)) == 1
     assert found.proposed == found.begun
     assert len(found.scores(found.begun)) == 1
-    assert len(setting.book) == before
+    assert len(setting.cache) == before
 
 
 def test_a_book_without_levers(setting: Scenario) -> None:
-    plain = without_levers(setting.book)
-    assert 0 < len(plain) < len(setting.book)
+    plain = without_levers(setting.cache)
+    assert 0 < len(plain) < len(setting.cache)
     assert not any(each.lever for each in plain.configurations)
 
 

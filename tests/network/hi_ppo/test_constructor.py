@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hippo.network.construction.draft import site
-from hippo.network.construction.observe import Drafting, observe_domains, observe_layouts, observe_recipes
+from hippo.network.construction.observe import ConstructionState, observe_domains, observe_layouts, observe_recipes
 from hippo.network.hi_ppo.constructor import Greedy, Served, construct, draft_all, key, tried
 from hippo.network.hi_ppo.lower_agent import pick
 from hippo.network.hi_ppo.serving import Policy
@@ -64,7 +64,7 @@ def test_numpy_answers_as_the_networks_that_were_trained(shaken: Builders, spots
     save(path, GlobalAgent(), others=builders_arrays(shaken))
     assert path.stat().st_size < 500_000
     served, torches = Served(Policy.load(path)), TorchBrain(shaken)
-    drafts = [Drafting(spot.site) for spot in spots]
+    drafts = [ConstructionState(spot.site) for spot in spots]
     drafts[0].add(2)
     seen = observe_domains(drafts)
     np.testing.assert_allclose(served.construct(seen), torches.construct(seen), atol=1e-4)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.env.dataset import Bank, bank_of, prepare
-from hippo.network.env.env import Env, Rules
+from hippo.network.env.dataset import Dataset, dataset_of, prepare
+from hippo.network.env.env import DecisionRules, Env
 from hippo.network.observation.features import CONTEXT_FEATURES, OPTION_FEATURES, Observation
 from hippo.network.observation.observe import observe
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL, STREAMING
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import Now, ahead, relevered, worth
@@ -58,55 +58,55 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def book(world: World) -> Book:
+def cache(world: World) -> PlanCache:
     found = Exact().propose(world.problem, Stop(time_limit_s=60.0, gap=0.05))
-    book = Book(world.problem)
+    cache = PlanCache(world.problem)
     for plan in (found.plan, *(each for each, _ in found.runners_up)):
         if plan is not None:
-            book.add(plan, origin="exact")
-    return book
+            cache.add(plan, origin="exact")
+    return cache
 
 
 @pytest.fixture(scope="module")
-def bank(world: World, book: Book) -> Bank:
-    return bank_of([prepare(world, book, preferences=1)])
+def dataset(world: World, cache: PlanCache) -> Dataset:
+    return dataset_of([prepare(world, cache, preferences=1)])
 
 
 OPTIONS_TAKEN = [1, 0, -1, 0, 1, 0, 2, 0, -1, 0, 0, 0]  # a start, a change and what follows
 
 
-def played(world: World, book: Book) -> tuple[Answers, list[Observation]]:
+def played(world: World, cache: PlanCache) -> tuple[Answers, list[Observation]]:
     method = Answers(OPTIONS_TAKEN)
-    list(steps(world, book.copy(), method, Terms(usd_per_token(world, book)), forecasts=foresee(world)))
+    list(steps(world, cache.copy(), method, Terms(usd_per_token(world, cache)), forecasts=foresee(world)))
     return method, method.seen
 
 
-def test_training_and_use_see_the_same(world: World, book: Book, bank: Bank) -> None:
-    method, in_use = played(world, book)
+def test_training_and_use_see_the_same(world: World, cache: PlanCache, dataset: Dataset) -> None:
+    method, in_use = played(world, cache)
     assert {view.phase for view in method.views} >= {STILL, STREAMING}
-    env = Env(bank, 1, rules=Rules(every=1))
-    seen = env.begin_in(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    env = Env(dataset, 1, rules=DecisionRules(every=1))
+    seen = env.reset_in(np.zeros(1, np.int64), np.zeros(1, np.int64))
     quiet = CONTEXT_FEATURES.index("quiet")
     for epoch, used in enumerate(in_use):
         for name, trained, known in zip(Observation._fields, seen, used, strict=True):
             if name == "context":
                 trained, known = np.delete(trained, quiet, 1), np.delete(known, quiet, 1)
             assert np.allclose(trained, known, atol=2e-3, rtol=1e-5), f"{name} in epoch {epoch}"
-        came = env.act(np.array([method.taken[epoch]]))
+        came = env.step(np.array([method.taken[epoch]]))
         seen = came.observation
     assert came.done.all()
 
 
-def test_worths_are_those_of_the_receding_horizon(world: World, book: Book) -> None:
-    method, in_use = played(world, book)
+def test_worths_are_those_of_the_receding_horizon(world: World, cache: PlanCache) -> None:
+    method, in_use = played(world, cache)
     for view, seen in zip(method.views, in_use, strict=True):
         if view.running < 0 or view.phase != 0:
             continue
         look = relevered(ahead(view))
         found = worth(look, Now(view.running, view.target, view.phase, view.arrived))
         _, actions = observe(view)
-        tokens_per_s = view.book.tokens_per_step / view.book.score(view.running).step_time_s
-        usd = view.book.egress_usd_per_step(view.running) / view.book.tokens_per_step
+        tokens_per_s = view.cache.tokens_per_step / view.cache.score(view.running).step_time_s
+        usd = view.cache.egress_usd_per_step(view.running) / view.cache.tokens_per_step
         usual = tokens_per_s * (1.0 - usd / view.usd_per_token) * view.epoch_s
         for option, action in enumerate(actions):
             kind = {How.STOP: 1, How.BACKGROUND: 2}.get(action.how)
@@ -119,11 +119,11 @@ def test_worths_are_those_of_the_receding_horizon(world: World, book: Book) -> N
             )  # planes for plays
 
 
-def test_every_option_is_an_answer_that_the_rules_allow(world: World, book: Book) -> None:
-    method, in_use = played(world, book)
+def test_every_option_is_an_answer_that_the_rules_allow(world: World, cache: PlanCache) -> None:
+    method, in_use = played(world, cache)
     for view, seen in zip(method.views, in_use, strict=True):
         _, actions = observe(view)
-        places = [each.place for each in view.book.configurations]
+        places = [each.place for each in view.cache.configurations]
         assert seen.option_mask[0, 0] == (view.running >= 0)
         assert seen.option_mask.sum() >= 1
         for action, mask in zip(actions, seen.option_mask[0], strict=True):

@@ -9,7 +9,7 @@ import pytest
 from tests.network.online_world import base
 
 from hippo.network.plans.levers import Bench, compressed, dealt, pull, routed, split, timed
-from hippo.network.plans.plan_cache import COMPRESSED_WORTH, Book
+from hippo.network.plans.plan_cache import COMPRESSED_WORTH, PlanCache
 from hippo.network.plans.replan import Net
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
@@ -18,14 +18,14 @@ from hippo.problem.load import load_problem
 from hippo.score.evaluate import fits
 
 
-def weakened(book: Book, share: float) -> Net:
-    state = base(book)
-    used = book.bytes_per_step(0) > 0
+def weakened(cache: PlanCache, share: float) -> Net:
+    state = base(cache)
+    used = cache.bytes_per_step(0) > 0
     return Net(np.where(used, share, 1.0) * state.bandwidth_bytes_per_s, state.latency_s)
 
 
-def test_a_slow_pair_is_relayed_over_links_that_exist(filled: Book) -> None:
-    bench = Bench(Book(filled.problem), weakened(filled, 0.1))
+def test_a_slow_pair_is_relayed_over_links_that_exist(filled: PlanCache) -> None:
+    bench = Bench(PlanCache(filled.problem), weakened(filled, 0.1))
     plan = filled.configurations[0].plan
     links = filled.problem.cluster.link_index
     (relayed,) = routed(bench, plan)
@@ -36,17 +36,17 @@ def test_a_slow_pair_is_relayed_over_links_that_exist(filled: Book) -> None:
     assert bench.value(relayed) > 2 * bench.value(plan)
 
 
-def test_a_relay_that_is_no_longer_needed_goes(filled: Book) -> None:
+def test_a_relay_that_is_no_longer_needed_goes(filled: PlanCache) -> None:
     plan = filled.configurations[0].plan
-    (relayed,) = routed(Bench(Book(filled.problem), weakened(filled, 0.1)), plan)
-    back = list(routed(Bench(Book(filled.problem), base(filled)), relayed))
+    (relayed,) = routed(Bench(PlanCache(filled.problem), weakened(filled, 0.1)), plan)
+    back = list(routed(Bench(PlanCache(filled.problem), base(filled)), relayed))
     assert [each.relays for each in back] == [()]
 
 
-def test_nothing_is_relayed_over_a_link_that_is_down(filled: Book) -> None:
+def test_nothing_is_relayed_over_a_link_that_is_down(filled: PlanCache) -> None:
     state = weakened(filled, 0.0)
     plan = filled.configurations[0].plan
-    bench = Bench(Book(filled.problem), state)
+    bench = Bench(PlanCache(filled.problem), state)
     assert bench.value(plan) == -np.inf
     (relayed,) = routed(bench, plan)
     at = filled.problem.cluster.link_index
@@ -56,8 +56,8 @@ def test_nothing_is_relayed_over_a_link_that_is_down(filled: Book) -> None:
 
 
 @pytest.mark.parametrize("variants", [timed, compressed, split, routed])
-def test_levers_leave_every_weight_in_its_place(filled: Book, variants: object) -> None:
-    bench, plan = Bench(Book(filled.problem), weakened(filled, 0.3)), filled.configurations[0].plan
+def test_levers_leave_every_weight_in_its_place(filled: PlanCache, variants: object) -> None:
+    bench, plan = Bench(PlanCache(filled.problem), weakened(filled, 0.3)), filled.configurations[0].plan
     found = list(variants(bench, plan))  # type: ignore[operator]
     bench.value(plan)
     assert found
@@ -65,11 +65,11 @@ def test_levers_leave_every_weight_in_its_place(filled: Book, variants: object) 
         bench.value(each)
         assert [one.stages for one in each.pipelines] == [one.stages for one in plan.pipelines]
         assert each.global_batch == plan.global_batch
-    assert bench.book.places == 1
+    assert bench.cache.places == 1
 
 
-def test_run_ahead_fits_memory(filled: Book) -> None:
-    bench = Bench(Book(filled.problem), weakened(filled, 0.5))
+def test_run_ahead_fits_memory(filled: PlanCache) -> None:
+    bench = Bench(PlanCache(filled.problem), weakened(filled, 0.5))
     for index in range(min(4, filled.places)):
         plan = filled.configurations[filled.of_place(index)[0]].plan
         for each in timed(bench, plan):
@@ -77,22 +77,24 @@ def test_run_ahead_fits_memory(filled: Book) -> None:
                 assert fits(filled.problem, each)
 
 
-def test_a_token_trained_with_compression_counts_less(filled: Book) -> None:
-    book = Book(filled.problem)
+def test_a_token_trained_with_compression_counts_less(filled: PlanCache) -> None:
+    cache = PlanCache(filled.problem)
     plan = filled.configurations[0].plan
-    bench = Bench(book, base(filled))
+    bench = Bench(cache, base(filled))
     squeezed = next(iter(compressed(bench, plan)))
     bench.value(squeezed)
-    assert book.configurations[bench.index(squeezed)].worth == COMPRESSED_WORTH
+    assert cache.configurations[bench.index(squeezed)].worth == COMPRESSED_WORTH
 
 
-def test_what_is_pulled_does_more_and_stays_in_place(filled: Book) -> None:
-    book, state = filled.copy(), weakened(filled, 0.2)
-    found = pull(book, 0, *state)
+def test_what_is_pulled_does_more_and_stays_in_place(filled: PlanCache) -> None:
+    cache, state = filled.copy(), weakened(filled, 0.2)
+    found = pull(cache, 0, *state)
     assert found
-    rates = [book.configurations[i].worth / book.step_time_s(i, state[0][None], state[1][None])[0] for i in (*found, 0)]
+    rates = [
+        cache.configurations[i].worth / cache.step_time_s(i, state[0][None], state[1][None])[0] for i in (*found, 0)
+    ]
     assert rates == sorted(rates, reverse=True)
-    assert {book.configurations[index].place for index in found} == {book.configurations[0].place}
+    assert {cache.configurations[index].place for index in found} == {cache.configurations[0].place}
 
 
 def test_shares_follow_the_load_of_the_domains() -> None:
@@ -104,10 +106,10 @@ def test_shares_follow_the_load_of_the_domains() -> None:
     plan = replace(plan, pipelines=(line, replace(plan.pipelines[1], num_micro_batches=line.num_micro_batches)))
     if plan.global_batch != 512:
         pytest.skip("waves of this plan are not alike")
-    book = Book(problem)
+    cache = PlanCache(problem)
     slow = np.ones(len(problem.cluster.domains))
     slow[problem.cluster.domain_index[line.stages[0].domain]] = 2.0
-    shares = list(dealt(Bench(book, base(book), compute=slow), plan))
+    shares = list(dealt(Bench(cache, base(cache), compute=slow), plan))
     assert len(shares) == 1
     first, second = shares[0].pipelines
     assert first.num_micro_batches < second.num_micro_batches

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.network.plans.plan_cache import TOGETHER, Played
+from hippo.network.plans.plan_cache import TOGETHER, PlayedSteps
 
 EPOCHS, HORIZONS, LINKS = 40, 3, 2
 
@@ -28,7 +28,7 @@ class Player:
 
 
 def test_epochs_to_come_are_played_together() -> None:
-    played, player, program = Played(), Player(), object()
+    played, player, program = PlayedSteps(), Player(), object()
     told = states()
     played.expect(*told)
     for epoch in range(EPOCHS):
@@ -42,7 +42,7 @@ def test_epochs_to_come_are_played_together() -> None:
 
 
 def test_other_states_are_played_as_they_come() -> None:
-    played, player, program = Played(), Player(), object()
+    played, player, program = PlayedSteps(), Player(), object()
     played.expect(*states())
     one = np.ones((2, LINKS))
     for _ in range(2):
@@ -53,13 +53,13 @@ def test_other_states_are_played_as_they_come() -> None:
 
 
 def test_what_was_told_is_nobodys_to_change() -> None:
-    played, player, program = Played(), Player(), object()
+    played, player, program = PlayedSteps(), Player(), object()
     one = np.ones((1, LINKS))
     played.seconds(program, (one, one, None), player)[:] = 0.0  # type: ignore[arg-type]
     assert played.seconds(program, (one, one, None), player)[0] == 2 * LINKS  # type: ignore[arg-type]
 
 
 def test_a_plan_is_lowered_once() -> None:
-    played, plan = Played(), object()
+    played, plan = PlayedSteps(), object()
     first = played.program(plan, lambda _: object())  # type: ignore[arg-type,return-value]
     assert played.program(plan, lambda _: None) is first  # type: ignore[arg-type]

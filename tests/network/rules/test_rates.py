@@ -1,4 +1,4 @@
-"""Free levers: what the book says of each, as played, decides."""
+"""Free levers: what the cache says of each, as played, decides."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_the_best_of_the_place_is_found_among_those_that_stand_close(seed: int) 
     told, ahead, world = telemetry_of(setting.world), foresee(setting.world), setting.world
     pulled = 0
     for epoch in range(0, world.epochs, 24):
-        for index in range(len(setting.book)):
+        for index in range(len(setting.cache)):
             state = np.array([index, -1, 0])
-            view = view_of(world, setting.book, setting.terms, until(told, epoch), ahead.at(epoch), state, 0.0)
+            view = view_of(world, setting.cache, setting.terms, until(told, epoch), ahead.at(epoch), state, 0.0)
             rates = net_now(view)
-            here = view.book.of_place(view.book.configurations[index].place)
+            here = view.cache.of_place(view.cache.configurations[index].place)
             lever, more = best_lever(view, standing(view).levers, index)
             most = max(rates[each] for each in here)
             assert rates[lever] >= 0.995 * most  # planes of step times told which to play
@@ -39,15 +39,15 @@ def test_the_best_of_the_place_is_found_among_those_that_stand_close(seed: int) 
 
 def test_what_stands_still_gives_way_to_what_runs() -> None:
     setting = scenario_of(make_world("transient", 1))
-    world, book = setting.world, setting.book
-    relayed = next(each for each, one in enumerate(book.configurations) if one.lever == "relay")
-    others = [each for each in book.of_place(book.configurations[relayed].place) if each != relayed]
-    used = [book.bytes_per_step(each) > 0 for each in (others[0], relayed)]
+    world, cache = setting.world, setting.cache
+    relayed = next(each for each, one in enumerate(cache.configurations) if one.lever == "relay")
+    others = [each for each in cache.of_place(cache.configurations[relayed].place) if each != relayed]
+    used = [cache.bytes_per_step(each) > 0 for each in (others[0], relayed)]
     down = used[0] & ~used[1]
     assert down.any()
     state = np.array([others[0], -1, 0])
     told, ahead = telemetry_of(world), foresee(world)
-    view = view_of(world, book, setting.terms, until(told, 0), ahead.at(0), state, 0.0)
+    view = view_of(world, cache, setting.terms, until(told, 0), ahead.at(0), state, 0.0)
     bandwidth = np.where(down, 0.0, view.forecast.bandwidth_bytes_per_s)
     view = replace(view, forecast=replace(view.forecast, bandwidth_bytes_per_s=bandwidth))
     lever, more = best_lever(view, standing(view).levers, others[0])

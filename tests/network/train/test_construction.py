@@ -53,7 +53,7 @@ class Cursed(Spot):
         played = super().step_time_s(draft)
         if self.shunned is None or draft.recipe < 0:
             return played
-        tp = self.site.ground.arrays.tp
+        tp = self.site.table.arrays.tp
         played *= 1.5 if draft.recipe == self.shunned.recipe else 1.0
         return played * (1.5 if (tp[draft.rows] == tp[self.shunned.rows[0]]).any() else 1.0)
 

@@ -18,10 +18,10 @@ from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.rollout import collect, decide
 from hippo.network.train.train import begun, effective, train
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
-from hippo.network.train.worlds import RULES, Look, Unmasked, banks, played, seeds, shares
+from hippo.network.train.worlds import RULES, Unmasked, Validation, datasets, played, seeds, shares
 from hippo.problem.load import load_cluster
 
-from ..env.drawn import drawn_bank
+from ..env.drawn import drawn_dataset
 
 SMALL = Settings(
     ppo=Ppo(steps_per_update=64, passes=2, minibatch=32),
@@ -33,8 +33,8 @@ SMALL = Settings(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save(drawn_bank(6, seed=0), tmp_path / "bank.npz")
-    save(drawn_bank(3, seed=50), tmp_path / "validation.npz")
+    save(drawn_dataset(6, seed=0), tmp_path / "bank.npz")
+    save(drawn_dataset(3, seed=50), tmp_path / "validation.npz")
     return tmp_path
 
 
@@ -44,7 +44,7 @@ def test_it_ends_with_a_policy_that_is_served_without_torch(folder: Path):
     assert 0.0 < found["of_hindsight"] <= 1.0
     assert [line["update"] for line in read_curve(folder / "curve.jsonl")] == [0, 1, 2]
     policy = Policy.load(folder / "hi_ppo.policy")
-    seen = Env(load(folder / "validation.npz"), 4).begin()
+    seen = Env(load(folder / "validation.npz"), 4).reset()
     answer = policy.act(seen)
     assert answer.log_probs.shape == seen.option_mask.shape
     np.testing.assert_allclose(np.exp(answer.log_probs).sum(1), 1.0, rtol=1e-5)
@@ -64,39 +64,39 @@ def test_nothing_is_prepared_for_a_run_that_is_not_there(tmp_path: Path):
 
 
 def test_nobody_beats_hindsight_and_masks_hold():
-    bank = drawn_bank(5, seed=3)
+    dataset = drawn_dataset(5, seed=3)
     for rule in RULES.values():
-        share = played(bank, rule)
+        share = played(dataset, rule)
         assert (share <= 1.0 + 1e-6).all()
-    looks = Look(bank)
+    looks = Validation(dataset)
     assert looks.of(RULES["worth"])["validation/of_hindsight"] == pytest.approx(looks.usual["validation/worth"])
 
 
 def test_without_masks_everything_may_be_chosen():
-    envs = Unmasked(Env(drawn_bank(3, seed=0), 4))
-    seen = envs.begin()
+    envs = Unmasked(Env(drawn_dataset(3, seed=0), 4))
+    seen = envs.reset()
     assert seen.option_mask.all()
-    assert envs.act(np.full(4, seen.option_mask.shape[1] - 1)).observation.option_mask.all()
+    assert envs.step(np.full(4, seen.option_mask.shape[1] - 1)).observation.option_mask.all()
     assert envs.restore(envs.state()).option_mask.all()
 
 
 def test_shares_have_worlds_of_their_own_that_repeat_themselves():
-    bank = drawn_bank(6, seed=0)
-    first, second = shares(bank, SMALL, range(2))
+    dataset = drawn_dataset(6, seed=0)
+    first, second = shares(dataset, SMALL, range(2))
     assert not np.array_equal(first.seen.options, second.seen.options)
-    again = shares(bank, SMALL, [1])[0]
+    again = shares(dataset, SMALL, [1])[0]
     np.testing.assert_array_equal(again.seen.options, second.seen.options)
 
 
 def test_a_share_of_real_worlds_goes_on_from_its_state():
     from ..toy import toy_policy
 
-    bank, policy = drawn_bank(6, seed=0), toy_policy()
-    share = shares(bank, SMALL, [0])[0]
+    dataset, policy = drawn_dataset(6, seed=0), toy_policy()
+    share = shares(dataset, SMALL, [0])[0]
     collect(policy, share, 5)
     state = share.state()
     ahead = collect(policy, share, 5)
-    other = shares(bank, SMALL, [5])[0]
+    other = shares(dataset, SMALL, [5])[0]
     other.restore(state)
     again = collect(policy, other, 5)
     for one, two in zip(ahead[1:], again[1:], strict=True):
@@ -114,8 +114,8 @@ def test_what_is_left_out_is_left_out():
 
 
 def test_it_begins_with_the_habits_of_a_planner():
-    bank = drawn_bank(6, seed=1)
-    seen = Env(bank, 6).begin()
+    dataset = drawn_dataset(6, seed=1)
+    seen = Env(dataset, 6).reset()
     policy = begun(GlobalAgent(NetworkConfig(hidden=8, worth_scale=1000.0)))
     chosen = decide(policy, seen, None)[0]
     worth = seen.options[..., OPTION_FEATURES.index("ahead")]
@@ -138,10 +138,10 @@ def recorded(tmp_path: Path) -> Path:
 
 def test_recorded_traces_stand_beside_generated_worlds(folder: Path, tmp_path: Path):
     worlds = Worlds(processes=1, validation=0, traces=(f"gpt3-6.7b,four-hubs,{recorded(tmp_path)}",))
-    bank, _ = banks(replace(SMALL, worlds=worlds), folder)
-    assert bank.worlds == 7
-    assert (bank.names[-1], bank.families[-1]) == ("net", "trace")
-    share = played(bank, RULES["worth"])
+    dataset, _ = datasets(replace(SMALL, worlds=worlds), folder)
+    assert dataset.worlds == 7
+    assert (dataset.names[-1], dataset.families[-1]) == ("net", "trace")
+    share = played(dataset, RULES["worth"])
     assert 0.5 < share[-1] <= 1.0 + 1e-6
 
 
@@ -149,5 +149,5 @@ def test_recorded_traces_stand_beside_generated_worlds(folder: Path, tmp_path: P
 def test_a_trace_that_cannot_be_read_is_told_first(folder: Path, words: str):
     worlds = Worlds(processes=1, validation=0, traces=(words,))
     with pytest.raises(InputError):
-        banks(replace(SMALL, worlds=worlds), folder / "nothing-made-yet")
+        datasets(replace(SMALL, worlds=worlds), folder / "nothing-made-yet")
     assert not (folder / "nothing-made-yet").exists()

@@ -6,28 +6,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.network.env.tiny import after, allowed, carry_out, most, tiny_course
+from tests.network.env.tiny import after, allowed, carry_out, most, tiny_rollout
 
-from hippo.network.rules.move import BUSY_S, EGRESS_USD, STILL, TOKENS, Course, advance
+from hippo.network.rules.move import BUSY_S, EGRESS_USD, STILL, TOKENS, Rollout, advance
 from hippo.network.rules.view import Action, How
 from hippo.network.worlds.hindsight import Taste, hindsight
 
 USD_PER_TOKEN = 0.5
 
 
-def begun(course: Course, configuration: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([configuration, -1, STILL]), np.zeros(course.move_bytes.shape[2] + 1)
+def begun(rollout: Rollout, configuration: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([configuration, -1, STILL]), np.zeros(rollout.move_bytes.shape[2] + 1)
 
 
-def played(course: Course, path: tuple[Action, ...]) -> np.ndarray:
+def played(rollout: Rollout, path: tuple[Action, ...]) -> np.ndarray:
     """What a sequence of answers gives, (5,); each must be allowed."""
-    state, remaining = begun(course, path[0].target)
+    state, remaining = begun(rollout, path[0].target)
     total, gave = np.zeros(5), np.zeros(5)
     for epoch, action in enumerate(path):
         if epoch > 0:
-            assert action in list(allowed(course, state))
-            carry_out(course, state, remaining, action)
-        advance(course, epoch, state, remaining, gave)
+            assert action in list(allowed(rollout, state))
+            carry_out(rollout, state, remaining, action)
+        advance(rollout, epoch, state, remaining, gave)
         total += gave
     return total
 
@@ -35,49 +35,49 @@ def played(course: Course, path: tuple[Action, ...]) -> np.ndarray:
 @pytest.mark.parametrize("dear", [False, True])  # True: some configurations lose by training
 @pytest.mark.parametrize("seed", range(25))
 def test_every_value_is_the_best_of_all_sequences(seed: int, dear: bool) -> None:
-    course = tiny_course(seed, dear=dear)
-    found = hindsight(course, USD_PER_TOKEN)
-    for configuration in range(len(course.place)):
-        expected = most(course, USD_PER_TOKEN, 0, *begun(course, configuration))
+    rollout = tiny_rollout(seed, dear=dear)
+    found = hindsight(rollout, USD_PER_TOKEN)
+    for configuration in range(len(rollout.place)):
+        expected = most(rollout, USD_PER_TOKEN, 0, *begun(rollout, configuration))
         assert found.value[0, configuration] == pytest.approx(expected, abs=1e-9)
-    free = [after(course, USD_PER_TOKEN, 0, *begun(course, each), Action()) for each in range(len(course.place))]
+    free = [after(rollout, USD_PER_TOKEN, 0, *begun(rollout, each), Action()) for each in range(len(rollout.place))]
     assert found.work == pytest.approx(max(free), abs=1e-9)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.data())
 def test_no_sequence_of_allowed_answers_beats_it(seed: int, dear: bool, data: st.DataObject) -> None:
-    course = tiny_course(seed, epochs=12, places=(0, 1, 2, 0, 1), dear=dear)
+    rollout = tiny_rollout(seed, epochs=12, places=(0, 1, 2, 0, 1), dear=dear)
     begin = data.draw(st.integers(0, 4))
-    state, remaining = begun(course, begin)
+    state, remaining = begun(rollout, begin)
     gave, work = np.zeros(5), 0.0
     for epoch in range(12):
         if epoch > 0:
-            carry_out(course, state, remaining, data.draw(st.sampled_from(list(allowed(course, state)))))
-        advance(course, epoch, state, remaining, gave)
+            carry_out(rollout, state, remaining, data.draw(st.sampled_from(list(allowed(rollout, state)))))
+        advance(rollout, epoch, state, remaining, gave)
         work += gave[TOKENS] - gave[EGRESS_USD] / USD_PER_TOKEN
-    assert work <= hindsight(course, USD_PER_TOKEN, begin=begin).work + 1e-9
-    assert work <= hindsight(course, USD_PER_TOKEN).work + 1e-9
+    assert work <= hindsight(rollout, USD_PER_TOKEN, begin=begin).work + 1e-9
+    assert work <= hindsight(rollout, USD_PER_TOKEN).work + 1e-9
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_its_path_is_allowed_and_gives_what_it_says(seed: int, dear: bool) -> None:
-    course = tiny_course(seed, epochs=15, places=(0, 1, 2, 0, 1), dear=dear)
-    found = hindsight(course, USD_PER_TOKEN)
-    gave = played(course, found.path)
+    rollout = tiny_rollout(seed, epochs=15, places=(0, 1, 2, 0, 1), dear=dear)
+    found = hindsight(rollout, USD_PER_TOKEN)
+    gave = played(rollout, found.path)
     assert gave[TOKENS] - gave[EGRESS_USD] / USD_PER_TOKEN == pytest.approx(found.work, abs=1e-9)
 
 
 def test_other_tastes_are_searched_as_well() -> None:
-    course = tiny_course(3, epochs=15, places=(0, 1, 2, 0, 1))
-    busy = hindsight(course, USD_PER_TOKEN, taste=Taste(token=0.0, busy_s=1.0))
-    assert played(course, busy.path)[BUSY_S] == pytest.approx(busy.work)
-    assert busy.work > played(course, hindsight(course, USD_PER_TOKEN).path)[BUSY_S]
+    rollout = tiny_rollout(3, epochs=15, places=(0, 1, 2, 0, 1))
+    busy = hindsight(rollout, USD_PER_TOKEN, taste=Taste(token=0.0, busy_s=1.0))
+    assert played(rollout, busy.path)[BUSY_S] == pytest.approx(busy.work)
+    assert busy.work > played(rollout, hindsight(rollout, USD_PER_TOKEN).path)[BUSY_S]
 
 
 def test_a_lasting_change_is_met_with_a_move_and_a_short_one_is_sat_out() -> None:
-    still = Course(
+    still = Rollout(
         epoch_s=10.0,
         restart_s=1.0,
         shadow_share=0.125,

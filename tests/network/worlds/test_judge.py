@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hippo.errors import InfeasibleError
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import TOKENS
 from hippo.network.rules.view import Action, How, View
-from hippo.network.worlds.judge import HINDSIGHT, Judged, Scenario, judge, scenario_of
-from hippo.network.worlds.play import Run, Terms, foresee, play
+from hippo.network.worlds.judge import HINDSIGHT, Comparison, Scenario, judge, scenario_of
+from hippo.network.worlds.play import MethodRun, Terms, foresee, play
 from hippo.network.worlds.world import World
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
@@ -27,7 +27,7 @@ class Keeps:
         self.name, self.plan = name, plan
 
     def begin(self, view: View) -> int:
-        index = 0 if self.plan is None else view.book.add(self.plan, origin=self.name)
+        index = 0 if self.plan is None else view.cache.add(self.plan, origin=self.name)
         assert index is not None
         return index
 
@@ -57,8 +57,8 @@ def setting() -> Scenario:
     return scenario_of(world, forecast="persistence")
 
 
-def judged(setting: Scenario, *methods: Keeps) -> Judged:
-    runs = [play(setting.world, setting.book, each, setting.terms, forecasts=setting.forecasts) for each in methods]
+def judged(setting: Scenario, *methods: Keeps) -> Comparison:
+    runs = [play(setting.world, setting.cache, each, setting.terms, forecasts=setting.forecasts) for each in methods]
     return judge(setting, runs)
 
 
@@ -75,26 +75,26 @@ def test_shares_of_hindsight_and_of_its_gain(setting: Scenario) -> None:
 
 
 def test_hindsight_owns_what_any_method_used(setting: Scenario) -> None:
-    poor = Book(setting.world.problem)
+    poor = PlanCache(setting.world.problem)
     alone = SingleDomain().propose(setting.world.problem, Stop(2.0)).plan
     assert alone is not None
-    plans = [each.plan for each in setting.book.configurations]
+    plans = [each.plan for each in setting.cache.configurations]
     poor.add(alone, origin="test")
-    bare = replace(setting, book=poor)
+    bare = replace(setting, cache=poor)
     without = judged(bare, Keeps("static"))
     with_all = judged(bare, Keeps("static"), *(Keeps(f"held {at}", plan) for at, plan in enumerate(plans)))
     assert with_all.runs[HINDSIGHT].work >= without.runs[HINDSIGHT].work
-    assert len(with_all.book) == len({alone, *plans})
+    assert len(with_all.cache) == len({alone, *plans})
     for name, places in with_all.places.items():
         for own, index in places.items():
-            assert with_all.runs[name].book.configurations[own].plan == with_all.book.configurations[index].plan
+            assert with_all.runs[name].cache.configurations[own].plan == with_all.cache.configurations[index].plan
 
 
 def test_a_run_that_beats_hindsight_is_a_fault(setting: Scenario) -> None:
-    run = play(setting.world, setting.book, Keeps("static"), setting.terms, forecasts=setting.forecasts)
+    run = play(setting.world, setting.cache, Keeps("static"), setting.terms, forecasts=setting.forecasts)
     gave = run.gave.copy()
     gave[:, TOKENS] *= 10.0
-    lucky: Run = replace(run, gave=gave, method="lucky")
+    lucky: MethodRun = replace(run, gave=gave, method="lucky")
     with pytest.raises(AssertionError, match="lucky beats hindsight on toy"):
         judge(setting, [lucky])
 
@@ -109,7 +109,7 @@ def test_a_problem_without_a_plan_is_infeasible(setting: Scenario) -> None:
 
 def test_without_egress_and_static_there_is_no_gain_to_speak_of(setting: Scenario) -> None:
     terms = Terms(setting.terms.usd_per_token)
-    run = play(setting.world, setting.book, Keeps("other"), terms, forecasts=foresee(setting.world, "persistence"))
+    run = play(setting.world, setting.cache, Keeps("other"), terms, forecasts=foresee(setting.world, "persistence"))
     found = judge(setting, [run])
     assert found.gain is None
     assert found.captured("other") is None

@@ -10,11 +10,11 @@ import pytest
 
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, STILL, STREAMING, TOKENS
 from hippo.network.rules.view import Action, How, View
 from hippo.network.worlds.play import Terms, foresee, play, usd_per_token
-from hippo.network.worlds.world import World, course
+from hippo.network.worlds.world import World, rollout
 from hippo.plan.plan import Compression
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
@@ -44,22 +44,22 @@ class Scripted:
 
 
 @pytest.fixture(scope="module")
-def known() -> Book:
+def known() -> PlanCache:
     problem = load_problem(model="gpt3-175b", cluster="four-hubs", global_batch=64)
     best, alone = (each.propose(problem, Stop(60.0)).plan for each in (Exact(), SingleDomain()))
     assert best is not None
     assert alone is not None
     one, other = best.domains
-    book = Book(problem)
+    cache = PlanCache(problem)
     pressed = replace(best, compression=(Compression(one, other, "fp8"), Compression(other, one, "fp8")))
-    assert book.add(best, origin="exact") == ACROSS
-    assert book.add(alone, origin="single_domain") == ALONE
-    assert book.add(pressed, origin="exact", lever="fp8", worth=0.985) == PRESSED
-    return book
+    assert cache.add(best, origin="exact") == ACROSS
+    assert cache.add(alone, origin="single_domain") == ALONE
+    assert cache.add(pressed, origin="exact", lever="fp8", worth=0.985) == PRESSED
+    return cache
 
 
 @pytest.fixture(scope="module")
-def still(known: Book) -> World:
+def still(known: PlanCache) -> World:
     cluster = known.problem.cluster
     bandwidth = np.array([link.rate_bytes_per_s(cluster.domain(link.source).nodes) for link in cluster.links])
     return World(
@@ -78,9 +78,9 @@ def unchanging(world: World) -> Forecasts:
     return foresee(world, "persistence")
 
 
-def test_to_keep_trains_what_the_course_says(known: Book, still: World) -> None:
+def test_to_keep_trains_what_the_course_says(known: PlanCache, still: World) -> None:
     run = play(still, known, Scripted(), Terms(1e-6), forecasts=unchanging(still))
-    told = course(still, known)
+    told = rollout(still, known)
     assert run.gave[:, TOKENS] == pytest.approx(told.tokens_per_s[:, ACROSS] * EPOCH_S)
     assert run.step_time_s == pytest.approx(known.score(ACROSS).step_time_s)
     assert run.utilization == pytest.approx(known.score(ACROSS).utilization)
@@ -88,12 +88,12 @@ def test_to_keep_trains_what_the_course_says(known: Book, still: World) -> None:
     assert run.work == pytest.approx(run.gave[:, TOKENS].sum() - run.gave[:, EGRESS_USD].sum() / 1e-6)
 
 
-def test_where_gpus_cost_nothing_egress_does_not_count(known: Book, still: World) -> None:
+def test_where_gpus_cost_nothing_egress_does_not_count(known: PlanCache, still: World) -> None:
     run = play(still, known, Scripted(), Terms(0.0), forecasts=unchanging(still))
     assert run.work == run.gave[:, TOKENS].sum()
 
 
-def test_a_lever_acts_in_the_epoch_in_which_it_is_pulled(known: Book, still: World) -> None:
+def test_a_lever_acts_in_the_epoch_in_which_it_is_pulled(known: PlanCache, still: World) -> None:
     run = play(still, known, Scripted({7: Action(How.SWITCH, PRESSED)}), Terms(1e-6), forecasts=unchanging(still))
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)
     assert run.gave[:, DOWNTIME_S].sum() == 0.0
@@ -101,7 +101,7 @@ def test_a_lever_acts_in_the_epoch_in_which_it_is_pulled(known: Book, still: Wor
 
 @dataclass
 class Thinker(Scripted):
-    """Pulls the lever once it has thought: ``asked`` tells of which epochs, and how often it was asked.
+    """Pulls the lever once it has replanned: ``asked`` tells of which epochs, and how often it was asked.
 
     It answers in 1 ms and thinks for 20, by a clock of its own."""
 
@@ -118,7 +118,7 @@ class Thinker(Scripted):
         self.asked.append(view.epoch)
         return Action(How.SWITCH, PRESSED) if self.asked.count(view.epoch) == 2 else Action()
 
-    def think(self, view: View) -> bool:
+    def replan(self, view: View) -> bool:
         if view.epoch not in (0, 7):
             return False
         self.spent_s += self.works_s
@@ -126,7 +126,7 @@ class Thinker(Scripted):
 
 
 def test_who_has_thought_may_answer_again_and_the_thought_counts(
-    known: Book, still: World, monkeypatch: pytest.MonkeyPatch
+    known: PlanCache, still: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = Thinker()
     monkeypatch.setattr("hippo.network.worlds.play.process_time", lambda: method.spent_s)
@@ -134,12 +134,12 @@ def test_who_has_thought_may_answer_again_and_the_thought_counts(
     assert run.running.tolist() == [ACROSS] * 7 + [PRESSED] * (EPOCHS - 7)
     assert method.asked == sorted([*range(1, EPOCHS), 7])
     assert run.actions[7] == Action(How.SWITCH, PRESSED)
-    assert run.thinking_s[[0, 1, 7]] == pytest.approx([0.02, 0.0, 0.02])
-    # the answer that counts came after the thought; where a run begins nothing is asked again
+    assert run.replanning_s[[0, 1, 7]] == pytest.approx([0.02, 0.0, 0.02])
+    # the answer that counts came after the replanned; where a run begins nothing is asked again
     assert run.decision_s[[0, 1, 7]] == pytest.approx([0.001, 0.001, 0.022])
 
 
-def test_stop_and_copy_costs_what_the_links_need(known: Book, still: World) -> None:
+def test_stop_and_copy_costs_what_the_links_need(known: PlanCache, still: World) -> None:
     run = play(still, known, Scripted({1: Action(How.STOP, ALONE)}), Terms(1e-6), forecasts=unchanging(still))
     sent = known.move_bytes(0, 1)
     assert run.gave[:, DOWNTIME_S].sum() == pytest.approx((sent / still.bandwidth_bytes_per_s[0]).max())
@@ -148,7 +148,7 @@ def test_stop_and_copy_costs_what_the_links_need(known: Book, still: World) -> N
     assert run.moves == 1
 
 
-def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: Book, still: World) -> None:
+def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: PlanCache, still: World) -> None:
     world = replace(still, epoch_s=60.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 20)
     arrived: list[float] = []
     answers = {2: Action(How.BACKGROUND, ALONE), 5: Action(How.CANCEL)}
@@ -172,18 +172,18 @@ def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: Book, st
     ],
 )
 def test_an_answer_against_the_rules_is_a_fault(
-    known: Book, still: World, answers: dict[int, Action], fault: str
+    known: PlanCache, still: World, answers: dict[int, Action], fault: str
 ) -> None:
     with pytest.raises(AssertionError, match=fault):
         play(still, known, Scripted(answers), Terms(1e-6), forecasts=unchanging(still))
 
 
-def test_a_method_that_knows_nothing_to_begin_with_is_an_answer(known: Book, still: World) -> None:
+def test_a_method_that_knows_nothing_to_begin_with_is_an_answer(known: PlanCache, still: World) -> None:
     with pytest.raises(InfeasibleError):
         play(still, known, Scripted(first=-1), Terms(1e-6), forecasts=unchanging(still))
 
 
-def test_a_method_sees_no_future_and_is_told_of_gaps(known: Book, still: World) -> None:
+def test_a_method_sees_no_future_and_is_told_of_gaps(known: PlanCache, still: World) -> None:
     rng = np.random.default_rng(0)
     moving = still.bandwidth_bytes_per_s * rng.uniform(0.5, 1.0, still.told.shape)
     told = rng.random(still.told.shape) < 0.7
@@ -201,27 +201,27 @@ def test_a_method_sees_no_future_and_is_told_of_gaps(known: Book, still: World) 
     play(world, known, Scripted(meets=meets), Terms(1e-6), forecasts=unchanging(world))
 
 
-def test_what_a_method_proposes_is_its_own(known: Book, still: World) -> None:
+def test_what_a_method_proposes_is_its_own(known: PlanCache, still: World) -> None:
     """A plan found on the way is played as if it had been known from the start, and nobody else profits."""
-    book = Book(known.problem)
-    book.add(known.configurations[ACROSS].plan, origin="exact")
+    cache = PlanCache(known.problem)
+    cache.add(known.configurations[ACROSS].plan, origin="exact")
 
     @dataclass
     class Inventive(Scripted):
         def decide(self, view: View) -> Action:
             if view.epoch != 3:
                 return Action()
-            target = view.book.add(known.configurations[ALONE].plan, origin="inventive")
+            target = view.cache.add(known.configurations[ALONE].plan, origin="inventive")
             assert target is not None
             return Action(How.STOP, target)
 
-    one = play(still, book, Inventive(), Terms(1e-6), forecasts=unchanging(still))
+    one = play(still, cache, Inventive(), Terms(1e-6), forecasts=unchanging(still))
     other = play(still, known, Scripted({3: Action(How.STOP, ALONE)}), Terms(1e-6), forecasts=unchanging(still))
-    assert len(book) == 1
-    assert len(one.book) == 2
+    assert len(cache) == 1
+    assert len(one.cache) == 2
     assert (one.gave == other.gave).all()
 
 
-def test_a_token_is_worth_the_rent_of_the_time_it_takes_at_the_start(known: Book, still: World) -> None:
+def test_a_token_is_worth_the_rent_of_the_time_it_takes_at_the_start(known: PlanCache, still: World) -> None:
     quickest = min(known.score(index).step_time_s for index in (ACROSS, ALONE))  # levers do not count
     assert usd_per_token(still, known) == pytest.approx(known.rent_usd_per_s * quickest / known.tokens_per_step)

@@ -20,7 +20,7 @@ from tests.report.watched import (
 from hippo.errors import InfeasibleError
 from hippo.network.rules.view import Action, How, View
 from hippo.network.why.story import Story
-from hippo.network.worlds.replay import Moment, Source, replay
+from hippo.network.worlds.replay import Source, WatchedEpoch, replay
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def test_why(story: Story) -> None:
 
 
 def test_what_did_not_arrive_is_told_when_something_is_decided() -> None:
-    book = make_book()
-    world = make_world(book)
+    cache = make_book()
+    world = make_world(cache)
     world.told[3, 1] = False
-    told = replay(world, book, Scripted(), TERMS, Source("net.csv")).decisions
+    told = replay(world, cache, Scripted(), TERMS, Source("net.csv")).decisions
     stale = [reason for each in told if each.epoch == 3 for reason in each.reasons if reason.kind == "stale"]
     assert stale[0].subject == "b -> a"
 
@@ -68,16 +68,16 @@ def test_work_adds_up(story: Story) -> None:
 def test_hindsight_is_played_as_it_was_searched(story: Story) -> None:
     """The path of the search, carried out epoch by epoch, gives the work that the search promised."""
     from hippo.network.worlds.hindsight import hindsight
-    from hippo.network.worlds.world import course
+    from hippo.network.worlds.world import rollout
 
-    best = hindsight(course(make_world(story.book), story.book), story.usd_per_token)
+    best = hindsight(rollout(make_world(story.cache), story.cache), story.usd_per_token)
     assert story.hindsight.work == pytest.approx(best.work)
 
 
 def test_every_epoch_is_shown(story: Story) -> None:
-    seen: list[Moment] = []
-    book = make_book()
-    replay(make_world(book), book, Scripted(), TERMS, Source("net.csv"), watcher=seen.append)
+    seen: list[WatchedEpoch] = []
+    cache = make_book()
+    replay(make_world(cache), cache, Scripted(), TERMS, Source("net.csv"), watcher=seen.append)
     assert [moment.epoch.view.epoch for moment in seen] == list(range(EPOCHS))
     assert seen[-1].net_tokens == pytest.approx(story.mine.work)
     assert seen[-1].keeping_net_tokens == pytest.approx(story.keeping.work)
@@ -85,10 +85,10 @@ def test_every_epoch_is_shown(story: Story) -> None:
 
 
 def test_the_book_given_is_left_alone() -> None:
-    book = make_book()
-    before = len(book)
-    replay(make_world(book), book, Scripted(), TERMS, Source("net.csv"))
-    assert len(book) == before
+    cache = make_book()
+    before = len(cache)
+    replay(make_world(cache), cache, Scripted(), TERMS, Source("net.csv"))
+    assert len(cache) == before
 
 
 def test_the_document_is_json(story: Story) -> None:
@@ -103,17 +103,17 @@ def test_the_document_is_json(story: Story) -> None:
 
 def test_who_has_thought_is_asked_again() -> None:
     class Thinker(Scripted):
-        thought = False
+        replanned = False
 
         def decide(self, view: View) -> Action:
-            return Action(How.SWITCH, LEVER) if self.thought and view.running != LEVER else Action()
+            return Action(How.SWITCH, LEVER) if self.replanned and view.running != LEVER else Action()
 
-        def think(self, view: View) -> bool:
-            self.thought = view.epoch == 4
-            return self.thought
+        def replan(self, view: View) -> bool:
+            self.replanned = view.epoch == 4
+            return self.replanned
 
-    book = make_book()
-    story = replay(make_world(book), book, Thinker(), TERMS, Source("net.csv"))
+    cache = make_book()
+    story = replay(make_world(cache), cache, Thinker(), TERMS, Source("net.csv"))
     assert [(told.epoch, told.kind) for told in story.decisions if told.changes] == [(0, "begun"), (4, "lever")]
 
 
@@ -122,21 +122,21 @@ def test_nothing_that_can_run_is_an_answer() -> None:
         def begin(self, view: View) -> int:
             return -1
 
-    book = make_book()
+    cache = make_book()
     with pytest.raises(InfeasibleError, match="No plan can run"):
-        replay(make_world(book), book, Stuck(), TERMS, Source("net.csv"))
+        replay(make_world(cache), cache, Stuck(), TERMS, Source("net.csv"))
 
 
 def test_a_run_that_ends_with_nothing_to_run_says_so() -> None:
-    book = make_book()
-    world = make_world(book)
-    assert not replay(world, book, Scripted({}), TERMS, Source("net.csv")).stranded
-    only = type(book)(book.problem)
-    only.add(book.configurations[ACROSS].plan, origin="hand")
+    cache = make_book()
+    world = make_world(cache)
+    assert not replay(world, cache, Scripted({}), TERMS, Source("net.csv")).stranded
+    only = type(cache)(cache.problem)
+    only.add(cache.configurations[ACROSS].plan, origin="hand")
     world.bandwidth_bytes_per_s[-1] = 0.0
     story = replay(world, only, Held(), TERMS, Source("net.csv"))
     stranded = story.stranded
-    able = any(not (story.book.bytes_per_step(index) > 0).any() for index in range(len(story.book)))
+    able = any(not (story.cache.bytes_per_step(index) > 0).any() for index in range(len(story.cache)))
     assert stranded is not able  # a plan in one domain, if planning found one, still runs
     assert np.isfinite(story.mine.work)
 

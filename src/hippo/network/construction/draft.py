@@ -12,7 +12,7 @@ the lower agent for domain k adds what is its own (spec A7)::
 
     r_k = log(reference / step) - LAMBDA_1 Frag_k - LAMBDA_2 C_k / step - LAMBDA_3 max(0, slowest_k / pace - 1)
 
-``Frag_k`` is ``ground.stranded_share``; C_k the seconds of a step that the domain's GPUs spend in exposed communication
+``Frag_k`` is ``table.stranded_share``; C_k the seconds of a step that the domain's GPUs spend in exposed communication
 inside (tensor parallel per wave, agreement of gradients); ``slowest_k`` its slowest stage and ``pace`` what the rest of
 the chain allows per wave: compute that holds up everybody else.
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.network.construction.estimate import join, round_trips, settle, shared_layers, weigh_layouts
-from hippo.network.construction.layout_table import Ground, Links, ground, links_under
+from hippo.network.construction.layout_table import LayoutTable, Links, layout_table, links_under
 from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
 from hippo.planners.exact.run_ahead import Chain, warm_ups
 from hippo.planners.placement import PipelineSketch, StageSketch, place
@@ -53,7 +53,7 @@ NOTHING_BUILT = 1.5
 class Site:
     """One problem under one state of its links and domains."""
 
-    ground: Ground
+    table: LayoutTable
     links: Links
     bandwidth_bytes_per_s: Floats  # (E,)
     latency_s: Floats  # (E,)
@@ -64,7 +64,7 @@ class Site:
 def site(problem: Problem, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats | None = None) -> Site:
     """A problem under a state (E,), (E,) of the links and (K,) of the domains: the factor on the length of their
     operations, inf for a domain that is lost."""
-    known = ground(problem)
+    known = layout_table(problem)
     slower = np.ones(known.domains) if compute is None else np.asarray(compute, dtype=np.float64)
     bandwidth = np.asarray(bandwidth_bytes_per_s, dtype=np.float64)
     latency = np.asarray(latency_s, dtype=np.float64)
@@ -78,7 +78,7 @@ def site(problem: Problem, bandwidth_bytes_per_s: Floats, latency_s: Floats, com
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What was chosen: a chain of domains with claims, the recipe, and a row of the ground per domain."""
+    """What was chosen: a chain of domains with claims, the recipe, and a row of the table per domain."""
 
     chain: Ints  # (n,)
     claims: Floats  # (n,)
@@ -96,14 +96,14 @@ class Built:
 
 def build(where: Site, draft: Draft) -> list[Plan]:
     """Plans of a draft, one per warm-up worth a play, deepest first; empty: its layers do not fit."""
-    arrays = where.ground.arrays
+    arrays = where.table.arrays
     stages = int(arrays.stages[draft.rows].sum())
     cuts = np.zeros(stages + 1, np.int64)
-    choice = where.ground.choices[draft.recipe]
+    choice = where.table.choices[draft.recipe]
     if not settle(arrays, where.links, where.slower, draft.chain, draft.claims, draft.rows, choice.wave, cuts):
         return []
     at = np.repeat(np.arange(len(draft.chain)), arrays.stages[draft.rows])
-    names = [domain.name for domain in where.ground.problem.cluster.domains]
+    names = [domain.name for domain in where.table.problem.cluster.domains]
     sketched = tuple(
         StageSketch(
             names[draft.chain[i]],
@@ -116,7 +116,7 @@ def build(where: Site, draft: Draft) -> list[Plan]:
     waves = arrays.batch // choice.wave
     ahead = warm_ups(_chain_of(where, draft, cuts, at))
     try:
-        placed = place(where.ground.problem.cluster, [PipelineSketch(sketched, waves)])
+        placed = place(where.table.problem.cluster, [PipelineSketch(sketched, waves)])
     except InfeasibleError:
         return []
     return [_plan(where, draft, placed, warm_up) for warm_up in ahead]
@@ -124,7 +124,7 @@ def build(where: Site, draft: Draft) -> list[Plan]:
 
 def played(where: Site, plans: Sequence[Plan]) -> Built | None:
     """The quickest of the plans under the site's state; None: there is none that it can run."""
-    known, best = where.ground, None
+    known, best = where.table, None
     for plan in plans:
         try:
             program = lower(known.problem, plan, cost=known.tables.model)
@@ -143,7 +143,7 @@ def played(where: Site, plans: Sequence[Plan]) -> Built | None:
 
 def lower_rewards(where: Site, draft: Draft, step_time_s: float) -> Floats:
     """What is the lower agent's own of each domain's reward, (n,): fragmentation, communication, compute."""
-    arrays, choice = where.ground.arrays, where.ground.choices[draft.recipe]
+    arrays, choice = where.table.arrays, where.table.choices[draft.recipe]
     cuts, layers = first_cuts(where, draft.chain, draft.claims), len(arrays.work) - 1
     found = np.zeros(len(draft.chain))
     for i, row in enumerate(draft.rows):
@@ -158,11 +158,11 @@ def lower_rewards(where: Site, draft: Draft, step_time_s: float) -> Floats:
 
 def layouts_weighed(where: Site, draft: Draft, place: int, rows: tuple[int, int]) -> Floats:
     """``estimate.weigh_layouts`` of rows [low, high) for the domain at ``place`` of a draft, (high - low, 6)."""
-    arrays = where.ground.arrays
+    arrays = where.table.arrays
     low, high = rows
     found = np.empty((high - low, 6))
     cuts = first_cuts(where, draft.chain, draft.claims)
-    wave = where.ground.choices[draft.recipe].wave
+    wave = where.table.choices[draft.recipe].wave
     weigh_layouts(arrays, where.links, where.slower, draft.chain, cuts, draft.rows, wave, place, low, high, found)
     return found
 
@@ -170,19 +170,19 @@ def layouts_weighed(where: Site, draft: Draft, place: int, rows: tuple[int, int]
 def first_cuts(where: Site, chain: Ints, claims: Floats) -> Ints:
     """Cut points (n + 1,) between domains before layouts are known."""
     cuts = np.zeros(len(chain) + 1, np.int64)
-    shared_layers(where.ground.arrays, chain, claims, len(chain), cuts)
+    shared_layers(where.table.arrays, chain, claims, len(chain), cuts)
     return cuts
 
 
 def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> Chain:
     """Stages as ``run_ahead`` takes them."""
-    arrays, links = where.ground.arrays, where.links
+    arrays, links = where.table.arrays, where.links
     rows, domains = draft.rows[at], draft.chain[at]
     x, y, start, stop = arrays.timing[rows], arrays.holding[rows], cuts[:-1], cuts[1:]
     slower = where.slower[domains]
     seconds = (arrays.seconds[x, stop] - arrays.seconds[x, start]) * slower
     forward = (arrays.forward_s[x, stop] - arrays.forward_s[x, start]) * slower
-    wave = where.ground.choices[draft.recipe].wave
+    wave = where.table.choices[draft.recipe].wave
     wave_bytes = wave * arrays.border_bytes
     delays = np.zeros(len(at))
     inside = np.flatnonzero(at[1:] == at[:-1]) + 1
@@ -197,7 +197,7 @@ def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> Chain:
 
 
 def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[int, ...]) -> Plan:
-    problem, choice = where.ground.problem, where.ground.choices[draft.recipe]
+    problem, choice = where.table.problem, where.table.choices[draft.recipe]
     (line,) = placed
     names = [domain.name for domain in problem.cluster.domains]
     relayed = np.zeros((len(draft.chain) - 1, 2), dtype=bool)
@@ -209,15 +209,15 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
         if through
     )
     ends = (draft.chain[0], draft.chain[-1])
-    for a, b in (ends, ends[::-1]) if where.ground.arrays.tied_bytes and len(draft.chain) > 1 else ():
+    for a, b in (ends, ends[::-1]) if where.table.arrays.tied_bytes and len(draft.chain) > 1 else ():
         if where.links.via[a, b] >= 0 and not any(
             (relay.source, relay.destination) == (names[a], names[b]) for relay in relays
         ):
             relays += (Relay(names[a], names[b], names[where.links.via[a, b]]),)
-    widest = int(where.ground.arrays.dp[draft.rows].max())
+    widest = int(where.table.arrays.dp[draft.rows].max())
     return Plan(
         (replace(line, warm_up=warm_up),),
-        choice.wave // int(where.ground.arrays.dp[draft.rows[0]]),
+        choice.wave // int(where.table.arrays.dp[draft.rows[0]]),
         precision=problem.workload.precision,
         recompute=choice.recompute,
         sharding=choice.sharding if widest > 1 else "none",

@@ -1,4 +1,4 @@
-"""The ground that plans are built on: what every layout of every domain costs and keeps, as arrays of one problem.
+"""The table that plans are built on: what every layout of every domain costs and keeps, as arrays of one problem.
 
 Worked out once per problem and kept; a state of the links needs nothing but ``links_under``. Letters: K domains, N
 layers, R recipes (what all stages share), L layouts in all, X timings, Y holdings.
@@ -75,7 +75,7 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class LayoutTable:
     """One problem, prepared."""
 
     problem: Problem
@@ -110,11 +110,11 @@ class Links(NamedTuple):
 
 RELAYED = 0.9  # a relay must be so much quicker than the link itself: it loads two links
 _REMEMBERED = 64
-_GROUNDS: OrderedDict[int, Ground] = OrderedDict()
+_GROUNDS: OrderedDict[int, LayoutTable] = OrderedDict()
 
 
-def ground(problem: Problem) -> Ground:
-    """The ground of a problem; the same object for the same problem. About a tenth of a second the first time."""
+def layout_table(problem: Problem) -> LayoutTable:
+    """The table of a problem; the same object for the same problem. About a tenth of a second the first time."""
     found = _GROUNDS.get(id(problem))
     if found is None or found.problem is not problem:
         found = _GROUNDS[id(problem)] = prepare(problem)
@@ -123,18 +123,18 @@ def ground(problem: Problem) -> Ground:
     return found
 
 
-def prepare(problem: Problem) -> Ground:
-    """The ground of a problem, made anew."""
+def prepare(problem: Problem) -> LayoutTable:
+    """The table of a problem, made anew."""
     tables = Tables.of(problem)
     choices = tuple(_choices(tables))
     rows = _Rows(tables, choices)
-    return Ground(problem, tables, choices, rows.arrays())
+    return LayoutTable(problem, tables, choices, rows.arrays())
 
 
-def links_under(ground: Ground, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> Links:
+def links_under(table: LayoutTable, bandwidth_bytes_per_s: Floats, latency_s: Floats) -> Links:
     """What joins domains in a state (E,), (E,) of the links; a link of bandwidth 0 joins nothing, nor does one below
     the objective's floor (a barred link)."""
-    problem, size = ground.problem, ground.domains
+    problem, size = table.problem, table.domains
     floor = problem.objective.bandwidth_floor_bytes_per_s or 0.0
     pace, latency = np.full((size, size), np.inf), np.full((size, size), np.inf)
     at = problem.cluster.domain_index
@@ -212,9 +212,9 @@ class _Rows:
     def arrays(self) -> Arrays:
         """All of it as arrays."""
         problem = self.tables.problem
-        table = np.array(self.rows, dtype=np.float64).reshape(len(self.rows), 9).T
-        tp, dp, stages, timing, holding = (np.ascontiguousarray(table[at].astype(np.int64)) for at in range(5))
-        hop, stranded, inside, agree = (np.ascontiguousarray(row) for row in table[5:])
+        laid = np.array(self.rows, dtype=np.float64).reshape(len(self.rows), 9).T
+        tp, dp, stages, timing, holding = (np.ascontiguousarray(laid[at].astype(np.int64)) for at in range(5))
+        hop, stranded, inside, agree = (np.ascontiguousarray(row) for row in laid[5:])
         work = self.tables.times(0, 1, 1, Mode(1, "none", "none"))[1]
         seconds, forward, leaves, passing = (
             np.ascontiguousarray(np.stack([row[part] for row in self.x])) for part in range(4)

@@ -126,7 +126,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(eq=False)
-class Drafting:
+class ConstructionState:
     """A draft that grows."""
 
     site: Site
@@ -165,7 +165,7 @@ class Drafting:
 
     def _weigh(self) -> None:
         where = self.site
-        arrays, links, slower = where.ground.arrays, where.links, where.slower
+        arrays, links, slower = where.table.arrays, where.links, where.slower
         if len(self.chain):
             self.now, self.lies = weighed(arrays, links, slower, self.chain, self.claims)
         else:
@@ -185,7 +185,7 @@ class Drafting:
         self.rows = self.lies[self.recipe].copy()
 
 
-def allowed(draft: Drafting, size: int) -> Masks:
+def allowed(draft: ConstructionState, size: int) -> Masks:
     """What may be answered, (2 size S + 1,), for a batch padded to ``size`` domains: any domain that can be joined; to
     stop where the chain fits, or where nothing else is left."""
     joins = np.zeros((size, 2, len(CLAIMS)), dtype=bool)
@@ -196,7 +196,7 @@ def allowed(draft: Drafting, size: int) -> Masks:
     return np.append(joins.ravel(), stop)
 
 
-def observe_domains(drafts: Sequence[Drafting], *, size: int | None = None) -> Domains:
+def observe_domains(drafts: Sequence[ConstructionState], *, size: int | None = None) -> Domains:
     """What the upper agent sees of each draft."""
     size = max(len(draft.after) for draft in drafts) if size is None else size
     count = len(drafts)
@@ -222,7 +222,7 @@ def observe_domains(drafts: Sequence[Drafting], *, size: int | None = None) -> D
     return found
 
 
-def observe_recipes(drafts: Sequence[Drafting]) -> Rows:
+def observe_recipes(drafts: Sequence[ConstructionState]) -> Rows:
     """The recipes of least T, at most ``MOST_ROWS``, best first."""
     found = _empty(len(drafts), RECIPES, DRAFTS)
     for w, draft in enumerate(drafts):
@@ -236,9 +236,9 @@ def observe_recipes(drafts: Sequence[Drafting]) -> Rows:
     return found
 
 
-def observe_layouts(draft: Drafting) -> tuple[Rows, Ints]:
-    """The layouts of least T of every domain of the chain, (n, M, ..), and the row of the ground of each (n, M)."""
-    arrays, count = draft.site.ground.arrays, len(draft.chain)
+def observe_layouts(draft: ConstructionState) -> tuple[Rows, Ints]:
+    """The layouts of least T of every domain of the chain, (n, M, ..), and the row of the table of each (n, M)."""
+    arrays, count = draft.site.table.arrays, len(draft.chain)
     found, told = _empty(count, LAYOUTS, PLACES), np.zeros((count, MOST_ROWS), np.int64)
     cuts = first_cuts(draft.site, draft.chain, draft.claims)
     for place, domain in enumerate(draft.chain):
@@ -267,9 +267,9 @@ def _empty(count: int, features: int, context: int) -> Rows:
 
 
 def _still_nodes(where: Site) -> Floats:
-    arrays, problem = where.ground.arrays, where.ground.problem
+    arrays, problem = where.table.arrays, where.table.problem
     state = problem.workload.state_bytes_per_parameter * problem.model.parameters
-    found = np.zeros((where.ground.domains, NODES), np.float32)
+    found = np.zeros((where.table.domains, NODES), np.float32)
     found[:, 0] = np.log2(arrays.gpus) / 6
     found[:, 1] = arrays.gpus / arrays.gpus.sum()
     found[:, 5] = np.log(where.slower)
@@ -278,22 +278,22 @@ def _still_nodes(where: Site) -> Floats:
 
 
 def _pairs(where: Site) -> Floats:
-    arrays, links = where.ground.arrays, where.links
-    size = where.ground.domains
+    arrays, links = where.table.arrays, where.links
+    size = where.table.domains
     found = np.zeros((size, size, PAIRS), np.float32)
     exists = np.isfinite(links.pace)
-    computed = arrays.batch * arrays.border_bytes / where.ground.ideal_s  # bytes/s were every sequence sent
+    computed = arrays.batch * arrays.border_bytes / where.table.ideal_s  # bytes/s were every sequence sent
     found[..., 0] = exists
     found[..., 1] = np.where(exists, -np.log(np.where(exists, links.pace, 1.0) * computed) / 3, -2.0)
     found[..., 2] = np.where(exists, np.log(np.maximum(np.where(exists, links.latency_s, 1.0), 1e-4) / 0.03), 0.0)
     found[..., 3] = links.via >= 0
-    at = where.ground.problem.cluster.domain_index
-    for link in where.ground.problem.cluster.links:
+    at = where.table.problem.cluster.domain_index
+    for link in where.table.problem.cluster.links:
         found[at[link.source], at[link.destination], 4] = link.price_usd_per_gb / 0.1
     return found
 
 
-def _moving_nodes(draft: Drafting, nodes: Floats) -> None:
+def _moving_nodes(draft: ConstructionState, nodes: Floats) -> None:
     """Fills the features of domains that change while drafting."""
     for claim, domain in zip(draft.claims, draft.chain, strict=True):
         nodes[domain, 2], nodes[domain, 7] = 1.0, claim - 1.0
@@ -301,8 +301,8 @@ def _moving_nodes(draft: Drafting, nodes: Floats) -> None:
         nodes[draft.chain[-1], 3] = nodes[draft.chain[0], 4] = 1.0
 
 
-def _context(draft: Drafting) -> Floats:
-    arrays, where = draft.site.ground.arrays, draft.site.ground
+def _context(draft: ConstructionState) -> Floats:
+    arrays, where = draft.site.table.arrays, draft.site.table
     fits = bool(np.isfinite(draft.step_s))
     pace = np.log(draft.step_s / where.ideal_s) if fits else 2.0
     left = 1.0 - arrays.gpus[draft.chain].sum() / arrays.gpus.sum()
@@ -310,9 +310,9 @@ def _context(draft: Drafting) -> Floats:
     return np.array([len(draft.chain) / 8, fits, min(pace, 4.0), left, layers, batch], np.float32)
 
 
-def _candidates(draft: Drafting, pairs: Floats) -> Floats:
+def _candidates(draft: ConstructionState, pairs: Floats) -> Floats:
     """(2 K + 1, CANDIDATES)"""
-    arrays, known = draft.site.ground.arrays, len(draft.after)
+    arrays, known = draft.site.table.arrays, len(draft.after)
     found = np.zeros((2 * known + 1, CANDIDATES), np.float32)
     steps = np.append(draft.after.ravel(), draft.step_s)
     finite = np.isfinite(steps)
@@ -331,9 +331,9 @@ def _candidates(draft: Drafting, pairs: Floats) -> Floats:
     return found
 
 
-def _recipes(draft: Drafting) -> Floats:
+def _recipes(draft: ConstructionState) -> Floats:
     """Features of the recipes told, (told, RECIPES)."""
-    arrays, known = draft.site.ground.arrays, draft.site.ground
+    arrays, known = draft.site.table.arrays, draft.site.table
     found = np.zeros((len(draft.told), RECIPES), np.float32)
     wave, lies = arrays.wave[draft.told], draft.lies[draft.told]
     stages = arrays.stages[lies]
@@ -351,9 +351,9 @@ def _recipes(draft: Drafting) -> Floats:
     return found
 
 
-def _layouts(draft: Drafting, place: int, cuts: Ints, rows: Ints, figures: Wide) -> Floats:
+def _layouts(draft: ConstructionState, place: int, cuts: Ints, rows: Ints, figures: Wide) -> Floats:
     """Features of the layouts of the domain at ``place``, (rows, LAYOUTS); ``figures`` by ``weigh_layouts``."""
-    arrays = draft.site.ground.arrays
+    arrays = draft.site.table.arrays
     tp, dp, stages = arrays.tp[rows], arrays.dp[rows], arrays.stages[rows]
     besides = int(arrays.stages[draft.rows].sum() - arrays.stages[draft.rows[place]])
     behind = int(arrays.stages[draft.rows[place + 1 :]].sum())
@@ -376,8 +376,8 @@ def _layouts(draft: Drafting, place: int, cuts: Ints, rows: Ints, figures: Wide)
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def _place(draft: Drafting, place: int, cuts: Ints) -> Floats:
-    arrays, count = draft.site.ground.arrays, len(draft.chain)
+def _place(draft: ConstructionState, place: int, cuts: Ints) -> Floats:
+    arrays, count = draft.site.table.arrays, len(draft.chain)
     besides = arrays.stages[draft.rows].sum() - arrays.stages[draft.rows[place]]
     share = (cuts[place + 1] - cuts[place]) / (len(arrays.work) - 1)
     wave = np.log2(arrays.wave[draft.recipe]) / 6

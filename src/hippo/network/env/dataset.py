@@ -23,21 +23,21 @@ from hippo.compiling import kernel
 from hippo.errors import InfeasibleError, InputError
 from hippo.network.dynamics.forecast import forecast_all
 from hippo.network.env.reward import SLACK, draw_weights, taste_of
-from hippo.network.env.tables import Tables, Truth
+from hippo.network.env.tables import DatasetArrays, Truth
 from hippo.network.methods.receding_horizon import RecedingHorizon
 from hippo.network.observation.observe import assemble
 from hippo.network.observation.options import imbalance, weak_share
 from hippo.network.observation.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
 from hippo.network.plans.candidates import fill
-from hippo.network.plans.plan_cache import Book
-from hippo.network.rules.move import Course
-from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import Rollout
+from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import Action, View
 from hippo.network.worlds.generator import make_world
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import DEFAULT_FORECAST, steps, telemetry_of, usd_per_token
-from hippo.network.worlds.world import RESTART_S, World, check_engine, course
+from hippo.network.worlds.world import RESTART_S, World, check_engine, rollout
 from hippo.planners.base import Progress
 
 PREFERENCES = 3
@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
     truth: Truth
 
 
-class Bank(NamedTuple):
+class Dataset(NamedTuple):
     """Worlds side by side; fields are those of ``Scene``, then those of ``Truth``."""
 
     floats: NDArray[np.float32]
@@ -86,31 +86,31 @@ _WHOLE_NUMBERS = ("place", "member", "first", "ends", "since", "true_best")
 
 def prepare(
     world: World,
-    book: Book,
+    cache: PlanCache,
     *,
     since: NDArray[np.int64] | None = None,
     forecast: str = DEFAULT_FORECAST,
     preferences: int = PREFERENCES,
     engine: str = "fast",
 ) -> Prepared:
-    """Plays every configuration of the book at every epoch, as it is (by ``engine``) and as it is forecast, and
+    """Plays every configuration of the cache at every epoch, as it is (by ``engine``) and as it is forecast, and
     searches hindsight, which knows them all from the start. ``since`` (C,): from which epoch on a run knows them
     (default: the first).
 
-    ``InputError``: the book is empty.
+    ``InputError``: the cache is empty.
     """
-    if len(book) == 0:
+    if len(cache) == 0:
         raise InputError("no plan can run", source=world.name, remedy="give it more memory or links")
-    price = usd_per_token(world, book)
-    known, told = figures(book, price), telemetry_of(world)
+    price = usd_per_token(world, cache)
+    known, told = figures(cache, price), telemetry_of(world)
     ahead = forecast_all(told, world.problem.cluster, world.epoch_s, method=forecast)
     seen = Seen(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
-    played = rates(book, seen)
+    played = rates(cache, seen)
     believed = played.tokens[:, 0]  # (T, C)
     logs = log_net(believed, known.arrays["usd"], price, known.usual)
     base = known.arrays["base"]
     numbers = scalars(
-        book,
+        cache,
         epoch_s=world.epoch_s,
         restart_s=RESTART_S,
         usd_per_token=price,
@@ -122,12 +122,12 @@ def prepare(
     left = np.arange(world.epochs, 0, -1)
     weights = draw_weights(preferences, np.random.default_rng((world.seed, 77)))
     scene = assemble(known.arrays, numbers, seen, played, age=age, met=met, left=left, weights=weights, since=since)
-    true = course(world, book, engine=engine)
+    true = rollout(world, cache, engine=engine)
     return Prepared(world.name, world.family, scene, _truth(world, scene, true, price, weights, believed))
 
 
 def _truth(
-    world: World, scene: Scene, true: Course, price: float, weights: NDArray[np.float64], believed: NDArray[np.float64]
+    world: World, scene: Scene, true: Rollout, price: float, weights: NDArray[np.float64], believed: NDArray[np.float64]
 ) -> Truth:
     usual = float(scene.scalars[5])
     tastes = [taste_of(each, epoch_s=world.epoch_s, usual=usual, usd_per_token=price) for each in weights]
@@ -164,7 +164,7 @@ def _constraints(scene, bandwidth, compute, weak, uneven):  # type: ignore[no-un
             uneven[epoch, each] = imbalance(scene, compute[epoch], each)
 
 
-def bank_of(prepared: Sequence[Prepared]) -> Bank:
+def dataset_of(prepared: Sequence[Prepared]) -> Dataset:
     """Worlds side by side."""
     floats: list[NDArray[Any]] = []
     ints: list[NDArray[Any]] = []
@@ -179,7 +179,7 @@ def bank_of(prepared: Sequence[Prepared]) -> Bank:
             shape[world, field, : array.ndim] = array.shape
             reached[kind] += array.size
             (floats if kind == "f" else ints).append(array.ravel())
-    return Bank(
+    return Dataset(
         np.concatenate(floats),
         np.concatenate(ints),
         offset,
@@ -189,10 +189,10 @@ def bank_of(prepared: Sequence[Prepared]) -> Bank:
     )
 
 
-def joined(one: Bank, other: Bank) -> Bank:
-    """The worlds of two banks, those of ``one`` first."""
+def joined(one: Dataset, other: Dataset) -> Dataset:
+    """The worlds of two datasets, those of ``one`` first."""
     shift = np.array([len(one.ints) if name in _WHOLE_NUMBERS else len(one.floats) for name in FIELDS])
-    return Bank(
+    return Dataset(
         np.concatenate([one.floats, other.floats]),
         np.concatenate([one.ints, other.ints]),
         np.concatenate([one.offset, other.offset + shift]),
@@ -202,24 +202,24 @@ def joined(one: Bank, other: Bank) -> Bank:
     )
 
 
-def save(bank: Bank, path: Path) -> None:
-    """Writes a bank as .npz."""
+def save(dataset: Dataset, path: Path) -> None:
+    """Writes a dataset as .npz."""
     with path.open("wb") as file:
-        np.savez(file, version=VERSION, **bank._asdict())
+        np.savez(file, version=VERSION, **dataset._asdict())
 
 
-def load(path: Path) -> Bank:
-    """Reads a bank; ``InputError``: no such file, or not one of this version."""
+def load(path: Path) -> Dataset:
+    """Reads a dataset; ``InputError``: no such file, or not one of this version."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             if int(stored["version"]) == VERSION and stored["offset"].shape[1] == len(FIELDS):
-                return Bank(*(stored[name] for name in Bank._fields))
+                return Dataset(*(stored[name] for name in Dataset._fields))
     except (OSError, KeyError, ValueError):
         pass
-    raise InputError("not a bank of worlds of this version", source=str(path), remedy="make it anew")
+    raise InputError("not a dataset of worlds of this version", source=str(path), remedy="make it anew")
 
 
-def make_bank(
+def make_dataset(
     wanted: Iterable[tuple[str, int]],
     *,
     split: str = "train",
@@ -229,7 +229,7 @@ def make_bank(
     engine: str = "fast",
     processes: int = 1,
     watch: Progress | None = None,
-) -> Bank:
+) -> Dataset:
     """Prepares the worlds of these (family, seed), each problem with so many movements of its network; those without
     any plan are left out. Order as given, so the number of processes changes nothing.
 
@@ -248,8 +248,8 @@ def make_bank(
                 found += each
                 _say(watch, done, len(tasks))
     if not found:
-        raise InputError("no world has a plan", source="bank", remedy="choose other families or seeds")
-    return bank_of(found)
+        raise InputError("no world has a plan", source="dataset", remedy="choose other families or seeds")
+    return dataset_of(found)
 
 
 class _Task(NamedTuple):
@@ -265,14 +265,14 @@ class _Task(NamedTuple):
 
 
 def _prepared(task: _Task) -> list[Prepared]:
-    """Every movement of one problem, as the arguments of ``make_bank`` say."""
-    found, book = [], None
+    """Every movement of one problem, as the arguments of ``make_dataset`` say."""
+    found, cache = [], None
     for movement in range(task.movements):
         world = make_world(task.family, task.seed, split=task.split, movement=movement)
-        if book is None:
-            book = Book(world.problem)
-            fill(book)
-        own, since = discovered(world, book)
+        if cache is None:
+            cache = PlanCache(world.problem)
+            fill(cache)
+        own, since = discovered(world, cache)
         if len(own):
             tastes = 1 if movement else task.preferences
             found.append(
@@ -286,9 +286,9 @@ def _say(watch: Progress | None, done: int, of: int) -> None:
         watch(f"prepared {done} of {of} worlds", done / of)
 
 
-def tables(bank: Bank) -> Tables:
+def tables(dataset: Dataset) -> DatasetArrays:
     """What kernels take."""
-    return Tables(bank.floats, bank.ints, bank.offset, bank.shape)
+    return DatasetArrays(dataset.floats, dataset.ints, dataset.offset, dataset.shape)
 
 
 class _Follower:
@@ -307,21 +307,21 @@ class _Follower:
     def decide(self, view: View) -> Action:
         """Keep."""
         if self._renewal.due(view):
-            look_anew(view, view.running)
+            replan(view, view.running)
         return Action()
 
 
-def discovered(world: World, book: Book | None = None) -> tuple[Book, NDArray[np.int64]]:
-    """A book with everything that was found along the world, and from which epoch on each was known, (C,).
+def discovered(world: World, cache: PlanCache | None = None) -> tuple[PlanCache, NDArray[np.int64]]:
+    """A cache with everything that was found along the world, and from which epoch on each was known, (C,).
 
-    ``book``: one that is filled for this problem; it stays as it is. Some seconds; deterministic. Empty where no plan
+    ``cache``: one that is filled for this problem; it stays as it is. Some seconds; deterministic. Empty where no plan
     can run.
     """
     try:
-        setting = scenario_of(world, book=None if book is None else book.copy(share=True))
-        own, since = setting.book.copy(share=True), list[int]()
+        setting = scenario_of(world, cache=None if cache is None else cache.copy(share=True))
+        own, since = setting.cache.copy(share=True), list[int]()
         for at, _ in enumerate(steps(world, own, _Follower(), setting.terms, forecasts=setting.forecasts)):
             since += [at] * (len(own) - len(since))
     except InfeasibleError:
-        return Book(world.problem), np.zeros(0, dtype=np.int64)
+        return PlanCache(world.problem), np.zeros(0, dtype=np.int64)
     return own, np.array(since, dtype=np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.tables import course_in, scene_in, truth_in
+from hippo.network.env.tables import rollout_in, scene_in, truth_in
 from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH
 from hippo.network.observation.scene import EPOCH_S, USD_PER_TOKEN, USUAL
 from hippo.network.rules.move import (
@@ -76,10 +76,10 @@ def reward_of(scalars, weights, gave):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
+def fill_regrets(dataset, runs, found):  # type: ignore[no-untyped-def]
     """Regret of each option of the decision that is due in each run, (W, M); 0 where an option is masked."""
     for run in range(len(found)):
-        scene, truth = scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run])
+        scene, truth = scene_in(dataset, runs.world[run]), truth_in(dataset, runs.world[run])
         best = -np.inf
         for option in range(found.shape[1]):
             if runs.mask[run, option]:
@@ -92,7 +92,7 @@ def fill_regrets(bank, runs, found):  # type: ignore[no-untyped-def]
 @kernel
 def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
     """What an option gives until it is carried out (at least this epoch), and the most after it."""
-    course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]
+    rollout, weights = rollout_in(scene, truth), truth.weights[runs.preference[run]]
     state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
     how, target = runs.how[run, option], runs.target[run, option]
     if how == CANCEL:
@@ -100,17 +100,17 @@ def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
     elif how == SWITCH:
         state[CONFIGURATION] = target
     elif how != KEEP:
-        begin_move(course, state, remaining, target, STOPPED if how == STOP else STREAMING)
-    return until_done(runs, run, scene, truth, course, weights, state, remaining)
+        begin_move(rollout, state, remaining, target, STOPPED if how == STOP else STREAMING)
+    return until_done(runs, run, scene, truth, rollout, weights, state, remaining)
 
 
 @kernel
-def until_done(runs, run, scene, truth, course, weights, state, remaining):  # type: ignore[no-untyped-def]
+def until_done(runs, run, scene, truth, rollout, weights, state, remaining):  # type: ignore[no-untyped-def]
     """What a run gives from now on until no move is under way (at least in this epoch), and the most after it;
     ``state`` and ``remaining`` are used up."""
     gave, gained = np.zeros(5), 0.0
     for epoch in range(runs.epoch[run], len(truth.tokens)):
-        advance(course, epoch, state, remaining, gave)
+        advance(rollout, epoch, state, remaining, gave)
         gained += reward_of(scene.scalars, weights, gave)
         if state[PHASE] == STILL:
             return gained + truth.value[runs.preference[run], epoch + 1, state[CONFIGURATION]]

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
-from hippo.network.worlds.judge import Judged
-from hippo.network.worlds.play import Run
+from hippo.network.worlds.judge import Comparison
+from hippo.network.worlds.play import MethodRun
 from hippo.plan.codec import plan_to_document
 
 Document = dict[str, Any]
 
 
-def world_document(judged: Judged, methods: Sequence[str], *, baseline: str, begin_s: float = 0.0) -> Document:
+def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str, begin_s: float = 0.0) -> Document:
     """The document of one world: ``methods``, ``plans``, ``kpis`` and what the world is.
 
     ``baseline``: the run that rewards and requirements are measured against. ``begin_s``: time of the first epoch.
@@ -27,7 +27,7 @@ def world_document(judged: Judged, methods: Sequence[str], *, baseline: str, beg
     plans = sorted({index for name in methods for index in judged.places[name].values()})
     place = {index: at for at, index in enumerate(plans)}
     base, world = judged.runs[baseline], judged.world
-    configurations = [judged.book.configurations[index] for index in plans]
+    configurations = [judged.cache.configurations[index] for index in plans]
     return {
         "world": {
             "name": world.name,
@@ -46,14 +46,14 @@ def world_document(judged: Judged, methods: Sequence[str], *, baseline: str, beg
     }
 
 
-def _plan(judged: Judged, index: int) -> Document:
+def _plan(judged: Comparison, index: int) -> Document:
     """A plan without its problem, which is that of the world."""
-    document = plan_to_document(judged.world.problem, judged.book.configurations[index].plan)
+    document = plan_to_document(judged.world.problem, judged.cache.configurations[index].plan)
     del document["problem"]
     return document
 
 
-def _method(judged: Judged, name: str, place: Mapping[int, int], base: Run, begin_s: float) -> Document:
+def _method(judged: Comparison, name: str, place: Mapping[int, int], base: MethodRun, begin_s: float) -> Document:
     run, own = judged.runs[name], judged.places[name]
     epochs = [
         {
@@ -69,7 +69,7 @@ def _method(judged: Judged, name: str, place: Mapping[int, int], base: Run, begi
     return figures(judged, name, base) | {"epochs": epochs}
 
 
-def figures(judged: Judged, name: str, base: Run) -> Document:
+def figures(judged: Comparison, name: str, base: MethodRun) -> Document:
     """The figures of one run; None where there is nothing to say (no step was made, nothing to capture)."""
     run = judged.runs[name]
     decided_s = run.decision_s[1:] if len(run.decision_s) > 1 else run.decision_s  # to begin takes planning
@@ -87,7 +87,7 @@ def figures(judged: Judged, name: str, base: Run) -> Document:
     }
 
 
-def reward(run: Run, base: Run) -> float | None:
+def reward(run: MethodRun, base: MethodRun) -> float | None:
     """``w1 R_eff + w2 R_util - w3 R_cost`` of a run against that of a baseline (``score.reward``, over a run)."""
     parts: tuple[float | None, ...] = (kpis(run, base)["training_time"], run.utilization, _cost(run, base))
     total = 0.0
@@ -98,16 +98,16 @@ def reward(run: Run, base: Run) -> float | None:
     return total
 
 
-def _cost(run: Run, base: Run) -> float | None:
+def _cost(run: MethodRun, base: MethodRun) -> float | None:
     """Egress per token over that of the baseline; the whole price where that has none, as for a plan."""
     tokens, of_base = (float(each.gave[:, TOKENS].sum()) for each in (run, base))
     if not tokens or not of_base:
         return None
-    measure = base.egress_usd or base.book.rent_usd_per_s * base.seconds
+    measure = base.egress_usd or base.cache.rent_usd_per_s * base.seconds
     return (run.egress_usd / tokens) / (measure / of_base)
 
 
-def kpis(run: Run, base: Run) -> Document:
+def kpis(run: MethodRun, base: MethodRun) -> Document:
     """Change against a baseline (spec A18): ``training_time``, ``utilization`` and ``egress`` for the same tokens, each
     relative (-0.25: a quarter less; None: the baseline has nothing to compare with); the rest absolute."""
     per_token = [each.egress_usd / max(float(each.gave[:, TOKENS].sum()), 1e-300) for each in (run, base)]

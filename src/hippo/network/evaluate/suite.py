@@ -28,8 +28,8 @@ from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
 from hippo.network.evaluate.figures import figures, kpis
 from hippo.network.rules.move import TOKENS
 from hippo.network.worlds.generator import FAMILIES, make_world, scaled
-from hippo.network.worlds.judge import STATIC, Judged, Scenario, scenario_of
-from hippo.network.worlds.play import DEFAULT_FORECAST, Run, Weights
+from hippo.network.worlds.judge import STATIC, Comparison, Scenario, scenario_of
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Weights
 from hippo.network.worlds.world import World
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.links import base_bandwidth, base_latency
@@ -171,7 +171,7 @@ def _world(task: Task, suite: Suite) -> Row:
     return row
 
 
-def _row(judged: Judged) -> Row:
+def _row(judged: Comparison) -> Row:
     base = judged.runs[STATIC]
     return {
         "world": judged.world.name,
@@ -183,17 +183,17 @@ def _row(judged: Judged) -> Row:
     }
 
 
-def _figures(judged: Judged, name: str, base: Run) -> Row:
+def _figures(judged: Comparison, name: str, base: MethodRun) -> Row:
     return figures(judged, name, base) | {
         "of_static": judged.runs[name].work / base.work if base.work > 0 else None,
         "interrupted": judged.runs[name].downtime_share,
         "tokens": float(judged.runs[name].gave[:, TOKENS].sum()),
-        "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].thinking_s],
+        "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].replanning_s],
         "times_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].decision_s[1:]],
     }
 
 
-def _against_held(setting: Scenario, judged: Judged, suite: Suite) -> Row:
+def _against_held(setting: Scenario, judged: Comparison, suite: Suite) -> Row:
     """Requirements against every planner's plan kept, from ours at one preference."""
     ours = replace(setting, terms=replace(setting.terms, weights=suite.preference))
     same = suite.preference == setting.terms.weights
@@ -210,7 +210,7 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     rows, first = [], None
     for swing in swings:
         moved = scaled(world, swing / USUAL_SWING)
-        setting = scenario_of(moved, forecast=suite.forecast, book=None if first is None else first.book)
+        setting = scenario_of(moved, forecast=suite.forecast, cache=None if first is None else first.cache)
         first = first or setting
         setting = replace(setting, terms=first.terms)
         judged = compete(setting, few, timed=False)
@@ -219,7 +219,7 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     return rows
 
 
-def _load(task: Task, suite: Suite) -> Judged:
+def _load(task: Task, suite: Suite) -> Comparison:
     """Load of others moves by +-20 %, the links stand still."""
     world = make_world(task.family, task.seed, split=SPLIT)
     setting = scenario_of(loaded(world), forecast=suite.forecast)

@@ -91,11 +91,11 @@ class FlatPpo:
             self._before, self._changed = self._changed, view.epoch
         return self._answer
 
-    def think(self, view: View) -> bool:
+    def replan(self, view: View) -> bool:
         """Plans and levers where the network has moved far; whether any were found."""
-        known = len(view.book)
-        self._refresher.think(view, self._answer.target if self._answer.target >= 0 else view.running)
-        return len(view.book) > known
+        known = len(view.cache)
+        self._refresher.replan(view, self._answer.target if self._answer.target >= 0 else view.running)
+        return len(view.cache) > known
 
     def _act(self, view: View) -> Action:
         observation, actions = self._see(view, quiet=float(view.epoch - self._changed))

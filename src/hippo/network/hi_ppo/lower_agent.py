@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.construction.observe import Drafting, Rows, observe_layouts
+from hippo.network.construction.observe import ConstructionState, Rows, observe_layouts
 
 Floats = NDArray[np.float32]
 Masks = NDArray[np.bool_]
@@ -31,18 +31,20 @@ class Arranging(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Arrangement:
     """Layouts of the domains of one chain."""
 
     seen: Rows  # (n, M, ..)
     actions: Ints  # (n,) rows of ``seen``
     log_probs: Wide  # (n,)
-    rows: Ints  # (n,) rows of the ground
-    likeliest: Ints  # (n,) rows of the ground of the likeliest answer, drawn or not
+    rows: Ints  # (n,) rows of the table
+    argmax: Ints  # (n,) rows of the table of the argmax answer, drawn or not
 
 
-def answer(brain: Arranging, drafts: Sequence[Drafting], rng: np.random.Generator, sure: Masks) -> list[Answer]:
-    """The layouts of every domain of every draft; ``sure`` (W,): the likeliest of each instead of a draw."""
+def answer(
+    brain: Arranging, drafts: Sequence[ConstructionState], rng: np.random.Generator, sure: Masks
+) -> list[Arrangement]:
+    """The layouts of every domain of every draft; ``sure`` (W,): the argmax of each instead of a draw."""
     if not drafts:
         return []
     shown = [observe_layouts(draft) for draft in drafts]
@@ -51,17 +53,17 @@ def answer(brain: Arranging, drafts: Sequence[Drafting], rng: np.random.Generato
     counts = [len(draft.chain) for draft in drafts]
     logits = brain.arrange(together)
     actions, log_probs = pick(logits, together.mask, rng, np.repeat(sure, counts))
-    likeliest = np.where(together.mask, logits, -np.inf).argmax(axis=1)
+    argmax = np.where(together.mask, logits, -np.inf).argmax(axis=1)
     found, start = [], 0
     for (seen, told), count in zip(shown, counts, strict=True):
         part, at = slice(start, start + count), np.arange(count)
-        found.append(Answer(seen, actions[part], log_probs[part], told[at, actions[part]], told[at, likeliest[part]]))
+        found.append(Arrangement(seen, actions[part], log_probs[part], told[at, actions[part]], told[at, argmax[part]]))
         start += count
     return found
 
 
 def pick(logits: Floats, mask: Masks, rng: np.random.Generator, sure: Masks) -> tuple[Ints, Wide]:
-    """A draw from each row of masked logits (the likeliest where ``sure``), and the logarithm of its probability."""
+    """A draw from each row of masked logits (the argmax where ``sure``), and the logarithm of its probability."""
     masked = np.where(mask, logits.astype(np.float64), -np.inf)
     log_probs = masked - masked.max(axis=1, keepdims=True)
     log_probs -= np.log(np.exp(log_probs).sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""What the upper agent sees of a state: one kernel for a view in use and for a bank of worlds in training.
+"""What the upper agent sees of a state: one kernel for a view in use and for a dataset of worlds in training.
 
 Letters: K domains (padded in a batch), E links, H horizons, M options, C configurations, I instants of a scene.
 """
@@ -62,7 +62,7 @@ def observe(view: View, *, quiet: float = 0.0, scene: Scene | None = None) -> tu
     ``scene``: the tables of the view, where they are made already.
     """
     scene, now = scene_of(view) if scene is None else scene, standing(view, quiet)
-    found, domains = empty_options(), len(view.book.problem.cluster.domains)
+    found, domains = empty_options(), len(view.cache.problem.cluster.domains)
     seen = empty_observation(1, domains)
     weights = np.array(view.weights, dtype=np.float64)
     count = find_options(scene, now, weights, found)
@@ -82,19 +82,19 @@ def standing(view: View, quiet: float) -> Standing:
 
 def scene_of(view: View) -> Scene:
     """The tables of one view."""
-    book, forecast, told = view.book, view.forecast, view.telemetry
-    known = figures(book, view.usd_per_token)
+    cache, forecast, told = view.cache, view.forecast, view.telemetry
+    known = figures(cache, view.usd_per_token)
     seen = Seen(
         forecast.bandwidth_bytes_per_s[None], forecast.latency_s[None], forecast.compute[None], forecast.sd[None]
     )
     met = instants_met(len(told.fresh) - 1)
-    so_far = tokens_of(book, told.bandwidth_bytes_per_s[met], told.latency_s[met], told.compute[met])
-    base = base_bandwidth(book.problem.cluster)
+    so_far = tokens_of(cache, told.bandwidth_bytes_per_s[met], told.latency_s[met], told.compute[met])
+    base = base_bandwidth(cache.problem.cluster)
     epochs = view.epoch + view.epochs_left
     return assemble(
         known.arrays,
         scalars(
-            book,
+            cache,
             epoch_s=view.epoch_s,
             restart_s=view.restart_s,
             usd_per_token=view.usd_per_token,
@@ -102,12 +102,12 @@ def scene_of(view: View) -> Scene:
             epochs=epochs,
         ),
         seen,
-        rates(book, seen),
+        rates(cache, seen),
         age=ages(told.bandwidth_bytes_per_s, base)[-1:],
         met=log_net(so_far, known.arrays["usd"], view.usd_per_token, known.usual).mean(axis=0)[None],
         left=[view.epochs_left],
         weights=np.array([view.weights], dtype=np.float64),
-        standing=-1 if view.running < 0 else book.configurations[view.running].place,
+        standing=-1 if view.running < 0 else cache.configurations[view.running].place,
     )
 
 

@@ -35,7 +35,7 @@ from hippo.network.rules.worth import EDGES, Ahead, between, stop, stream, total
 
 KEEP, SWITCH, STOP, BACKGROUND, CANCEL = range(5)
 HOWS = (How.KEEP, How.SWITCH, How.STOP, How.BACKGROUND, How.CANCEL)
-"""What the numbers of ``Options.how`` mean."""
+"""What the numbers of ``OptionTable.how`` mean."""
 
 AHEAD = np.array(HORIZONS, dtype=np.int64)
 LEAST_AHEAD = 8.0
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
     outlook: int  # row of ``Scene.ahead``: of this instant, under the preferences of the run
 
 
-class Options(NamedTuple):
+class OptionTable(NamedTuple):
     """What may be answered. Rows beyond the last option are zero and masked."""
 
     how: NDArray[np.int64]  # (M,) places in ``HOWS``
@@ -88,9 +88,9 @@ class Time(NamedTuple):
     epoch_s: float
 
 
-def empty_options() -> Options:
+def empty_options() -> OptionTable:
     """Room for the options of one state."""
-    return Options(
+    return OptionTable(
         np.zeros(MOST_OPTIONS, np.int64),
         np.zeros(MOST_OPTIONS, np.int64),
         np.zeros(MOST_OPTIONS, np.bool_),

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.plans.plan_cache import Book
-from hippo.network.plans.step_times import nearly
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.plans.step_times import approximate_step_times
 from hippo.network.rules.move import GRADIENT_BYTES
 from hippo.problem.links import base_bandwidth
 from hippo.score.evaluate import domain_utilization, memory
@@ -72,35 +72,35 @@ class Scene(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Figures:
-    """What does not change while a book does not grow; names as in ``Scene``."""
+class CacheFigures:
+    """What does not change while a cache does not grow; names as in ``Scene``."""
 
     count: int
     arrays: dict[str, NDArray[Any]]
     usual: float  # net tokens/s, best in the base state
 
 
-_KNOWN: WeakKeyDictionary[Book, dict[float, Figures]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[PlanCache, dict[float, CacheFigures]] = WeakKeyDictionary()
 
 
-def figures(book: Book, usd_per_token: float) -> Figures:
-    """The figures of a book; kept until it grows."""
-    known = _KNOWN.setdefault(book, {})
-    if usd_per_token not in known or known[usd_per_token].count != len(book):
-        known[usd_per_token] = _figures(book, usd_per_token, known.get(usd_per_token))
+def figures(cache: PlanCache, usd_per_token: float) -> CacheFigures:
+    """The figures of a cache; kept until it grows."""
+    known = _KNOWN.setdefault(cache, {})
+    if usd_per_token not in known or known[usd_per_token].count != len(cache):
+        known[usd_per_token] = _figures(cache, usd_per_token, known.get(usd_per_token))
     return known[usd_per_token]
 
 
-def _figures(book: Book, usd_per_token: float, known: Figures | None) -> Figures:
-    cluster, count = book.problem.cluster, len(book)
+def _figures(cache: PlanCache, usd_per_token: float, known: CacheFigures | None) -> CacheFigures:
+    cluster, count = cache.problem.cluster, len(cache)
     index = cluster.domain_index
-    step = np.array([book.score(each).step_time_s for each in range(count)])
-    worth = np.array([each.worth for each in book.configurations])
-    per_step = book.tokens_per_step * worth
-    sent = np.stack([book.bytes_per_step(each) for each in range(count)])
-    place = np.array([each.place for each in book.configurations], dtype=np.int64)
+    step = np.array([cache.score(each).step_time_s for each in range(count)])
+    worth = np.array([each.worth for each in cache.configurations])
+    per_step = cache.tokens_per_step * worth
+    sent = np.stack([cache.bytes_per_step(each) for each in range(count)])
+    place = np.array([each.place for each in cache.configurations], dtype=np.int64)
     member = np.argsort(place, kind="stable")
-    domains = [_domains(book, each) if known is None or each >= known.count else None for each in range(count)]
+    domains = [_domains(cache, each) if known is None or each >= known.count else None for each in range(count)]
     rows = [
         (known.arrays[name][each] if found is None else found[at])  # type: ignore[union-attr]
         for at, name in enumerate(("layers", "memory", "seconds"))
@@ -108,21 +108,21 @@ def _figures(book: Book, usd_per_token: float, known: Figures | None) -> Figures
     ]
     layers, filled, seconds = (np.stack(rows[at * count : (at + 1) * count]) for at in range(3))
     gpus = np.array([domain.gpus for domain in cluster.domains], dtype=np.float64)
-    usd = sent @ book.usd_per_byte / per_step
+    usd = sent @ cache.usd_per_byte / per_step
     tokens = per_step / step
     arrays: dict[str, NDArray[Any]] = {
         "place": place,
         "member": member,
-        "first": np.searchsorted(place[member], np.arange(book.places + 1)),
+        "first": np.searchsorted(place[member], np.arange(cache.places + 1)),
         "ends": np.array([(index[each.source], index[each.destination]) for each in cluster.links], dtype=np.int64),
         "usd": usd,
-        "busy": np.array([book.busy_share_s(each) for each in range(count)]) / per_step,
+        "busy": np.array([cache.busy_share_s(each) for each in range(count)]) / per_step,
         "base_tokens": tokens,
-        "constructed": np.array([each.origin == CONSTRUCTED for each in book.configurations], dtype=np.float64),
+        "constructed": np.array([each.origin == CONSTRUCTED for each in cache.configurations], dtype=np.float64),
         "sent": sent,
-        "usd_per_byte": book.usd_per_byte,
+        "usd_per_byte": cache.usd_per_byte,
         "base": base_bandwidth(cluster),
-        "move_bytes": book.moves(),
+        "move_bytes": cache.moves(),
         "layers": layers,
         "memory": filled,
         "seconds": seconds,
@@ -130,12 +130,12 @@ def _figures(book: Book, usd_per_token: float, known: Figures | None) -> Figures
         "gpus": gpus / gpus.sum(),
     }
     net = tokens * (1.0 - (usd / usd_per_token if usd_per_token > 0 else 0.0))
-    return Figures(count, arrays, float(net.max()))
+    return CacheFigures(count, arrays, float(net.max()))
 
 
-def _domains(book: Book, index: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _domains(cache: PlanCache, index: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Share of the layers, memory use and busy seconds of a step, (K,) each, of a configuration."""
-    problem, plan = book.problem, book.configurations[index].plan
+    problem, plan = cache.problem, cache.configurations[index].plan
     domains, usable = problem.cluster.domain_index, cost_model(problem).usable_memory_bytes()
     layers, filled = np.zeros(len(domains)), np.zeros(len(domains))
     stages = [stage for pipeline in plan.pipelines for stage in pipeline.stages]
@@ -164,26 +164,28 @@ class Rates(NamedTuple):
     high: NDArray[np.float64]  # (I, C) and higher
 
 
-def rates(book: Book, seen: Seen) -> Rates:
+def rates(cache: PlanCache, seen: Seen) -> Rates:
     """What configurations do under the forecasts, by the planes of their step times
     (``hippo.network.plans.step_times``)."""
     instants, horizons, links = seen.bandwidth.shape
     tilted = [
-        tokens_of(book, bandwidth, seen.latency[:, -1], seen.compute[:, -1])
+        tokens_of(cache, bandwidth, seen.latency[:, -1], seen.compute[:, -1])
         for bandwidth in (
             seen.bandwidth[:, -1] * np.exp(np.clip(sign * seen.sd[:, -1], -TAIL, TAIL)) for sign in (-1, 1)
         )
     ]
     states = (each.reshape(instants * horizons, -1) for each in (seen.bandwidth, seen.latency, seen.compute))
-    return Rates(tokens_of(book, *states).reshape(instants, horizons, -1), *tilted)
+    return Rates(tokens_of(cache, *states).reshape(instants, horizons, -1), *tilted)
 
 
 def tokens_of(
-    book: Book, bandwidth: NDArray[np.float64], latency: NDArray[np.float64], compute: NDArray[np.float64]
+    cache: PlanCache, bandwidth: NDArray[np.float64], latency: NDArray[np.float64], compute: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Tokens/s of every configuration, (S, C), under states (S, E), (S, E), (S, K)."""
-    worth = np.array([each.worth for each in book.configurations])
-    found: NDArray[np.float64] = book.tokens_per_step * worth / nearly(book, bandwidth, latency, compute)
+    worth = np.array([each.worth for each in cache.configurations])
+    found: NDArray[np.float64] = (
+        cache.tokens_per_step * worth / approximate_step_times(cache, bandwidth, latency, compute)
+    )
     return found
 
 
@@ -205,7 +207,9 @@ def log_net(tokens: NDArray[np.float64], usd: NDArray[np.float64], usd_per_token
     return np.log(np.maximum(net, LEAST_RATE * usual) / usual)
 
 
-def scalars(book: Book, *, epoch_s: float, restart_s: float, usd_per_token: float, usual: float, epochs: int) -> Floats:
+def scalars(
+    cache: PlanCache, *, epoch_s: float, restart_s: float, usd_per_token: float, usual: float, epochs: int
+) -> Floats:
     """``Scene.scalars``."""
-    shadow = GRADIENT_BYTES / float(book.problem.workload.state_bytes_per_parameter)
-    return np.array([epoch_s, restart_s, shadow, book.tokens_per_step, usd_per_token, usual, epochs], dtype=np.float32)
+    shadow = GRADIENT_BYTES / float(cache.problem.workload.state_bytes_per_parameter)
+    return np.array([epoch_s, restart_s, shadow, cache.tokens_per_step, usd_per_token, usual, epochs], dtype=np.float32)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.plans.levers import Bench, better, better_again
-from hippo.network.plans.plan_cache import Book, net_tokens_per_step
-from hippo.network.plans.replan import Anew, Net
+from hippo.network.plans.plan_cache import PlanCache, net_tokens_per_step
+from hippo.network.plans.replan import Net, Replanner
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
 from hippo.planners.exact.search import Exact
@@ -36,26 +36,26 @@ WORTH_KNOWING = 0.01  # share by which a plan made on the way must do more than 
 HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state for its levers to be pulled
 
 
-def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | None = None) -> None:
-    """Puts configurations into the book: plans of the base state and of ``states`` (default: designed ones), with the
+def fill(cache: PlanCache, *, states: Sequence[Net] | None = None, watch: Progress | None = None) -> None:
+    """Puts configurations into the cache: plans of the base state and of ``states`` (default: designed ones), with the
     levers that matter.
 
-    Deterministic, 1 to 2 s. Raises nothing: a book that stays empty belongs to a problem without a plan.
+    Deterministic, 1 to 2 s. Raises nothing: a cache that stays empty belongs to a problem without a plan.
     """
-    trials = Book(book.problem)
+    trials = PlanCache(cache.problem)
     _say(watch, "planning for the base state", 0.0)
-    base = Net(base_bandwidth(book.problem.cluster), base_latency(book.problem.cluster))
-    found = Exact().propose(book.problem, SEARCH)
+    base = Net(base_bandwidth(cache.problem.cluster), base_latency(cache.problem.cluster))
+    found = Exact().propose(cache.problem, SEARCH)
     for plan in (found.plan, *(plan for plan, _ in found.runners_up)):
         if plan is not None:
             trials.add(plan, origin="exact")
     if len(trials) == 0:
         return
     wanted = [base, *(designed(trials) if states is None else states)]
-    anew = Anew.of(book.problem)
+    replanner = Replanner.of(cache.problem)
     for done, state in enumerate(wanted):
         _say(watch, "planning for states that may come", done / len(wanted))
-        for plan in anew.plans(state, most=1 if (state.bandwidth_bytes_per_s <= 0).any() else 2):
+        for plan in replanner.plans(state, most=1 if (state.bandwidth_bytes_per_s <= 0).any() else 2):
             trials.add(plan, origin="anew")
     price = usd_per_token(trials, base)
     _say(watch, "pulling levers", 0.0)
@@ -66,30 +66,30 @@ def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | N
     if pulled:
         rates = np.hstack([rates, net_rates(trials, [*wanted, *swings], price, among=pulled)])
     for index in _chosen(trials, rates):
-        book.adopt(trials, index)
+        cache.adopt(trials, index)
 
 
-def designed(book: Book) -> Iterator[Net]:
+def designed(cache: PlanCache) -> Iterator[Net]:
     """States that the plans known so far would suffer from or profit by: all links twice as quick, and weaker; links
     that the best plan uses weak, then down; domains lost."""
-    cluster = book.problem.cluster
+    cluster = cache.problem.cluster
     base, latency = base_bandwidth(cluster), base_latency(cluster)
-    main = best_under(book, base, latency)
+    main = best_under(cache, base, latency)
     for share in (2.0, 0.7, 0.4):
         yield Net(share * base, latency)
-    pairs = _pairs(book, main)[:MOST_PAIRS]
+    pairs = _pairs(cache, main)[:MOST_PAIRS]
     for share in (WEAK, 0.0):
         for pair in pairs:
             bandwidth = base.copy()
             bandwidth[pair] *= share
             yield Net(bandwidth, latency)
-    for name in book.configurations[main].plan.domains[:MOST_LOST]:
+    for name in cache.configurations[main].plan.domains[:MOST_LOST]:
         touched = np.array([name in (link.source, link.destination) for link in cluster.links], dtype=bool)
         yield Net(np.where(touched, 0.0, base), latency)
 
 
 def best_under(
-    book: Book,
+    cache: PlanCache,
     bandwidth_bytes_per_s: Floats,
     latency_s: Floats,
     compute: Floats | None = None,
@@ -98,73 +98,75 @@ def best_under(
 ) -> int:
     """The configuration (``among`` these; default: all) that trains most tokens/s under one state of the links, (E,),
     and of the domains, (K,); ties: the first. -1: none can run."""
-    slower, chosen = None if compute is None else compute[None, :], range(len(book)) if among is None else among
+    slower, chosen = None if compute is None else compute[None, :], range(len(cache)) if among is None else among
     times = [
-        book.step_time_s(index, bandwidth_bytes_per_s[None, :], latency_s[None, :], slower)[0]
-        / book.configurations[index].worth
+        cache.step_time_s(index, bandwidth_bytes_per_s[None, :], latency_s[None, :], slower)[0]
+        / cache.configurations[index].worth
         for index in chosen
     ]
     return chosen[int(np.argmin(times))] if times and np.isfinite(min(times)) else -1
 
 
 def plan_under(
-    book: Book, bandwidth_bytes_per_s: Floats, latency_s: Floats, *, without: frozenset[int] = frozenset()
+    cache: PlanCache, bandwidth_bytes_per_s: Floats, latency_s: Floats, *, without: frozenset[int] = frozenset()
 ) -> int | None:
-    """Plans anew under one state of the links, (E,), ``without`` some domains, and adds what comes of it to the book;
+    """Plans anew under one state of the links, (E,), ``without`` some domains, and adds what comes of it to the cache;
     the best of the new plans, or None: there is none. Tens of ms."""
     state = Net(bandwidth_bytes_per_s, latency_s)
-    added = [book.add(plan, origin="anew") for plan in Anew.of(book.problem).plans(state, without=without)]
+    added = [cache.add(plan, origin="anew") for plan in Replanner.of(cache.problem).plans(state, without=without)]
     known = [index for index in added if index is not None]
-    times = [book.step_time_s(index, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0] for index in known]
+    times = [cache.step_time_s(index, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0] for index in known]
     return known[int(np.argmin(times))] if known and np.isfinite(min(times)) else None
 
 
-def renew(book: Book, state: Net, *, running: int, compute: Floats | None = None, price: float = 0.0) -> list[int]:
-    """Looks for configurations that the book lacks in one state of the links and of the domains' ``compute``, (K,):
+def renew(
+    cache: PlanCache, state: Net, *, running: int, compute: Floats | None = None, price: float = 0.0
+) -> list[int]:
+    """Looks for configurations that the cache lacks in one state of the links and of the domains' ``compute``, (K,):
     levers of what is ``running`` and of the best that is known, and plans made anew with theirs.
 
     Returns what was added: only what does clearly more than all that was known, of its place for levers. ``price`` in
     USD per token. Some 100 ms.
     """
-    bench = Bench(Book(book.problem), state, compute, price)
-    known = [bench.rate(book, index) for index in range(len(book))]
-    place, added = book.configurations[running].place, []
+    bench = Bench(PlanCache(cache.problem), state, compute, price)
+    known = [bench.rate(cache, index) for index in range(len(cache))]
+    place, added = cache.configurations[running].place, []
     best = int(np.argmax(known))
-    here = max(known[index] for index in book.of_place(place))
-    for plan, least in ((book.configurations[running].plan, here), (book.configurations[best].plan, known[best])):
-        added += _adopted(book, bench, better_again(bench, plan)[-1:], least)
-    for plan in Anew.of(book.problem).plans(state):
+    here = max(known[index] for index in cache.of_place(place))
+    for plan, least in ((cache.configurations[running].plan, here), (cache.configurations[best].plan, known[best])):
+        added += _adopted(cache, bench, better_again(bench, plan)[-1:], least)
+    for plan in Replanner.of(cache.problem).plans(state):
         pulled = [plan, *better_again(bench, plan)]
-        added += _adopted(book, bench, pulled[-1:], max(known))
+        added += _adopted(cache, bench, pulled[-1:], max(known))
     return list(dict.fromkeys(added))
 
 
-def _adopted(book: Book, bench: Bench, plans: Sequence[Plan], least: float) -> list[int]:
+def _adopted(cache: PlanCache, bench: Bench, plans: Sequence[Plan], least: float) -> list[int]:
     """Adds those plans that do clearly more than ``least``."""
     good = [plan for plan in plans if bench.value(plan) > least + WORTH_KNOWING * abs(least)]
-    before, found = len(book), [book.adopt(bench.book, bench.index(plan)) for plan in good]
+    before, found = len(cache), [cache.adopt(bench.cache, bench.index(plan)) for plan in good]
     return [index for index in found if index >= before]
 
 
-def usd_per_token(book: Book, state: Net) -> float:
+def usd_per_token(cache: PlanCache, state: Net) -> float:
     """What a token is worth: rent of all GPUs per second over the tokens/s of the quickest plan in that state; 0: none
     runs."""
-    best = best_under(book, *state)
+    best = best_under(cache, *state)
     if best < 0:
         return 0.0
-    seconds = book.step_time_s(best, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0]
-    return float(book.rent_usd_per_s * seconds / book.tokens_per_step)
+    seconds = cache.step_time_s(best, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0]
+    return float(cache.rent_usd_per_s * seconds / cache.tokens_per_step)
 
 
-def net_rates(book: Book, states: Sequence[Net], price: float, *, among: Sequence[int] | None = None) -> Floats:
+def net_rates(cache: PlanCache, states: Sequence[Net], price: float, *, among: Sequence[int] | None = None) -> Floats:
     """Tokens/s less egress in tokens of every configuration (``among`` these, N; default: all) in every state, (S, N);
     0: it cannot run. ``price``: USD per token; 0: egress does not count."""
     bandwidth, latency = (np.stack(column) for column in zip(*states, strict=True))
-    chosen, tokens = range(len(book)) if among is None else among, net_tokens_per_step(book, price)
-    return np.stack([tokens[index] / book.step_time_s(index, bandwidth, latency) for index in chosen], axis=1)
+    chosen, tokens = range(len(cache)) if among is None else among, net_tokens_per_step(cache, price)
+    return np.stack([tokens[index] / cache.step_time_s(index, bandwidth, latency) for index in chosen], axis=1)
 
 
-def _pull(trials: Book, states: Sequence[Net], rates: Floats, price: float) -> None:
+def _pull(trials: PlanCache, states: Sequence[Net], rates: Floats, price: float) -> None:
     """Pulls levers under every state: of the place that is best there, and of the one that is best in the first."""
     best = [int(np.argmax(row)) for row in rates]
     for state, row, here in zip(states, rates, best, strict=True):
@@ -174,7 +176,7 @@ def _pull(trials: Book, states: Sequence[Net], rates: Floats, price: float) -> N
                 better(bench, trials.configurations[index].plan)
 
 
-def _chosen(trials: Book, rates: Floats) -> list[int]:
+def _chosen(trials: PlanCache, rates: Floats) -> list[int]:
     """Configurations worth keeping, place after place, plain plans first."""
     quality = np.maximum(rates, 0.0) / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)  # (S, N)
     place = np.array([each.place for each in trials.configurations])
@@ -210,9 +212,9 @@ def _greedy(quality: Floats, first: int, *, most: int, few: int = 1) -> list[int
     return found
 
 
-def _pairs(book: Book, index: int) -> list[list[int]]:
+def _pairs(cache: PlanCache, index: int) -> list[list[int]]:
     """Links that a configuration uses, both ways of a pair together, those with most bytes first."""
-    sent, links = book.bytes_per_step(index), book.problem.cluster.links
+    sent, links = cache.bytes_per_step(index), cache.problem.cluster.links
     pairs: dict[frozenset[str], list[int]] = {}
     for link in np.argsort(-sent, kind="stable"):
         pairs.setdefault(frozenset((links[link].source, links[link].destination)), []).append(int(link))

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
-from hippo.network.plans.plan_cache import COMPRESSED_WORTH, Book
-from hippo.network.plans.replan import Anew, Net, under
+from hippo.network.plans.plan_cache import COMPRESSED_WORTH, PlanCache
+from hippo.network.plans.replan import Net, Replanner, under
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.exact.run_ahead import Chain, warm_ups
@@ -43,9 +43,9 @@ LONG = 12_000  # operations of a pipeline above which an order of its own hardly
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """Tries plans of one problem under one state of its links and domains, in a book of its own."""
+    """Tries plans of one problem under one state of its links and domains, in a cache of its own."""
 
-    book: Book  # of trials
+    cache: PlanCache  # of trials
     state: Net
     compute: Floats | None = None  # (K,) factor on the length of operations
     usd_per_token: float = 0.0
@@ -55,27 +55,27 @@ class Bench:
     @property
     def problem(self) -> Problem:
         """The problem in its base state."""
-        return self.book.problem
+        return self.cache.problem
 
     @cached_property
     def changed(self) -> Problem:
         """The problem in that state."""
-        return under(self.book.problem, self.state)
+        return under(self.cache.problem, self.state)
 
     def value(self, plan: Plan, lever: str = "") -> float:
         """Net tokens/s of the plan in that state; -inf: it cannot run in the base state, or not in this one."""
         if plan not in self.values:
             self.levers[plan] = lever
             index = self._add(plan)
-            self.values[plan] = -np.inf if index is None else self.rate(self.book, index)
+            self.values[plan] = -np.inf if index is None else self.rate(self.cache, index)
         return self.values[plan]
 
-    def rate(self, book: Book, index: int) -> float:
-        """Net tokens/s of a configuration of any book of the problem in that state; -inf: it cannot run."""
+    def rate(self, cache: PlanCache, index: int) -> float:
+        """Net tokens/s of a configuration of any cache of the problem in that state; -inf: it cannot run."""
         slower = None if self.compute is None else self.compute[None]
-        seconds = book.step_time_s(index, self.state.bandwidth_bytes_per_s[None], self.state.latency_s[None], slower)
-        tokens = book.tokens_per_step * book.configurations[index].worth
-        egress = book.egress_usd_per_step(index) / self.usd_per_token if self.usd_per_token > 0 else 0.0
+        seconds = cache.step_time_s(index, self.state.bandwidth_bytes_per_s[None], self.state.latency_s[None], slower)
+        tokens = cache.tokens_per_step * cache.configurations[index].worth
+        egress = cache.egress_usd_per_step(index) / self.usd_per_token if self.usd_per_token > 0 else 0.0
         return float((tokens - egress) / seconds[0]) if np.isfinite(seconds[0]) else -np.inf
 
     def index(self, plan: Plan) -> int:
@@ -86,11 +86,11 @@ class Bench:
 
     def _add(self, plan: Plan) -> int | None:
         worth = COMPRESSED_WORTH if plan.compression else 1.0
-        return self.book.add(plan, origin="lever", lever=self.levers.get(plan, ""), worth=worth)
+        return self.cache.add(plan, origin="lever", lever=self.levers.get(plan, ""), worth=worth)
 
 
 def pull(
-    book: Book,
+    cache: PlanCache,
     index: int,
     bandwidth_bytes_per_s: Floats,
     latency_s: Floats,
@@ -100,14 +100,14 @@ def pull(
 ) -> list[int]:
     """Pulls the levers of a configuration under one state of the links, (E,), and of the domains, (K,).
 
-    Returns the configurations, added where the book did not know them, that each do more than the one before, from
+    Returns the configurations, added where the cache did not know them, that each do more than the one before, from
     the best backwards; none: no lever helps. Some tens of ms.
     """
-    bench = Bench(Book(book.problem), Net(bandwidth_bytes_per_s, latency_s), compute, usd_per_token)
-    found = better(bench, book.configurations[index].plan)
+    bench = Bench(PlanCache(cache.problem), Net(bandwidth_bytes_per_s, latency_s), compute, usd_per_token)
+    found = better(bench, cache.configurations[index].plan)
     added = []
     for plan, _ in found:
-        added.append(book.adopt(bench.book, bench.index(plan)))
+        added.append(cache.adopt(bench.cache, bench.index(plan)))
     return added[::-1]
 
 
@@ -129,16 +129,16 @@ def better(bench: Bench, plan: Plan) -> list[tuple[Plan, str]]:
 def better_again(bench: Bench, plan: Plan) -> list[Plan]:
     """The plans of ``better``. While plans made anew are remembered, levers are, too: those of one plan in one state
     are pulled once for all benches."""
-    anew = Anew.of(bench.problem)
-    if not anew.remembers:
+    replanner = Replanner.of(bench.problem)
+    if not replanner.remembers:
         return [each for each, _ in better(bench, plan)]
     compute = None if bench.compute is None else bench.compute.tobytes()
     key = "levers", plan, *(each.tobytes() for each in bench.state), compute, bench.usd_per_token
-    if key not in anew.known:
-        alone = replace(bench, book=Book(bench.problem), values={}, levers={})
+    if key not in replanner.known:
+        alone = replace(bench, cache=PlanCache(bench.problem), values={}, levers={})
         found = [each for each, _ in better(alone, plan)]
-        anew.known[key] = found, alone.values, alone.levers
-    found, values, levers = anew.known[key]
+        replanner.known[key] = found, alone.values, alone.levers
+    found, values, levers = replanner.known[key]
     for each, value in values.items():
         if each not in bench.values:
             bench.values[each], bench.levers[each] = value, levers[each]

@@ -4,7 +4,7 @@ A *configuration* is a plan with its levers pulled: relays, micro-batches in fli
 the batch. Its *place* is where weights and devices lie; configurations of one place differ in levers alone, so a run
 goes from one to another at once and for nothing.
 
-Copies that ``share`` remember what any of them has played (``Played``): who asks for the states of one epoch after
+Copies that ``share`` remember what any of them has played (``PlayedSteps``): who asks for the states of one epoch after
 another is going to ask for the next ones, too, so these are played with them. Nothing but time depends on it.
 
 Letters: C configurations, P places, S states, T epochs, H horizons, E links, K domains.
@@ -53,7 +53,7 @@ class Configuration:
 
 
 @dataclass(eq=False)
-class Book:
+class PlanCache:
     """Configurations of one problem in the order they were proposed, and what each would do. It only grows.
 
     Knows no trace: every question names the states of the links it asks about.
@@ -68,7 +68,7 @@ class Book:
     _moves: dict[tuple[int, int], Floats] = field(default_factory=dict)
     _moved_all: Floats = field(default_factory=lambda: np.zeros((0, 0, 0)))
     _scores: dict[int, Score] = field(default_factory=dict)
-    _played: Played | None = None  # what is remembered
+    _played: PlayedSteps | None = None  # what is remembered
 
     def __len__(self) -> int:
         return len(self.configurations)
@@ -103,8 +103,8 @@ class Book:
                 self._sent.append(link_bytes(program))
         return self._index[plan]
 
-    def adopt(self, other: Book, index: int) -> int:
-        """Adds a configuration of another book of the same problem, where it was checked; its index here."""
+    def adopt(self, other: PlanCache, index: int) -> int:
+        """Adds a configuration of another cache of the same problem, where it was checked; its index here."""
         chosen = other.configurations[index]
         if self._index.get(chosen.plan) is None:
             place = self._places.setdefault(_place(chosen.plan), len(self._places))
@@ -119,13 +119,13 @@ class Book:
         assert found is not None
         return found
 
-    def copy(self, *, share: bool = False) -> Book:
-        """A book of its own with all that this one knows; what is added to one of them is not in the other.
+    def copy(self, *, share: bool = False) -> PlanCache:
+        """A cache of its own with all that this one knows; what is added to one of them is not in the other.
 
         ``share``: step times that one of them plays are remembered for both (for many runs over the same states).
         """
         if share and self._played is None:
-            self._played = Played()
+            self._played = PlayedSteps()
         own = replace(self, **{each.name: copy(getattr(self, each.name)) for each in fields(self)[1:-1]})
         own._played = self._played if share else None
         return own
@@ -144,7 +144,7 @@ class Book:
         """Says which states copies that ``share`` will ask for, epoch after epoch, (T, H, E), (T, H, E) and (T, H, K):
         those of several epochs are then played at once."""
         if self._played is None:
-            self._played = Played()
+            self._played = PlayedSteps()
         self._played.expect(bandwidth_bytes_per_s, latency_s, compute)
 
     def _step_time_s(self, index: int, bandwidth: Floats, latency_s: Floats, compute: Floats | None) -> Floats:
@@ -158,7 +158,7 @@ class Book:
         return seconds
 
     def program(self, index: int) -> Program:
-        """What is played; copies of a book have it in common."""
+        """What is played; copies of a cache have it in common."""
         return self._programs[index]
 
     def bytes_per_step(self, index: int) -> Floats:
@@ -253,7 +253,7 @@ Play = Callable[[Floats, Floats, Floats | None], Floats]
 TOGETHER = 16  # epochs that are played at once
 
 
-class Played:
+class PlayedSteps:
     """Step times by program and states. Each key keeps its program, so that no other one can get its id."""
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class Played:
         self._last: tuple[States | None, bytes] = None, b""
 
     def program(self, plan: Plan, make: Callable[[Plan], Program | None]) -> Program | None:
-        """What is played for a plan, the same for every book; None: it cannot run."""
+        """What is played for a plan, the same for every cache; None: it cannot run."""
         if plan not in self._programs:
             self._programs[plan] = make(plan)
         return self._programs[plan]
@@ -316,18 +316,18 @@ def _key(states: States, epoch: int | None = None, rows: int = 0) -> bytes:
     return blake2b(told, digest_size=16).digest() + bytes([len(given)])
 
 
-_COUNTED: WeakKeyDictionary[Book, tuple[float, Floats]] = WeakKeyDictionary()
+_COUNTED: WeakKeyDictionary[PlanCache, tuple[float, Floats]] = WeakKeyDictionary()
 
 
-def net_tokens_per_step(book: Book, usd_per_token: float) -> Floats:
-    """Tokens of a step as they count, less its egress in tokens, (C,); kept until the book grows."""
-    known = _COUNTED.get(book)
-    if known is None or known[0] != usd_per_token or len(known[1]) != len(book):
+def net_tokens_per_step(cache: PlanCache, usd_per_token: float) -> Floats:
+    """Tokens of a step as they count, less its egress in tokens, (C,); kept until the cache grows."""
+    known = _COUNTED.get(cache)
+    if known is None or known[0] != usd_per_token or len(known[1]) != len(cache):
         price = 1.0 / usd_per_token if usd_per_token > 0 else 0.0
         counted = [
-            book.tokens_per_step * each.worth - price * book.egress_usd_per_step(index)
-            for index, each in enumerate(book.configurations)
+            cache.tokens_per_step * each.worth - price * cache.egress_usd_per_step(index)
+            for index, each in enumerate(cache.configurations)
         ]
-        known = _COUNTED[book] = usd_per_token, np.array(counted)
+        known = _COUNTED[cache] = usd_per_token, np.array(counted)
         known[1].setflags(write=False)
     return known[1]

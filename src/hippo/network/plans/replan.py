@@ -72,7 +72,7 @@ class Refined(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Anew:
+class Replanner:
     """Plans one problem again and again, each time under another state of its links."""
 
     field: Field
@@ -97,7 +97,7 @@ class Anew:
                 self.known.clear()
 
     @classmethod
-    def of(cls, problem: Problem) -> Anew:
+    def of(cls, problem: Problem) -> Replanner:
         """The one that was made for this very problem, if it is among the last ones; else a new one."""
         known = next((each for each in _LAST if each.field.problem is problem), None)
         if known is None:
@@ -218,7 +218,7 @@ class Anew:
 
 
 MOST_KEPT = 4
-_LAST: list[Anew] = []
+_LAST: list[Replanner] = []
 
 
 def under(problem: Problem, state: Net) -> Problem:

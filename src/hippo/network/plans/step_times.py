@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.simulate.critical import planes
 from hippo.simulate.program import Program
 
@@ -32,7 +32,7 @@ SHARED, OWN, COLLAPSE, COLLAPSED = 0.15, 0.3, 2.5, 0.25
 """Spread of log bandwidths drawn, for all links and for each; how deep links fall, and how many do."""
 
 
-class Fit(NamedTuple):
+class Planes(NamedTuple):
     """One plan."""
 
     links: Ints
@@ -41,8 +41,8 @@ class Fit(NamedTuple):
     slope: Floats  # (n, R) seconds per unit
 
 
-class Fits(NamedTuple):
-    """All configurations of a book, one after the other."""
+class AllPlanes(NamedTuple):
+    """All configurations of a cache, one after the other."""
 
     links: Ints
     first_link: Ints  # (C + 1,)
@@ -54,28 +54,28 @@ class Fits(NamedTuple):
     first_slope: Ints  # (C + 1,)
 
 
-_FITTED: WeakKeyDictionary[Program, Fit] = WeakKeyDictionary()
-_JOINED: WeakKeyDictionary[Book, Fits] = WeakKeyDictionary()
+_FITTED: WeakKeyDictionary[Program, Planes] = WeakKeyDictionary()
+_JOINED: WeakKeyDictionary[PlanCache, AllPlanes] = WeakKeyDictionary()
 
 
-def nearly(book: Book, bandwidth: Floats, latency: Floats, compute: Floats) -> Floats:
+def approximate_step_times(cache: PlanCache, bandwidth: Floats, latency: Floats, compute: Floats) -> Floats:
     """Seconds of a step, (S, C), of every configuration under bandwidths (S, E), latencies (S, E) and factors on the
     length of operations (S, K); inf: it needs what is down."""
-    program = book.program(0)
+    program = cache.program(0)
     base, usual_s = program.link_bandwidth_bytes_per_s, program.link_latency_s
     slow = np.where(bandwidth > 0.0, base / np.where(bandwidth > 0.0, bandwidth, 1.0), np.inf)
     late = latency / np.where(usual_s > 0.0, usual_s, 1.0)
-    found = np.empty((len(bandwidth), len(book)))
-    _fill(fits(book), slow, late, np.ascontiguousarray(compute, dtype=np.float64), found)
+    found = np.empty((len(bandwidth), len(cache)))
+    _fill(fits(cache), slow, late, np.ascontiguousarray(compute, dtype=np.float64), found)
     return found
 
 
-def fits(book: Book) -> Fits:
-    """The planes of a book; made for what is new in it."""
-    known = _JOINED.get(book)
-    if known is None or len(known.first_link) != len(book) + 1:
-        each = [fit(book, index) for index in range(len(book))]
-        known = _JOINED[book] = Fits(
+def fits(cache: PlanCache) -> AllPlanes:
+    """The planes of a cache; made for what is new in it."""
+    known = _JOINED.get(cache)
+    if known is None or len(known.first_link) != len(cache) + 1:
+        each = [fit(cache, index) for index in range(len(cache))]
+        known = _JOINED[cache] = AllPlanes(
             np.concatenate([one.links for one in each]),
             _starts([len(one.links) for one in each]),
             np.concatenate([one.domains for one in each]),
@@ -92,16 +92,16 @@ def _starts(counts: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def fit(book: Book, index: int) -> Fit:
-    """The planes of a configuration; kept beside its program, which copies of a book have in common."""
-    program = book.program(index)
+def fit(cache: PlanCache, index: int) -> Planes:
+    """The planes of a configuration; kept beside its program, which copies of a cache have in common."""
+    program = cache.program(index)
     if program not in _FITTED:
-        links, domains = np.flatnonzero(book.bytes_per_step(index) > 0), np.flatnonzero(book.domains_used(index))
-        _FITTED[program] = _fit(program, links, domains, len(book.problem.cluster.domains))
+        links, domains = np.flatnonzero(cache.bytes_per_step(index) > 0), np.flatnonzero(cache.domains_used(index))
+        _FITTED[program] = _fit(program, links, domains, len(cache.problem.cluster.domains))
     return _FITTED[program]
 
 
-def _fit(program: Program, links: Ints, domains: Ints, all_domains: int) -> Fit:
+def _fit(program: Program, links: Ints, domains: Ints, all_domains: int) -> Planes:
     drawn = _drawn(len(links), len(domains))
     seconds, rest, slope = _planes(program, links, domains, drawn, all_domains)
     told_by = rest + drawn @ slope.T  # (DRAWN, DRAWN) by the plane of the second
@@ -115,7 +115,7 @@ def _fit(program: Program, links: Ints, domains: Ints, all_domains: int) -> Fit:
             break
         kept.append(plane)
         told = np.maximum(told, told_by[:, plane])
-    return Fit(links, domains, rest[kept], slope[kept])
+    return Planes(links, domains, rest[kept], slope[kept])
 
 
 def _planes(

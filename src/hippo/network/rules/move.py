@@ -1,6 +1,6 @@
 """A run over a moving network, epoch by epoch: what it trains, what it sends, and what a move of layers costs.
 
-One rule book for everyone: the environment steps with it, perfect hindsight searches over it, and every method is
+One rule cache for everyone: the environment steps with it, perfect hindsight searches over it, and every method is
 judged by it, so that no two of them can disagree about what would have happened.
 
 * Without a move an epoch trains ``tokens_per_s`` of its configuration (0: a link that it needs is down).
@@ -39,7 +39,7 @@ TOKENS, EGRESS_USD, MOVED_BYTES, DOWNTIME_S, BUSY_S = range(5)
 the domains in use integrated over the epoch."""
 
 
-class Course(NamedTuple):
+class Rollout(NamedTuple):
     """What each configuration would do at each epoch, and what lies between them."""
 
     epoch_s: float
@@ -57,55 +57,55 @@ class Course(NamedTuple):
 
 
 @kernel(lean=True)
-def begin_move(course, state, remaining, target, phase):  # type: ignore[no-untyped-def]
+def begin_move(rollout, state, remaining, target, phase):  # type: ignore[no-untyped-def]
     """The run sets out for ``target`` in ``phase`` (STOPPED or STREAMING).
 
     ``remaining`` (E + 1,): bytes each link still has to carry, then the seconds of the restart.
     """
-    source, destination = course.place[state[CONFIGURATION]], course.place[target]
+    source, destination = rollout.place[state[CONFIGURATION]], rollout.place[target]
     state[TARGET], state[PHASE] = target, phase
-    for link in range(course.move_bytes.shape[2]):
-        remaining[link] = course.move_bytes[source, destination, link]
-    remaining[-1] = course.restart_s
+    for link in range(rollout.move_bytes.shape[2]):
+        remaining[link] = rollout.move_bytes[source, destination, link]
+    remaining[-1] = rollout.restart_s
 
 
 @kernel(lean=True)
-def advance(course, epoch, state, remaining, gave):  # type: ignore[no-untyped-def]
+def advance(rollout, epoch, state, remaining, gave):  # type: ignore[no-untyped-def]
     """One epoch of a run; ``state`` and ``remaining`` become those of its end, ``gave`` (5,) says what it gave."""
     gave[:] = 0.0
-    left = course.epoch_s
+    left = rollout.epoch_s
     while left > 0.0:
         if state[PHASE] == STILL:
-            _train(course, epoch, state[CONFIGURATION], left, gave)
+            _train(rollout, epoch, state[CONFIGURATION], left, gave)
             left = 0.0
         elif state[PHASE] == STOPPED:
-            left -= _copy(course, epoch, state, remaining, left, gave)
+            left -= _copy(rollout, epoch, state, remaining, left, gave)
         else:
-            left -= _stream(course, epoch, state, remaining, left, gave)
+            left -= _stream(rollout, epoch, state, remaining, left, gave)
 
 
 @kernel(lean=True)
-def _train(course, epoch, configuration, seconds, gave):  # type: ignore[no-untyped-def]
+def _train(rollout, epoch, configuration, seconds, gave):  # type: ignore[no-untyped-def]
     """Training alone for so many seconds."""
-    gave[TOKENS] += course.tokens_per_s[epoch, configuration] * seconds
-    gave[EGRESS_USD] += course.egress_usd_per_s[epoch, configuration] * seconds
-    gave[BUSY_S] += course.utilization[epoch, configuration] * seconds
+    gave[TOKENS] += rollout.tokens_per_s[epoch, configuration] * seconds
+    gave[EGRESS_USD] += rollout.egress_usd_per_s[epoch, configuration] * seconds
+    gave[BUSY_S] += rollout.utilization[epoch, configuration] * seconds
 
 
 @kernel(lean=True)
-def _copy(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
+def _copy(rollout, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
     """Seconds (at most ``most``) during which training stands still for a move."""
     need = remaining[-1]
     for link in range(len(remaining) - 1):
         if remaining[link] > 0.0:
-            need = max(need, remaining[link] / course.bandwidth_bytes_per_s[epoch, link])
+            need = max(need, remaining[link] / rollout.bandwidth_bytes_per_s[epoch, link])
     seconds = min(most, need)
     for link in range(len(remaining) - 1):
         if remaining[link] > 0.0:
-            sent = min(remaining[link], course.bandwidth_bytes_per_s[epoch, link] * seconds)
+            sent = min(remaining[link], rollout.bandwidth_bytes_per_s[epoch, link] * seconds)
             remaining[link] -= sent
             gave[MOVED_BYTES] += sent
-            gave[EGRESS_USD] += sent * course.usd_per_byte[link]
+            gave[EGRESS_USD] += sent * rollout.usd_per_byte[link]
     remaining[-1] = max(0.0, remaining[-1] - seconds)
     gave[DOWNTIME_S] += seconds
     if need <= most:
@@ -114,38 +114,38 @@ def _copy(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyp
 
 
 @kernel(lean=True)
-def _stream(course, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
+def _stream(rollout, epoch, state, remaining, most, gave):  # type: ignore[no-untyped-def]
     """Seconds (at most ``most``) of training during which a move streams over what is left of the links."""
     now = state[CONFIGURATION]
-    source, destination = course.place[now], course.place[state[TARGET]]
-    steps_per_s = course.tokens_per_s[epoch, now] / course.tokens_per_step
+    source, destination = rollout.place[now], rollout.place[state[TARGET]]
+    steps_per_s = rollout.tokens_per_s[epoch, now] / rollout.tokens_per_step
     need = 0.0
     for link in range(len(remaining) - 1):
         if remaining[link] > 0.0:
-            idle = _idle(course, epoch, link, now, source, destination, remaining[link], steps_per_s)
+            idle = _idle(rollout, epoch, link, now, source, destination, remaining[link], steps_per_s)
             need = max(need, remaining[link] / idle if idle > 0.0 else np.inf)
     seconds = min(most, need)
-    _train(course, epoch, now, seconds, gave)
+    _train(rollout, epoch, now, seconds, gave)
     for link in range(len(remaining) - 1):
-        total = course.move_bytes[source, destination, link]
+        total = rollout.move_bytes[source, destination, link]
         if total > 0.0:
-            idle = _idle(course, epoch, link, now, source, destination, remaining[link], steps_per_s)
-            wanted = total * course.shadow_share * (1.0 - remaining[link] / total) * steps_per_s
+            idle = _idle(rollout, epoch, link, now, source, destination, remaining[link], steps_per_s)
+            wanted = total * rollout.shadow_share * (1.0 - remaining[link] / total) * steps_per_s
             shadow = min(wanted, max(0.0, idle + wanted)) * seconds
             sent = min(remaining[link], max(0.0, idle) * seconds)
             remaining[link] = min(total, remaining[link] - sent + wanted * seconds - shadow)
             gave[MOVED_BYTES] += sent + shadow
-            gave[EGRESS_USD] += (sent + shadow) * course.usd_per_byte[link]
+            gave[EGRESS_USD] += (sent + shadow) * rollout.usd_per_byte[link]
     if need <= most:
         state[PHASE] = STOPPED
         for link in range(len(remaining) - 1):
-            remaining[link] = course.move_bytes[source, destination, link] * course.shadow_share
+            remaining[link] = rollout.move_bytes[source, destination, link] * rollout.shadow_share
     return seconds
 
 
 @kernel(lean=True)
-def _idle(course, epoch, link, now, source, destination, remaining, steps_per_s):  # type: ignore[no-untyped-def]
+def _idle(rollout, epoch, link, now, source, destination, remaining, steps_per_s):  # type: ignore[no-untyped-def]
     """Bytes/s that training and the shadows of what has arrived leave of a link."""
-    total = course.move_bytes[source, destination, link]
-    shadow = total * course.shadow_share * (1.0 - remaining / total)
-    return course.bandwidth_bytes_per_s[epoch, link] - (course.bytes_per_step[now, link] + shadow) * steps_per_s
+    total = rollout.move_bytes[source, destination, link]
+    shadow = total * rollout.shadow_share * (1.0 - remaining / total)
+    return rollout.bandwidth_bytes_per_s[epoch, link] - (rollout.bytes_per_step[now, link] + shadow) * steps_per_s

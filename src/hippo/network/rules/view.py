@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.dynamics.forecast import Forecast, Telemetry
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ class How(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """``target``: index of a configuration in the book; -1 where ``how`` needs none."""
+    """``target``: index of a configuration in the cache; -1 where ``how`` needs none."""
 
     how: How = How.KEEP
     target: int = -1
@@ -41,7 +41,7 @@ class Action:
 class View:
     """Everything a method may look at."""
 
-    book: Book
+    cache: PlanCache
     epoch: int
     epoch_s: float
     epochs_left: int  # this one included
@@ -57,7 +57,7 @@ class View:
 
 
 class Method(Protocol):
-    """A way to keep the plan right. ``begin`` is asked once, before the first epoch; it may add plans to the book."""
+    """A way to keep the plan right. ``begin`` is asked once, before the first epoch; it may add plans to the cache."""
 
     name: str
 
@@ -71,10 +71,10 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Thinking(Protocol):
+class Replanning(Protocol):
     """A method that uses the time that an epoch has: plans made anew, levers, tables for the next decision."""
 
-    def think(self, view: View) -> bool:
-        """Asked once this view has been answered; may add to the book. True: what was found may change the answer, so
+    def replan(self, view: View) -> bool:
+        """Asked once this view has been answered; may add to the cache. True: what was found may change the answer, so
         it is asked for again; the first one is forgotten."""
         ...

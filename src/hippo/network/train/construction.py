@@ -1,9 +1,9 @@
 """How the constructing agents learn: drafts of random problems at random states of their links, played, compared.
 
 Every site gets several drafts, each other's baseline: no reference is needed, and sites of any difficulty weigh alike.
-The upper agent is paid for its draft with the lower agent's likeliest answer, by the mean and by the best of a few
+The upper agent is paid for its draft with the lower agent's argmax answer, by the mean and by the best of a few
 (``credited``): in use the best of a few drafts counts. The lower agent is paid for what the answer that it drew gained
-over its likeliest one to the same draft, plus what is its own (``construct.lower_rewards``): neither pays for the
+over its argmax one to the same draft, plus what is its own (``construct.lower_rewards``): neither pays for the
 other's draws. Updates are PPO's (``ppo.update``), one for each of the three networks.
 
 Letters: N decisions, W drafts of an update, G drafts of a site.
@@ -48,7 +48,7 @@ class Construction:
     problems: int = 24  # of each family
     states: int = 4  # of each problem's links
     uneven: float = 0.8  # most standard deviation of the log by which links are drawn apart, in every second state
-    first_seed: int = 10_000  # far from the worlds that the upper agent's bank is made of
+    first_seed: int = 10_000  # far from the worlds that the upper agent's dataset is made of
     sites: int = 24  # of an update
     drafts: int = 8  # of a site
     tries: int = 4  # the best of so many drafts counts beside their mean; 1: the mean alone
@@ -153,7 +153,7 @@ def learn(
     torch.set_num_threads(1)
     rng, began = np.random.default_rng((seed, 99)), time.monotonic()
     optimizers = optimizers_of(builders, plan) if optimizers is None else optimizers
-    weights = np.array([ground.site.ground.domains for ground in grounds], dtype=np.float64)  # more to choose from
+    weights = np.array([table.site.table.domains for table in grounds], dtype=np.float64)  # more to choose from
     for number in range(1, plan.updates + 1):
         spent = (time.monotonic() - began) / 60
         if minutes and spent >= minutes:
@@ -185,10 +185,10 @@ def one_update(
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """Drafts on the chosen sites, their rewards, and one update of each network; figures for the curve."""
-    owners = [ground for ground in chosen for _ in range(plan.drafts)]
-    drafted = draft_all(TorchBrain(builders), [ground.site for ground in owners], rng, size=MOST_DOMAINS)
+    owners = [table for table in chosen for _ in range(plan.drafts)]
+    drafted = draft_all(TorchBrain(builders), [table.site for table in owners], rng, size=MOST_DOMAINS)
     steps = np.array([each.step_time_s(draft) for each, draft in zip(owners, drafted.drafts, strict=True)])
-    usual = np.array([each.step_time_s(draft) for each, draft in zip(owners, drafted.likeliest, strict=True)])
+    usual = np.array([each.step_time_s(draft) for each, draft in zip(owners, drafted.argmax, strict=True)])
     best = np.array([each.best_s for each in owners])
     rewards = _rewards(usual, best)
     groups = rewards.reshape(len(chosen), plan.drafts)
@@ -246,14 +246,14 @@ def _rewards(steps: Wide, best: Wide) -> Wide:
 
 def _lower_credits(owners: Sequence[Spot], drafted: Drafted, gained: Wide, usual: Wide) -> Wide:
     """Advantages of the lower agent's decisions (N,): what the draft as drawn ``gained`` (W,) over the lower agent's
-    likeliest answer to the same chain and recipe, and the same of what is its own. ``usual`` (W,): step times of the
-    likeliest answers."""
+    argmax answer to the same chain and recipe, and the same of what is its own. ``usual`` (W,): step times of the
+    argmax answers."""
     own: dict[int, Wide] = {}
     for w in {taken.draft for taken in drafted.layouts}:
-        drawn, likeliest = drafted.drafts[w], drafted.likeliest[w]
+        drawn, argmax = drafted.drafts[w], drafted.argmax[w]
         own[w] = np.zeros(len(drawn.chain))
-        if not np.array_equal(drawn.rows, likeliest.rows) and np.isfinite(usual[w]):
-            here, there = (lower_rewards(owners[w].site, each, float(usual[w])) for each in (drawn, likeliest))
+        if not np.array_equal(drawn.rows, argmax.rows) and np.isfinite(usual[w]):
+            here, there = (lower_rewards(owners[w].site, each, float(usual[w])) for each in (drawn, argmax))
             own[w] = np.clip(here - there, -WORST, WORST)
     return np.array([gained[taken.draft] + own[taken.draft][taken.place] for taken in drafted.layouts])
 

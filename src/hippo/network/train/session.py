@@ -19,10 +19,10 @@ from hippo.learn.checkpoint import Checkpoint, must_match, save
 from hippo.learn.distributed import agreed, gathered
 from hippo.learn.settings import Settings
 from hippo.learn.tracking import Tracker
-from hippo.network.train.learner import Learner, Told
+from hippo.network.train.learner import Learner, UpdateFigures
 
 Progress = Callable[[str, float], None]
-Look = Callable[[nn.Module], dict[str, float]]
+Validation = Callable[[nn.Module], dict[str, float]]
 
 LOOKED_AT = "validation/of_hindsight"
 """Figure of a look by which policies are compared: the best one seen is the one that is kept."""
@@ -47,7 +47,7 @@ class Session:
     learner: Learner
     settings: Settings
     folder: Path
-    look: Look | None = None
+    look: Validation | None = None
     progress: Progress = field(default=lambda phase, share: None)
 
     def run(self, resumed: Checkpoint | None = None) -> Outcome:
@@ -82,7 +82,7 @@ class Session:
     def _notes(self) -> dict[str, Any]:
         return {"epochs": 0, "best": None, "best_update": 0, "best_policy": None}
 
-    def _pace(self, told: Told, notes: dict[str, Any], seconds: float) -> dict[str, float]:
+    def _pace(self, told: UpdateFigures, notes: dict[str, Any], seconds: float) -> dict[str, float]:
         """Epochs of worlds so far, and how many a CPU second of this process passes."""
         own = told.epochs / self.learner.place.size
         return {"epochs": notes["epochs"], "seconds": seconds, "epochs_per_cpu_s": own / max(told.cpu_s, 1e-9)}

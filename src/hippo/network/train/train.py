@@ -19,7 +19,7 @@ from hippo.network.train.export import Arrays, save
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
-from hippo.network.train.worlds import Look, banks, shares
+from hippo.network.train.worlds import Validation, datasets, shares
 from hippo.planners.base import Progress
 
 POLICY = "hi_ppo.policy"
@@ -62,7 +62,7 @@ def train(
         torch.manual_seed(settings.run.seed)
         policy = begun(GlobalAgent(network(settings)))
         learner = Learner(policy, shares(train_bank, settings, own), settings, place)
-        looks = Look(validation) if validation is not None and place.first else None
+        looks = Validation(validation) if validation is not None and place.first else None
         if place.first:
             say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
         session = Session(learner, settings, out, look=looks, progress=watch)
@@ -100,10 +100,10 @@ def begun(policy: GlobalAgent) -> GlobalAgent:
 
 
 def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> Any:
-    """The banks; the first process makes them, the others wait for it."""
-    found = banks(settings, out, progress=watch) if place.first else None
+    """The datasets; the first process makes them, the others wait for it."""
+    found = datasets(settings, out, progress=watch) if place.first else None
     agreed(place, True)
-    return banks(settings, out) if found is None else found
+    return datasets(settings, out) if found is None else found
 
 
 def _construction(settings: Settings, progress: Progress) -> Arrays:
@@ -116,7 +116,9 @@ def _construction(settings: Settings, progress: Progress) -> Arrays:
     return train_construct(settings, settings.run.seed, minutes, track) if minutes > 0 else {}
 
 
-def _written(found: Outcome, settings: Settings, out: Path, *, looks: Look | None, others: Arrays) -> dict[str, Any]:
+def _written(
+    found: Outcome, settings: Settings, out: Path, *, looks: Validation | None, others: Arrays
+) -> dict[str, Any]:
     """Writes the policy; the answer of ``train``."""
     keeping = None if looks is None else looks.usual["validation/keeping"]
     figures = {

@@ -59,7 +59,7 @@ GPUS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Family:
+class WorldFamily:
     """How the worlds of a family are drawn; pairs are the ends of a range."""
 
     movement: tuple[str, ...]  # one of them
@@ -73,27 +73,27 @@ class Family:
     crossing: float = 0.0  # share of the worlds in which no domain alone has the memory
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+FAMILIES: Mapping[str, WorldFamily] = MappingProxyType(
     {
-        "ou3": Family(("ou3",), 240, MINUTE_S, (3, 4)),
-        "transient": Family(("transient",), 240, MINUTE_S, (3, 6)),
-        "lasting": Family(("lasting",), 288, 10 * MINUTE_S, (3, 6)),
-        "regimes": Family(("regimes",), 288, 10 * MINUTE_S, (3, 8), unequal=0.6),
-        "day": Family(("day",), 288, 10 * MINUTE_S, (3, 6)),
-        "outage": Family(("outage",), 240, MINUTE_S, (3, 6)),
-        "halving": Family(("halving",), 288, 15 * MINUTE_S, (3, 6)),
-        "compute_bound": Family(
+        "ou3": WorldFamily(("ou3",), 240, MINUTE_S, (3, 4)),
+        "transient": WorldFamily(("transient",), 240, MINUTE_S, (3, 6)),
+        "lasting": WorldFamily(("lasting",), 288, 10 * MINUTE_S, (3, 6)),
+        "regimes": WorldFamily(("regimes",), 288, 10 * MINUTE_S, (3, 8), unequal=0.6),
+        "day": WorldFamily(("day",), 288, 10 * MINUTE_S, (3, 6)),
+        "outage": WorldFamily(("outage",), 240, MINUTE_S, (3, 6)),
+        "halving": WorldFamily(("halving",), 288, 15 * MINUTE_S, (3, 6)),
+        "compute_bound": WorldFamily(
             ("ou3", "transient", "day"), 240, 5 * MINUTE_S, (2, 6), ratio=(8.0, 16.0), joined=(6, 6), gbps=(4.0, 60.0)
         ),
-        "link_bound": Family(
+        "link_bound": WorldFamily(
             ("ou3", "transient", "regimes", "day"),
             *(240, 5 * MINUTE_S, (2, 6)),
             ratio=(0.15, 0.4),
             gbps=(0.2, 10.0),
             crossing=0.5,
         ),
-        "large": Family(("transient", "lasting", "regimes", "outage"), 240, 5 * MINUTE_S, (8, 16), joined=(3, 6)),
-        "stragglers": Family(("stragglers",), 240, 3 * MINUTE_S, (3, 6)),
+        "large": WorldFamily(("transient", "lasting", "regimes", "outage"), 240, 5 * MINUTE_S, (8, 16), joined=(3, 6)),
+        "stragglers": WorldFamily(("stragglers",), 240, 3 * MINUTE_S, (3, 6)),
     }
 )
 """Every family by its name."""
@@ -160,7 +160,7 @@ def world_from_trace(problem: Problem, trace: Trace, *, epoch_s: float | None = 
 
 
 @dataclass(frozen=True)
-class Size:
+class WorldSize:
     """What is trained on what: sizes for which the links of a family are realistic."""
 
     model: Model
@@ -181,7 +181,7 @@ class Size:
         return int(np.clip(round(self.wanted / self.per_node), 1, MOST_NODES))
 
 
-def draw_problem(plan: Family, rng: np.random.Generator, split: str, name: str) -> Problem:
+def draw_problem(plan: WorldFamily, rng: np.random.Generator, split: str, name: str) -> Problem:
     """A model, and a cluster whose links suit what its GPUs compute."""
     count = int(rng.integers(plan.domains[0], plan.domains[1] + 1))
     if split == "test" and rng.random() < 0.6:
@@ -196,7 +196,7 @@ def draw_problem(plan: Family, rng: np.random.Generator, split: str, name: str) 
     return Problem(size.model, _cluster(plan, rng, size, where, name), workload)
 
 
-def _size(plan: Family, rng: np.random.Generator, split: str, joined: int) -> Size:
+def _size(plan: WorldFamily, rng: np.random.Generator, split: str, joined: int) -> WorldSize:
     """Model, GPU and bandwidth such that ``joined`` domains compute ``1 / ratio`` times what a usual link carries.
 
     Drawn again until a domain has between ``LEAST_GPUS`` and ``MOST_NODES`` nodes of GPUs, at most ``TRIES`` times.
@@ -211,7 +211,7 @@ def _size(plan: Family, rng: np.random.Generator, split: str, joined: int) -> Si
         needed = 2.0 * 16.0 * model.parameters / gpu.memory_bytes  # for weights and optimizer state, and as much again
         wanted = needed if crossing else max(carried / ratio / tokens_per_s(model, gpu), needed)
         wanted /= joined
-        found = Size(model, gpu, joined, wanted, ratio, bytes_per_s)
+        found = WorldSize(model, gpu, joined, wanted, ratio, bytes_per_s)
         if LEAST_GPUS <= wanted <= 8 * MOST_NODES:
             break
     return found
@@ -222,7 +222,7 @@ def tokens_per_s(model: Model, gpu: Gpu) -> float:
     return EFFICIENCY * gpu.peak_flops["bf16"] / (6.0 * model.parameters)
 
 
-def _cluster(plan: Family, rng: np.random.Generator, size: Size, where: Geography, name: str) -> Cluster:
+def _cluster(plan: WorldFamily, rng: np.random.Generator, size: WorldSize, where: Geography, name: str) -> Cluster:
     """The domains and links; bandwidth makes good what rounding to whole nodes changed."""
     nodes = np.full(len(where.names), size.nodes)
     if rng.random() < plan.unequal:

@@ -30,7 +30,7 @@ from hippo.network.rules.move import (
     STOPPED,
     STREAMING,
     TOKENS,
-    Course,
+    Rollout,
     advance,
     begin_move,
 )
@@ -63,7 +63,7 @@ class Taste(NamedTuple):
 class _Legs(NamedTuple):
     """Moves between places, each with the links that it uses alone."""
 
-    course: Course  # of all configurations and the blank; links and bytes are those below
+    rollout: Rollout  # of all configurations and the blank; links and bytes are those below
     utilization: Floats  # (T, C)
     bandwidth: Floats  # (R, T, N)
     sent: Floats  # (R, C + 1, N)
@@ -81,28 +81,28 @@ def net_work(usd_per_token: float) -> Taste:
 
 
 def hindsight(
-    course: Course, usd_per_token: float, *, begin: int | None = None, taste: Taste | None = None
+    rollout: Rollout, usd_per_token: float, *, begin: int | None = None, taste: Taste | None = None
 ) -> Hindsight:
     """The most net work (or, with ``taste``, the most of what it counts) of any sequence of allowed answers.
 
     The first configuration is free to choose unless ``begin`` says it. ``usd_per_token`` 0: egress is not priced.
     """
     counts = net_work(usd_per_token) if taste is None else taste
-    legs = _legs(course)
-    epochs, configurations = course.tokens_per_s.shape
+    legs = _legs(rollout)
+    epochs, configurations = rollout.tokens_per_s.shape
     value = np.zeros((epochs + 1, configurations))
     stay = np.zeros((epochs, configurations))
     answers = np.zeros((epochs, configurations, 4), dtype=np.int64)  # answer, target, epochs it takes, given up
-    rate = gain_per_s(course, counts)
+    rate = gain_per_s(rollout, counts)
     _search(legs, rate, np.array(counts), value, stay, answers)
     start = int(np.argmax(stay[0])) if begin is None else begin
     return Hindsight(float(stay[0, start]), value, _path(answers, start))
 
 
-def gain_per_s(course: Course, taste: Taste) -> Floats:
+def gain_per_s(rollout: Rollout, taste: Taste) -> Floats:
     """What each configuration gives per second, (T, C), in the unit of the taste."""
     gain: Floats = (
-        taste.token * course.tokens_per_s + taste.usd * course.egress_usd_per_s + taste.busy_s * course.utilization
+        taste.token * rollout.tokens_per_s + taste.usd * rollout.egress_usd_per_s + taste.busy_s * rollout.utilization
     )
     return gain
 
@@ -125,40 +125,40 @@ def _path(answers: Ints, start: int) -> tuple[Action, ...]:
     return tuple(path[: len(answers)])
 
 
-def _legs(course: Course) -> _Legs:
-    """Pairs of places between which there is a way, with a course of their own links."""
-    epochs, configurations = course.tokens_per_s.shape
-    places = len(course.move_bytes)
+def _legs(rollout: Rollout) -> _Legs:
+    """Pairs of places between which there is a way, with a rollout of their own links."""
+    epochs, configurations = rollout.tokens_per_s.shape
+    places = len(rollout.move_bytes)
     pairs = [
         (one, other)
         for one in range(places)
         for other in range(places)
-        if one != other and np.isfinite(course.move_bytes[one, other]).all()
+        if one != other and np.isfinite(rollout.move_bytes[one, other]).all()
     ]
-    used = [np.flatnonzero(course.move_bytes[pair] > 0) for pair in pairs]
+    used = [np.flatnonzero(rollout.move_bytes[pair] > 0) for pair in pairs]
     most = max((len(links) for links in used), default=0)
     bandwidth, usd = np.ones((len(pairs), epochs, most)), np.zeros((len(pairs), most))
     sent, moved = np.zeros((len(pairs), configurations + 1, most)), np.zeros((len(pairs), 2, 2, most))
     for leg, (pair, links) in enumerate(zip(pairs, used, strict=True)):
-        bandwidth[leg, :, : len(links)] = course.bandwidth_bytes_per_s[:, links]
-        usd[leg, : len(links)] = course.usd_per_byte[links]
-        sent[leg, :-1, : len(links)] = course.bytes_per_step[:, links]
-        moved[leg, 0, 1, : len(links)] = course.move_bytes[pair][links]
+        bandwidth[leg, :, : len(links)] = rollout.bandwidth_bytes_per_s[:, links]
+        usd[leg, : len(links)] = rollout.usd_per_byte[links]
+        sent[leg, :-1, : len(links)] = rollout.bytes_per_step[:, links]
+        moved[leg, 0, 1, : len(links)] = rollout.move_bytes[pair][links]
     trains = np.ones((epochs, configurations + 1))
     trains[:, -1] = 0.0
     blank = np.zeros(configurations + 1, dtype=np.int64)
     blank[-1] = 1
-    alone = course._replace(
-        tokens_per_s=np.ascontiguousarray(np.pad(course.tokens_per_s, ((0, 0), (0, 1)))),
-        egress_usd_per_s=np.ascontiguousarray(np.pad(course.egress_usd_per_s, ((0, 0), (0, 1)))),
+    alone = rollout._replace(
+        tokens_per_s=np.ascontiguousarray(np.pad(rollout.tokens_per_s, ((0, 0), (0, 1)))),
+        egress_usd_per_s=np.ascontiguousarray(np.pad(rollout.egress_usd_per_s, ((0, 0), (0, 1)))),
         utilization=trains,  # so that BUSY_S are the seconds that the old configuration trained
         place=blank,
     )
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    member = np.argsort(course.place, kind="stable")
-    first = np.searchsorted(course.place[member], np.arange(places + 1))
+    member = np.argsort(rollout.place, kind="stable")
+    first = np.searchsorted(rollout.place[member], np.arange(places + 1))
     source, destination = np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
-    return _Legs(alone, course.utilization, bandwidth, sent, usd, moved, source, destination, member, first)
+    return _Legs(alone, rollout.utilization, bandwidth, sent, usd, moved, source, destination, member, first)
 
 
 @kernel
@@ -187,7 +187,7 @@ def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped
         best = -1
         for at in range(legs.first[place], legs.first[place + 1]):
             each = legs.member[at]
-            stay[epoch, each] = rate[epoch, each] * legs.course.epoch_s + value[epoch + 1, each]
+            stay[epoch, each] = rate[epoch, each] * legs.rollout.epoch_s + value[epoch + 1, each]
             if best < 0 or stay[epoch, each] > stay[epoch, best]:
                 best = each
         for at in range(legs.first[place], legs.first[place + 1]):
@@ -200,7 +200,7 @@ def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped
 @kernel(lean=True)
 def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # type: ignore[no-untyped-def]
     """What a move under way at the start of this epoch can still give at most."""
-    whole = legs.course.epoch_s
+    whole = legs.rollout.epoch_s
     for place in range(len(legs.first) - 1):
         here, training = -np.inf, 0.0
         for at in range(legs.first[place], legs.first[place + 1]):
@@ -224,8 +224,8 @@ def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # ty
 @kernel(lean=True)
 def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
     """Both kinds of move from one place to another, begun in this epoch."""
-    whole, place = legs.course, legs.source[leg]
-    course = Course(
+    whole, place = legs.rollout, legs.source[leg]
+    rollout = Rollout(
         whole.epoch_s,
         whole.restart_s,
         whole.shadow_share,
@@ -240,7 +240,7 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
         legs.moved[leg],
     )
     members = legs.member[legs.first[place] : legs.first[place + 1]]
-    args = legs, course, legs.destination[leg], epoch, rate, taste, value, stay, answers
+    args = legs, rollout, legs.destination[leg], epoch, rate, taste, value, stay, answers
     for at in range(-1, len(members)):  # one call, so that it is compiled once
         phase, sources = (STOPPED, members) if at < 0 else (STREAMING, members[at : at + 1])
         _play(args, sources, phase, arrived, given_up, streaming, run)
@@ -250,11 +250,11 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
 def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
     """A move from any of ``sources`` (one, unless training stands still), epoch by epoch until it is done; ``run``:
     room for what a run consists of."""
-    legs, course, destination, begun, rate, taste, value, stay, answers = args
+    legs, rollout, destination, begun, rate, taste, value, stay, answers = args
     epochs, blank = rate.shape
     state, remaining, gave = run
     state[CONFIGURATION] = sources[0]
-    begin_move(course, state, remaining, blank, phase)
+    begin_move(rollout, state, remaining, blank, phase)
     gained, answer = 0.0, COPIED if phase == STOPPED else STREAMED
     anyone = legs.member[legs.first[destination]]
     for epoch in range(begun, epochs):
@@ -270,12 +270,12 @@ def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ign
                 _note(answers, begun, each, answer, anyone, epoch - begun, 1)
         if hopeless:
             return
-        advance(course, epoch, state, remaining, gave)
+        advance(rollout, epoch, state, remaining, gave)
         gained += taste[0] * gave[TOKENS] + taste[1] * gave[EGRESS_USD]
         if phase == STREAMING:
             gained += taste[2] * gave[BUSY_S] * legs.utilization[epoch, sources[0]]
         if state[PHASE] == STILL:
-            rest = max(0.0, course.epoch_s - gave[BUSY_S] - gave[DOWNTIME_S])
+            rest = max(0.0, rollout.epoch_s - gave[BUSY_S] - gave[DOWNTIME_S])
             for at in range(legs.first[destination], legs.first[destination + 1]):
                 target = legs.member[at]
                 found = gained + rate[epoch, target] * rest + value[epoch + 1, target]

@@ -16,11 +16,11 @@ import numpy as np
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
 from hippo.network.plans.candidates import fill, plan_under
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, View
 from hippo.network.worlds.hindsight import hindsight
-from hippo.network.worlds.play import DEFAULT_FORECAST, Run, Terms, Weights, foresee, play, usd_per_token
-from hippo.network.worlds.world import World, course
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Terms, Weights, foresee, play, usd_per_token
+from hippo.network.worlds.world import World, rollout
 from hippo.planners.base import Progress
 
 HINDSIGHT = "hindsight"
@@ -36,20 +36,20 @@ class Scenario:
     """A world made ready: the plans worth knowing, what a token is worth, and the forecasts, the same for everybody."""
 
     world: World
-    book: Book
+    cache: PlanCache
     terms: Terms
     forecasts: Forecasts
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Runs on one world, hindsight's among them. ``places``: index in ``book`` of each configuration of a run's own
-    book that it ran or moved to."""
+class Comparison:
+    """Runs on one world, hindsight's among them. ``places``: index in ``cache`` of each configuration of a run's own
+    cache that it ran or moved to."""
 
     world: World
     terms: Terms
-    book: Book
-    runs: Mapping[str, Run]
+    cache: PlanCache
+    runs: Mapping[str, MethodRun]
     places: Mapping[str, Mapping[int, int]]
 
     @property
@@ -80,46 +80,46 @@ def scenario_of(
     *,
     forecast: str = DEFAULT_FORECAST,
     weights: Weights = (1.0, 0.0, 0.0),
-    book: Book | None = None,
+    cache: PlanCache | None = None,
     watch: Progress | None = None,
 ) -> Scenario:
-    """A world made ready; ``book``: one that is filled already.
+    """A world made ready; ``cache``: one that is filled already.
 
     Raises
     ------
     InfeasibleError
         No plan of the problem fits.
     """
-    if book is None:
-        book = Book(world.problem)
-        fill(book, watch=watch)
-        plan_under(book, world.bandwidth_bytes_per_s[0], world.latency_s[0])
-    if len(book) == 0:
+    if cache is None:
+        cache = PlanCache(world.problem)
+        fill(cache, watch=watch)
+        plan_under(cache, world.bandwidth_bytes_per_s[0], world.latency_s[0])
+    if len(cache) == 0:
         raise InfeasibleError([f"no plan of {world.problem.model.name} fits {world.problem.cluster.name}"])
-    return Scenario(world, book, Terms(usd_per_token(world, book), weights), foresee(world, forecast))
+    return Scenario(world, cache, Terms(usd_per_token(world, cache), weights), foresee(world, forecast))
 
 
-def judge(setting: Scenario, runs: Iterable[Run]) -> Judged:
+def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
     """The runs side by side with hindsight over what all had at the start and what any of them used."""
     named = {run.method: run for run in runs}
-    union = setting.book.copy(share=True)
+    union = setting.cache.copy(share=True)
     places = {name: _taken_over(union, run) for name, run in named.items()}
-    best = hindsight(course(setting.world, union, restart_s=setting.terms.restart_s), setting.terms.usd_per_token)
+    best = hindsight(rollout(setting.world, union, restart_s=setting.terms.restart_s), setting.terms.usd_per_token)
     script = _Script(best.path)
     known = play(setting.world, union, script, setting.terms, forecasts=setting.forecasts, share=True)
     _agree(known.work, best.work, "hindsight, played, does other work than it says")
     for run in named.values():
         assert run.work <= best.work + ROUNDING * abs(best.work), f"{run.method} beats hindsight on {run.world.name}"
     places[HINDSIGHT] = {int(index): int(index) for index in np.unique(known.running)}
-    return Judged(setting.world, setting.terms, union, named | {HINDSIGHT: known}, places)
+    return Comparison(setting.world, setting.terms, union, named | {HINDSIGHT: known}, places)
 
 
-def _taken_over(union: Book, run: Run) -> dict[int, int]:
-    """Adds what a run ran or moved to; its index in the book of all."""
+def _taken_over(union: PlanCache, run: MethodRun) -> dict[int, int]:
+    """Adds what a run ran or moved to; its index in the cache of all."""
     touched = {int(each) for each in run.running} | {each.target for each in run.actions if each.target >= 0}
     places = {}
     for index in sorted(touched):
-        places[index] = union.adopt(run.book, index)
+        places[index] = union.adopt(run.cache, index)
     return places
 
 

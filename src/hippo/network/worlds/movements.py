@@ -44,7 +44,7 @@ class Movement:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawing:
+class MovementDraw:
     """What a movement is drawn from."""
 
     cluster: Cluster
@@ -111,32 +111,32 @@ def _still_ou(rng: np.random.Generator) -> Dynamics:
     return Dynamics(sigma=float(rng.uniform(0.02, 0.08)), tau_s=float(rng.uniform(0.3, 3.0)) * HOUR_S)
 
 
-def ou3(draw: Drawing) -> Movement:
+def ou3(draw: MovementDraw) -> Movement:
     """Every link swings by up to +-30 %, with memory of a quarter of an hour to hours."""
     sigma, tau_s = float(draw.rng.uniform(0.12, 0.25)), float(draw.rng.uniform(0.25, 2.0)) * HOUR_S
     return Movement(draw.swing(Dynamics(sigma=sigma, tau_s=tau_s)), draw.load())
 
 
-def transient(draw: Drawing) -> Movement:
+def transient(draw: MovementDraw) -> Movement:
     """One to three pairs fall to 10-35 % for 20 to 80 minutes."""
     factor = draw.collapse(draw.events(3), length_s=(20 * MINUTE_S, 80 * MINUTE_S), share=(0.1, 0.35))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
-def lasting(draw: Drawing) -> Movement:
+def lasting(draw: MovementDraw) -> Movement:
     """One or two pairs fall to 10-35 % for 8 to 30 hours."""
     factor = draw.collapse(draw.events(2), length_s=(8 * HOUR_S, 30 * HOUR_S), share=(0.1, 0.35))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
-def shifting(draw: Drawing) -> Movement:
+def shifting(draw: MovementDraw) -> Movement:
     """Every pair jumps between a free, a busy and a crowded level and stays there for hours."""
     stay_s = float(draw.rng.uniform(2.0, 10.0)) * HOUR_S
     levels = regimes(draw.time_s, len(draw.pairs), draw.rng, stay_s=stay_s)
     return Movement(draw.swing(_still_ou(draw.rng)) * _per_link(draw, levels), draw.load())
 
 
-def day(draw: Drawing) -> Movement:
+def day(draw: MovementDraw) -> Movement:
     """The daily curve, its peak at another hour on every pair: as strong as drawn over a light swing, or curve and
     swing as published traffic shows them."""
     moving = replace(_still_ou(draw.rng), diurnal_peak_to_trough=float(draw.rng.uniform(1.3, 3.0)))
@@ -147,7 +147,7 @@ def day(draw: Drawing) -> Movement:
     return Movement(draw.swing(moving) * curve, draw.load())
 
 
-def outage(draw: Drawing) -> Movement:
+def outage(draw: MovementDraw) -> Movement:
     """A domain cannot be reached for 5 to 40 minutes, sometimes two; elsewhere single links go."""
     factor = np.ones((len(draw.time_s), len(draw.cluster.links)))
     duration = float(draw.time_s[-1])
@@ -159,20 +159,20 @@ def outage(draw: Drawing) -> Movement:
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
-def halving(draw: Drawing) -> Movement:
+def halving(draw: MovementDraw) -> Movement:
     """A pair (sometimes two) loses half or more of its bandwidth for good."""
     factor = draw.collapse(draw.events(2), length_s=(1e9, 2e9), share=(0.3, 0.55))
     return Movement(draw.swing(_still_ou(draw.rng)) * factor, draw.load())
 
 
-def stragglers(draw: Drawing) -> Movement:
+def stragglers(draw: MovementDraw) -> Movement:
     """Load swings by +-20 %, and now and then a domain has a straggler."""
     domains = len(draw.cluster.domains)
     slow = straggling(draw.time_s, domains, draw.rng, per_day=3.0, length_s=3.0 * HOUR_S)
     return Movement(draw.swing(_still_ou(draw.rng)), draw.load(0.2) * slow)
 
 
-MOVEMENTS: Mapping[str, Callable[[Drawing], Movement]] = MappingProxyType(
+MOVEMENTS: Mapping[str, Callable[[MovementDraw], Movement]] = MappingProxyType(
     {
         "ou3": ou3,
         "transient": transient,
@@ -213,7 +213,7 @@ def of_domain(cluster: Cluster, domain: int) -> tuple[int, ...]:
     return tuple(at for at, link in enumerate(cluster.links) if name in (link.source, link.destination))
 
 
-def _per_link(draw: Drawing, values: Floats) -> Floats:
+def _per_link(draw: MovementDraw, values: Floats) -> Floats:
     """Values of pairs, (.., P), as values of links, (.., E)."""
     place = np.zeros(len(draw.cluster.links), dtype=np.int64)
     for pair, links in enumerate(draw.pairs):
@@ -224,6 +224,6 @@ def _per_link(draw: Drawing, values: Floats) -> Floats:
 
 def draw_movement(name: str, cluster: Cluster, time_s: Floats, rng: np.random.Generator) -> Movement:
     """The movement of that name. The first epoch is undisturbed by outages, so that a run can begin."""
-    found = MOVEMENTS[name](Drawing(cluster, time_s, rng))
+    found = MOVEMENTS[name](MovementDraw(cluster, time_s, rng))
     first = np.maximum(found.bandwidth[:1], 0.05)
     return replace(found, bandwidth=np.concatenate([first, np.maximum(found.bandwidth[1:], 0.0)]))

@@ -1,7 +1,7 @@
 """A method plays a world: every epoch it sees what was measured and what is forecast, and its answer is carried out.
 
 The rules are those of ``network.rules.move``; an answer that they do not allow is a fault of the method and stops the
-program. Letters: T epochs, E links, K domains, C configurations of a book.
+program. Letters: T epochs, E links, K domains, C configurations of a cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import HORIZONS, Forecast, Forecasts, Telemetry, forecast_all
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import (
     BUSY_S,
     CONFIGURATION,
@@ -28,12 +28,12 @@ from hippo.network.rules.move import (
     STREAMING,
     TARGET,
     TOKENS,
-    Course,
+    Rollout,
     advance,
     begin_move,
 )
-from hippo.network.rules.view import Action, How, Method, Thinking, View
-from hippo.network.worlds.world import RESTART_S, World, course
+from hippo.network.rules.view import Action, How, Method, Replanning, View
+from hippo.network.worlds.world import RESTART_S, World, rollout
 from hippo.problem.links import base_bandwidth, base_latency
 
 Floats = NDArray[np.float64]
@@ -62,24 +62,24 @@ class Epoch:
     target: int
     phase: int
     gave: Floats  # (5,), places named in network.rules.move
-    decision_s: float  # CPU seconds until the answer was there, thoughts that it waited for included
-    thinking_s: float  # CPU seconds of thinking about this view
+    decision_s: float  # CPU seconds until the answer was there, re-planning that it waited for included
+    replanning_s: float  # CPU seconds of thinking about this view
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """What a method made of a world. Indices are those of ``book``, its own."""
+class MethodRun:
+    """What a method made of a world. Indices are those of ``cache``, its own."""
 
     method: str
     world: World
-    book: Book
+    cache: PlanCache
     terms: Terms
     actions: tuple[Action, ...]  # (T,), the first is where it begins, as a switch
     running: Ints  # (T,) at the start of each epoch
     phase: Ints  # (T,)
     gave: Floats  # (T, 5)
     decision_s: Floats  # (T,) CPU seconds, as in ``Epoch``
-    thinking_s: Floats  # (T,)
+    replanning_s: Floats  # (T,)
 
     @property
     def work(self) -> float:
@@ -101,7 +101,7 @@ class Run:
     def step_time_s(self) -> float:
         """Seconds of the run per optimizer step that it made; inf: it made none."""
         tokens = float(self.gave[:, TOKENS].sum())
-        return self.seconds * self.book.tokens_per_step / tokens if tokens > 0 else np.inf
+        return self.seconds * self.cache.tokens_per_step / tokens if tokens > 0 else np.inf
 
     @property
     def utilization(self) -> float:
@@ -125,15 +125,15 @@ class Run:
         return float(self.gave[:, MOVED_BYTES].sum())
 
 
-def usd_per_token(world: World, book: Book) -> float:
+def usd_per_token(world: World, cache: PlanCache) -> float:
     """What a token is worth: rent of all GPUs per second over the tokens per second of the plan that is quickest when
-    the run begins, of those without a lever in ``book``."""
-    plain = [index for index, each in enumerate(book.configurations) if not each.lever]
+    the run begins, of those without a lever in ``cache``."""
+    plain = [index for index, each in enumerate(cache.configurations) if not each.lever]
     state = world.bandwidth_bytes_per_s[:1], world.latency_s[:1], world.compute[:1]
-    seconds = min((float(book.step_time_s(index, *state)[0]) for index in plain), default=np.inf)
+    seconds = min((float(cache.step_time_s(index, *state)[0]) for index in plain), default=np.inf)
     if not np.isfinite(seconds):  # nothing can run at the start: as the network usually is
-        seconds = min(book.score(index).step_time_s for index in plain)
-    return book.rent_usd_per_s * seconds / book.tokens_per_step
+        seconds = min(cache.score(index).step_time_s for index in plain)
+    return cache.rent_usd_per_s * seconds / cache.tokens_per_step
 
 
 def telemetry_of(world: World) -> Telemetry:
@@ -163,40 +163,40 @@ def foresee(world: World, method: str = DEFAULT_FORECAST) -> Forecasts:
 
 def play(
     world: World,
-    book: Book,
+    cache: PlanCache,
     method: Method,
     terms: Terms,
     *,
     forecasts: Forecasts | None = None,
     share: bool = False,
-) -> Run:
-    """The run of a method; it plays with a copy of ``book``, so that nobody profits from another's proposals.
+) -> MethodRun:
+    """The run of a method; it plays with a copy of ``cache``, so that nobody profits from another's proposals.
 
-    ``share``: step times are remembered for the next run with this book; decisions then say nothing about time.
+    ``share``: step times are remembered for the next run with this cache; decisions then say nothing about time.
     """
-    own = book.copy(share=share)
+    own = cache.copy(share=share)
     epochs = list(steps(world, own, method, terms, forecasts=forecasts))
-    return Run(
+    return MethodRun(
         method=method.name,
         world=world,
-        book=own,
+        cache=own,
         terms=terms,
         actions=tuple(each.action for each in epochs),
         running=np.array([each.running for each in epochs], dtype=np.int64),
         phase=np.array([each.phase for each in epochs], dtype=np.int64),
         gave=np.stack([each.gave for each in epochs]),
         decision_s=np.array([each.decision_s for each in epochs]),
-        thinking_s=np.array([each.thinking_s for each in epochs]),
+        replanning_s=np.array([each.replanning_s for each in epochs]),
     )
 
 
 def steps(
-    world: World, book: Book, method: Method, terms: Terms, *, forecasts: Forecasts | None = None
+    world: World, cache: PlanCache, method: Method, terms: Terms, *, forecasts: Forecasts | None = None
 ) -> Iterator[Epoch]:
-    """Epoch after epoch of a run, as it goes; the method may add to ``book``.
+    """Epoch after epoch of a run, as it goes; the method may add to ``cache``.
 
     The answer of the first epoch is where the run begins (``Method.begin``); from the second on ``decide`` is asked.
-    After an answer a method may think (``view.Thinking``), which takes a fraction of a second of an epoch of minutes;
+    After an answer a method may think (``view.Replanning``), which takes a fraction of a second of an epoch of minutes;
     where it finds something, it is asked again.
 
     Raises
@@ -210,28 +210,28 @@ def steps(
         np.array([-1, -1, STILL]),
         np.zeros(len(world.problem.cluster.links) + 1),
     )
-    known: Course | None = None
+    known: Rollout | None = None
     for epoch in range(world.epochs):
         arrived = share_arrived(known, state, remaining)
-        view = view_of(world, book, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
-        action, decision_s, thinking_s = _answered(method, view)
+        view = view_of(world, cache, terms, until(told, epoch), foreseen.at(epoch), state, arrived)
+        action, decision_s, replanning_s = _answered(method, view)
         if epoch == 0 and action.target < 0:
             raise InfeasibleError(["Nothing can run when the run begins: every plan needs a link that is down."])
-        known = course(world, book, restart_s=terms.restart_s, known=known)
+        known = rollout(world, cache, restart_s=terms.restart_s, known=known)
         carry_out(known, state, remaining, action, first=epoch == 0)
         running, target, phase = (int(value) for value in state)
         gave = np.zeros(5)
         advance(known, epoch, state, remaining, gave)
-        yield Epoch(view, action, running, target, phase, gave, decision_s, thinking_s)
+        yield Epoch(view, action, running, target, phase, gave, decision_s, replanning_s)
 
 
 def _answered(method: Method, view: View) -> tuple[Action, float, float]:
     """The answer that counts, CPU seconds until it was there, and CPU seconds of thinking: an answer that is given
-    again has waited for the thought."""
+    again has waited for the replanned."""
     first, began_s = view.epoch == 0, process_time()
     action = Action(How.SWITCH, method.begin(view)) if first else method.decide(view)
     decided_s = process_time()
-    again = isinstance(method, Thinking) and method.think(view)
+    again = isinstance(method, Replanning) and method.replan(view)
     thought_s = process_time()
     if not again or first:
         return action, decided_s - began_s, thought_s - decided_s
@@ -240,12 +240,12 @@ def _answered(method: Method, view: View) -> tuple[Action, float, float]:
 
 
 def view_of(
-    world: World, book: Book, terms: Terms, told: Telemetry, forecast: Forecast, state: Ints, arrived: float
+    world: World, cache: PlanCache, terms: Terms, told: Telemetry, forecast: Forecast, state: Ints, arrived: float
 ) -> View:
     """What a method sees when an epoch begins: the last one that is told."""
     epoch = len(told.fresh) - 1
     return View(
-        book=book,
+        cache=cache,
         epoch=epoch,
         epoch_s=world.epoch_s,
         epochs_left=world.epochs - epoch,
@@ -261,7 +261,7 @@ def view_of(
     )
 
 
-def share_arrived(known: Course | None, state: Ints, remaining: Floats) -> float:
+def share_arrived(known: Rollout | None, state: Ints, remaining: Floats) -> float:
     """Share of the bytes of the move under way that has arrived; 1 where only the last part is left, or nothing."""
     if known is None or state[PHASE] == STILL:
         return 0.0
@@ -269,7 +269,7 @@ def share_arrived(known: Course | None, state: Ints, remaining: Floats) -> float
     return 1.0 - min(1.0, float(remaining[:-1].sum()) / total) if total > 0 else 1.0
 
 
-def carry_out(known: Course, state: Ints, remaining: Floats, action: Action, *, first: bool) -> None:
+def carry_out(known: Rollout, state: Ints, remaining: Floats, action: Action, *, first: bool) -> None:
     """Applies an answer to the state of the run. An answer that the rules do not allow is a fault of the method."""
     how, target, now = action.how, action.target, state[CONFIGURATION]
     if how is How.KEEP:

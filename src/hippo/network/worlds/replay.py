@@ -13,15 +13,15 @@ from hippo.decide.reasons import Reason
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
 from hippo.network.methods.static import Static
-from hippo.network.plans.plan_cache import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import BUSY_S, DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen
-from hippo.network.rules.view import Action, How, Method, Thinking, View
+from hippo.network.rules.view import Action, How, Method, Replanning, View
 from hippo.network.why.explain import explain
-from hippo.network.why.story import KEPT, Story, Told, Track, kind_of
+from hippo.network.why.story import KEPT, Story, StoryEntry, Track, kind_of
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.play import Epoch, Terms, foresee, steps
-from hippo.network.worlds.world import World, course
+from hippo.network.worlds.world import World, rollout
 from hippo.problem.links import base_bandwidth
 
 Floats = NDArray[np.float64]
@@ -45,46 +45,46 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class WatchedEpoch:
     """One epoch as the watcher is shown it, while the run goes on."""
 
     epoch: Epoch
-    told: Told | None
+    told: StoryEntry | None
     net_tokens: float  # so far
     keeping_net_tokens: float  # so far
 
 
-Watcher = Callable[[Moment], None]
+Watcher = Callable[[WatchedEpoch], None]
 
 
 def replay(
     world: World,
-    book: Book,
+    cache: PlanCache,
     method: Method,
     terms: Terms,
     source: Source,
     *,
     watcher: Watcher | None = None,
 ) -> Story:
-    """The story of a run; ``book`` holds plans to begin with and is not changed.
+    """The story of a run; ``cache`` holds plans to begin with and is not changed.
 
     Raises
     ------
     InfeasibleError
         Nothing can run at the start.
     """
-    forecasts, own = foresee(world), book.copy()
-    fixed = book.copy()
+    forecasts, own = foresee(world), cache.copy()
+    fixed = cache.copy()
     keeping = _track(KEEPING, steps(world, fixed, _Able(Static()), terms, forecasts=forecasts), terms)
     epochs, decisions = _decided(world, own, method, terms, (forecasts, keeping, watcher))
     mine = _track(method.name, epochs, terms)
     first = fixed.configurations[int(keeping.running[0])]
     own.add(first.plan, origin=first.origin, lever=first.lever, worth=first.worth)
-    best = hindsight(course(world, own, restart_s=terms.restart_s), terms.usd_per_token)
+    best = hindsight(rollout(world, own, restart_s=terms.restart_s), terms.usd_per_token)
     follow = steps(world, own, _Follow(best.path), terms, forecasts=forecasts)
     return Story(
         problem=world.problem,
-        book=own,
+        cache=own,
         source=source.name,
         method=method.name,
         begin_s=source.begin_s,
@@ -104,18 +104,18 @@ def replay(
 
 def _decided(
     world: World,
-    book: Book,
+    cache: PlanCache,
     method: Method,
     terms: Terms,
     told: tuple[Forecasts, Track, Watcher | None],
-) -> tuple[list[Epoch], list[Told]]:
+) -> tuple[list[Epoch], list[StoryEntry]]:
     """The epochs of the method's run, and what is told of them."""
     forecasts, keeping, watcher = told
     epochs: list[Epoch] = []
-    decisions: list[Told] = []
+    decisions: list[StoryEntry] = []
     last: Seen | None = None
     net = kept = 0.0
-    for each in steps(world, book, _Able(method), terms, forecasts=forecasts):
+    for each in steps(world, cache, _Able(method), terms, forecasts=forecasts):
         decided, last = _told(each, method, last, world.epoch_s)
         if decided is not None:
             decisions.append(decided)
@@ -123,11 +123,11 @@ def _decided(
         net += _net(each.gave, terms)
         kept += float(keeping.net_tokens[each.view.epoch])
         if watcher is not None:
-            watcher(Moment(each, decided, net, kept))
+            watcher(WatchedEpoch(each, decided, net, kept))
     return epochs, decisions
 
 
-def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tuple[Told | None, Seen | None]:
+def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tuple[StoryEntry | None, Seen | None]:
     """The decision of an epoch, if there is one to tell, and what the next is compared with."""
     view, action = each.view, each.action
     happened = due(view, last, Thresholds())
@@ -144,7 +144,7 @@ def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tup
         return None, seen(view)
     reasons = explain(view, action, last=last, told=spoken)
     after = action.target if action.target >= 0 else view.running
-    told = Told(view.epoch, view.epoch * epoch_s, kind, view.running, after, reasons, each.decision_s)
+    told = StoryEntry(view.epoch, view.epoch * epoch_s, kind, view.running, after, reasons, each.decision_s)
     return told, seen(view)
 
 
@@ -187,9 +187,9 @@ class _Able:
         """The method's answer."""
         return self.method.decide(view)
 
-    def think(self, view: View) -> bool:
+    def replan(self, view: View) -> bool:
         """What the method thinks, if it does; whether it wants to answer again."""
-        return isinstance(self.method, Thinking) and self.method.think(view)
+        return isinstance(self.method, Replanning) and self.method.replan(view)
 
 
 class _Follow:

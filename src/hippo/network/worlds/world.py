@@ -1,6 +1,6 @@
 """A world: one problem on one moving network. What is true, and what is told of it.
 
-Letters: T epochs, E links as in ``cluster.links``, K domains, C configurations of a book.
+Letters: T epochs, E links as in ``cluster.links``, K domains, C configurations of a cache.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import UnknownNameError
-from hippo.network.plans.plan_cache import Book
-from hippo.network.rules.move import GRADIENT_BYTES, Course
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import GRADIENT_BYTES, Rollout
 from hippo.problem.problem import Problem
 from hippo.simulate import reference
 from hippo.simulate.astra import play as astra
@@ -47,24 +47,24 @@ class World:
         return len(self.bandwidth_bytes_per_s)
 
 
-def by_fast(book: Book, index: int, world: World) -> Floats:
+def by_fast(cache: PlanCache, index: int, world: World) -> Floats:
     """Step times of a configuration at every epoch, (T,), played by the compiled engine."""
-    return book.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute)
+    return cache.step_time_s(index, world.bandwidth_bytes_per_s, world.latency_s, world.compute)
 
 
-def by_reference(book: Book, index: int, world: World) -> Floats:
+def by_reference(cache: PlanCache, index: int, world: World) -> Floats:
     """The same by the engine that is written to be read: some hundred times slower, to judge the other one."""
-    return _one_by_one(book, index, world, reference.play)
+    return _one_by_one(cache, index, world, reference.play)
 
 
-def by_astra(book: Book, index: int, world: World) -> Floats:
+def by_astra(cache: PlanCache, index: int, world: World) -> Floats:
     """The same by the user's ASTRA-sim, a run of its binary for each state: thousands of times slower."""
-    return _one_by_one(book, index, world, astra.play)
+    return _one_by_one(cache, index, world, astra.play)
 
 
-def _one_by_one(book: Book, index: int, world: World, play: Callable[..., Timeline]) -> Floats:
+def _one_by_one(cache: PlanCache, index: int, world: World, play: Callable[..., Timeline]) -> Floats:
     """Plays each state of the world once, however often it comes; inf where a link that is used is out."""
-    program, used, seconds = book.program(index), book.bytes_per_step(index) > 0, np.full(world.epochs, np.inf)
+    program, used, seconds = cache.program(index), cache.bytes_per_step(index) > 0, np.full(world.epochs, np.inf)
     known: dict[bytes, float] = {}
     states = zip(world.bandwidth_bytes_per_s, world.latency_s, world.compute, strict=True)
     for epoch, (bandwidth, latency, compute) in enumerate(states):
@@ -81,7 +81,7 @@ def _one_by_one(book: Book, index: int, world: World, play: Callable[..., Timeli
     return seconds
 
 
-ENGINES: Mapping[str, Callable[[Book, int, World], Floats]] = MappingProxyType(
+ENGINES: Mapping[str, Callable[[PlanCache, int, World], Floats]] = MappingProxyType(
     {"fast": by_fast, "reference": by_reference, "astra": by_astra}
 )
 """What may play the steps of a world."""
@@ -95,42 +95,42 @@ def check_engine(name: str) -> None:
         find_binary(asked_by="worlds.engine")
 
 
-def course(
-    world: World, book: Book, *, restart_s: float = RESTART_S, known: Course | None = None, engine: str = "fast"
-) -> Course:
-    """What every configuration of the book does at every epoch of the world, as an engine plays it.
+def rollout(
+    world: World, cache: PlanCache, *, restart_s: float = RESTART_S, known: Rollout | None = None, engine: str = "fast"
+) -> Rollout:
+    """What every configuration of the cache does at every epoch of the world, as an engine plays it.
 
-    ``known``: a course of the same world and a shorter book; what it says is taken over, only the rest is played.
+    ``known``: a rollout of the same world and a shorter cache; what it says is taken over, only the rest is played.
     Raises as ``check_engine`` does.
     """
     check_engine(engine)
     first = 0 if known is None else known.tokens_per_s.shape[1]
-    if known is not None and first == len(book):
+    if known is not None and first == len(cache):
         return known
-    new = range(first, len(book))
-    seconds = np.stack([ENGINES[engine](book, index, world) for index in new], axis=1)
-    worth = np.array([each.worth for each in book.configurations[first:]])
-    busy = np.array([book.busy_share_s(index) for index in new])
-    slower = np.stack([world.compute[:, book.domains_used(index)].mean(axis=1) for index in new], axis=1)
-    sent = np.stack([book.bytes_per_step(index) for index in new])
-    played = Course(
+    new = range(first, len(cache))
+    seconds = np.stack([ENGINES[engine](cache, index, world) for index in new], axis=1)
+    worth = np.array([each.worth for each in cache.configurations[first:]])
+    busy = np.array([cache.busy_share_s(index) for index in new])
+    slower = np.stack([world.compute[:, cache.domains_used(index)].mean(axis=1) for index in new], axis=1)
+    sent = np.stack([cache.bytes_per_step(index) for index in new])
+    played = Rollout(
         epoch_s=float(world.epoch_s),
         restart_s=float(restart_s),
         shadow_share=GRADIENT_BYTES / float(world.problem.workload.state_bytes_per_parameter),
-        tokens_per_step=book.tokens_per_step,
-        tokens_per_s=np.ascontiguousarray(book.tokens_per_step * worth / seconds),
-        egress_usd_per_s=np.ascontiguousarray(sent @ book.usd_per_byte / seconds),
+        tokens_per_step=cache.tokens_per_step,
+        tokens_per_s=np.ascontiguousarray(cache.tokens_per_step * worth / seconds),
+        egress_usd_per_s=np.ascontiguousarray(sent @ cache.usd_per_byte / seconds),
         utilization=np.ascontiguousarray(np.minimum(1.0, busy * slower / seconds)),
         bandwidth_bytes_per_s=np.ascontiguousarray(world.bandwidth_bytes_per_s),
         bytes_per_step=sent,
-        usd_per_byte=book.usd_per_byte,
-        place=np.array([each.place for each in book.configurations], dtype=np.int64),
-        move_bytes=book.moves(),
+        usd_per_byte=cache.usd_per_byte,
+        place=np.array([each.place for each in cache.configurations], dtype=np.int64),
+        move_bytes=cache.moves(),
     )
     return played if known is None else _joined(known, played)
 
 
-def _joined(known: Course, played: Course) -> Course:
+def _joined(known: Rollout, played: Rollout) -> Rollout:
     """The configurations of both, those of ``known`` first."""
     wide = ("tokens_per_s", "egress_usd_per_s", "utilization")
     columns: dict[str, Any] = {
