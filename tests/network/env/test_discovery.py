@@ -17,7 +17,7 @@ from hippo.network.rules.move import STILL
 from hippo.network.worlds.generator import make_world
 from hippo.network.worlds.world import World
 
-from .drawn import drawn_world
+from ..drawn import drawn_world
 
 WORK = np.array([1.0, 0.0, 0.0])
 BY_CONFIGURATION = ("place", "usd", "busy", "base_tokens", "constructed", "sent", "layers", "memory", "domain_busy")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env
-from tests.network.env.drawn import drawn_dataset
+from tests.network.drawn import drawn_dataset
 
 from hippo.errors import InputError
 from hippo.network.env.dataset import Dataset, joined, load, save, tables

@@ -8,7 +8,7 @@ import numpy as np
 
 from hippo.network.env.env import DecisionRules, Env
 
-from .drawn import drawn_dataset
+from ..drawn import drawn_dataset
 
 
 def test_a_regret_is_what_the_shaped_reward_takes_away() -> None:

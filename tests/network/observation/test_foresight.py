@@ -12,7 +12,7 @@ from hippo.network.rules.lookahead import best_start, first_moves
 from hippo.network.rules.move import STILL
 from hippo.network.rules.worth import Ahead, Now
 
-from .drawn import drawn_world
+from ..drawn import drawn_world
 
 
 def look_of(scene: Scene, instant: int, left: float) -> Ahead:

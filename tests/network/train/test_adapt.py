@@ -15,7 +15,7 @@ from hippo.network.train.adapt import Reptile, beginning, chosen, last, learned,
 from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, worth
 
-from ..env.drawn import drawn_dataset
+from ..drawn import drawn_dataset
 
 SMALL = Settings(ppo=Ppo(steps_per_update=64, minibatch=32, passes=2), run=Run(parallel=8, shares=1))
 

@@ -21,7 +21,7 @@ from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import RULES, Unmasked, Validation, datasets, played, seeds, shares
 from hippo.problem.load import load_cluster
 
-from ..env.drawn import drawn_dataset
+from ..drawn import drawn_dataset
 
 SMALL = Settings(
     ppo=Ppo(steps_per_update=64, passes=2, minibatch=32),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.network.env.tiny import after, allowed, carry_out, most, tiny_rollout
+from tests.network.tiny import after, allowed, carry_out, most, tiny_rollout
 
 from hippo.network.rules.move import BUSY_S, EGRESS_USD, STILL, TOKENS, Rollout, advance
 from hippo.network.rules.view import Action, How
