@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from hippo.learn.settings import Settings
-from hippo.network.env.dataset import Dataset, load, make_dataset, save
+from hippo.network.env.dataset import Dataset, Preparation, load, make_dataset, save
 from hippo.network.train.adapt import beginning, chosen, last, learned, of_hindsight
 from hippo.network.train.worlds import keeping, played
 from hippo.network.worlds.generator import FAMILIES
@@ -118,7 +118,7 @@ def small_bank() -> Dataset:
     """Worlds of the train split, made now."""
     count = {family: PREPARED if family in LEFT_OUT else OTHERS for family in FAMILIES}
     wanted = [(family, seed) for seed in range(PREPARED) for family in FAMILIES if seed < count[family]]
-    return make_dataset(wanted, movements=MOVEMENTS, preferences=1, processes=2)
+    return make_dataset(wanted, Preparation(movements=MOVEMENTS, preferences=1), processes=2)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.dataset import Dataset, make_dataset
+from hippo.network.env.dataset import Dataset, Preparation, make_dataset
 from hippo.network.env.env import Env
 from hippo.network.observation.features import OPTION_FEATURES, Observation
 from hippo.network.worlds.generator import FAMILIES
@@ -31,7 +31,7 @@ def main() -> None:
     given = parser.parse_args()
     began_s = perf_counter()
     wanted = [(family, seed) for family in list(FAMILIES)[: given.families] for seed in range(given.seeds)]
-    dataset = make_dataset(wanted, preferences=1, processes=2)
+    dataset = make_dataset(wanted, Preparation(preferences=1), processes=2)
     spent_s = perf_counter() - began_s
     print(f"{dataset.worlds} worlds of up to {dataset.domains} domains prepared in {spent_s:.0f} s on two processes")
     print(f"{'answers':10} {'epochs/CPU s':>14} {'decisions/CPU s':>16} {'epochs/decision':>16}")

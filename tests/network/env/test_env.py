@@ -180,7 +180,7 @@ def test_the_vector_keeps_to_its_spaces(dataset: Dataset) -> None:
 
 def test_two_banks_side_by_side_are_the_worlds_of_both() -> None:
     one, other = drawn_dataset(3, seed=0), drawn_dataset(2, seed=9)
-    both = joined(one, other)
+    both = joined([one, other])
     assert both.worlds == 5
     worlds, none = np.arange(5), np.zeros(5, np.int64)
     seen = Env(both, 5).reset_in(worlds, none)

@@ -11,16 +11,20 @@ Letters: W worlds, T epochs, C configurations, P places, E links, K domains, F p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.errors import InfeasibleError, InputError
+from hippo.files import write_whole
+from hippo.machine import shared_out
 from hippo.network.dynamics.forecast import forecast_all
 from hippo.network.env.reward import SLACK, draw_weights, taste_of
 from hippo.network.env.tables import DatasetArrays, Truth
@@ -189,23 +193,21 @@ def dataset_of(prepared: Sequence[Prepared]) -> Dataset:
     )
 
 
-def joined(one: Dataset, other: Dataset) -> Dataset:
-    """The worlds of two datasets, those of ``one`` first."""
-    shift = np.array([len(one.ints) if name in _WHOLE_NUMBERS else len(one.floats) for name in FIELDS])
-    return Dataset(
-        np.concatenate([one.floats, other.floats]),
-        np.concatenate([one.ints, other.ints]),
-        np.concatenate([one.offset, other.offset + shift]),
-        np.concatenate([one.shape, other.shape]),
-        np.concatenate([one.names, other.names]),
-        np.concatenate([one.families, other.families]),
-    )
+def joined(datasets: Sequence[Dataset]) -> Dataset:
+    """The worlds of all of them, in their order."""
+    whole = np.array([name in _WHOLE_NUMBERS for name in FIELDS])
+    ints = np.cumsum([0, *(len(each.ints) for each in datasets)])
+    floats = np.cumsum([0, *(len(each.floats) for each in datasets)])
+    offset = [each.offset + np.where(whole, ints[place], floats[place]) for place, each in enumerate(datasets)]
+    columns = {name: np.concatenate([getattr(each, name) for each in datasets]) for name in Dataset._fields}
+    return Dataset(**{**columns, "offset": np.concatenate(offset)})
 
 
 def save(dataset: Dataset, path: Path) -> None:
-    """Writes a dataset as .npz."""
-    with path.open("wb") as file:
-        np.savez(file, version=VERSION, **dataset._asdict())
+    """Writes a dataset as .npz, whole or not at all."""
+    stream = BytesIO()
+    np.savez(stream, version=VERSION, **dataset._asdict())
+    write_whole(path, stream.getvalue())
 
 
 def load(path: Path) -> Dataset:
@@ -219,71 +221,68 @@ def load(path: Path) -> Dataset:
     raise InputError("not a dataset of worlds of this version", source=str(path), remedy="make it anew")
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """How worlds are prepared. ``UnknownNameError`` for another engine than those of worlds, ``InputError`` where its
+    binary is missing."""
+
+    split: str = "train"
+    movements: int = 1  # of the network of each problem
+    forecast: str = DEFAULT_FORECAST
+    preferences: int = PREFERENCES
+    engine: str = "fast"
+
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
+
+
 def make_dataset(
     wanted: Iterable[tuple[str, int]],
+    how: Preparation = Preparation(),
     *,
-    split: str = "train",
-    movements: int = 1,
-    forecast: str = DEFAULT_FORECAST,
-    preferences: int = PREFERENCES,
-    engine: str = "fast",
     processes: int = 1,
     watch: Progress | None = None,
+    kept: Path | None = None,
 ) -> Dataset:
-    """Prepares the worlds of these (family, seed), each problem with so many movements of its network; those without
-    any plan are left out. Order as given, so the number of processes changes nothing.
+    """Prepares the worlds of these (family, seed); those without any plan are left out. Order as given, so the number
+    of processes changes nothing.
 
-    Raises ``UnknownNameError`` for another engine than those of worlds, ``InputError`` where its binary is missing.
+    ``kept``: a folder where every problem lies once it is prepared, so that whoever was interrupted can go on.
     """
-    check_engine(engine)
-    tasks = [_Task(family, seed, split, movements, forecast, preferences, engine) for family, seed in wanted]
-    found: list[Prepared] = []
-    if processes == 1:
-        for done, task in enumerate(tasks, 1):
-            found += _prepared(task)
-            _say(watch, done, len(tasks))
-    else:
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            for done, each in enumerate(pool.map(_prepared, tasks), 1):
-                found += each
-                _say(watch, done, len(tasks))
-    if not found:
+    problems = list(wanted)
+    found: dict[int, Dataset | None] = {}
+    for place, each in shared_out(partial(_prepared, how=how, kept=kept), problems, processes):
+        found[place] = each
+        if watch is not None:
+            watch(f"prepared {len(found)} of {len(problems)} problems", len(found) / len(problems))
+    in_order = [each for place in range(len(problems)) if (each := found[place]) is not None]
+    if not in_order:
         raise InputError("no world has a plan", source="dataset", remedy="choose other families or seeds")
-    return dataset_of(found)
+    return joined(in_order)
 
 
-class _Task(NamedTuple):
-    """One problem to prepare."""
-
-    family: str
-    seed: int
-    split: str
-    movements: int
-    forecast: str
-    preferences: int
-    engine: str
-
-
-def _prepared(task: _Task) -> list[Prepared]:
-    """Every movement of one problem, as the arguments of ``make_dataset`` say."""
+def _prepared(problem: tuple[str, int], how: Preparation, kept: Path | None) -> Dataset | None:
+    """Every movement of one problem; None: it has no plan."""
+    family, seed = problem
+    file = None if kept is None else kept / f"{family}-{seed}-{crc32(repr((VERSION, how)).encode()):08x}.npz"
+    if file is not None and file.exists():
+        return load(file)
     found, cache = [], None
-    for movement in range(task.movements):
-        world = make_world(task.family, task.seed, split=task.split, movement=movement)
+    for movement in range(how.movements):
+        world = make_world(family, seed, split=how.split, movement=movement)
         if cache is None:
             cache = PlanCache(world.problem)
             fill(cache)
         own, since = discovered(world, cache)
         if len(own):
-            tastes = 1 if movement else task.preferences
+            preferences = 1 if movement else how.preferences
             found.append(
-                prepare(world, own, since=since, forecast=task.forecast, preferences=tastes, engine=task.engine)
+                prepare(world, own, since=since, forecast=how.forecast, preferences=preferences, engine=how.engine)
             )
-    return found
-
-
-def _say(watch: Progress | None, done: int, of: int) -> None:
-    if watch is not None:
-        watch(f"prepared {done} of {of} worlds", done / of)
+    dataset = dataset_of(found) if found else None
+    if file is not None and dataset is not None:
+        save(dataset, file)
+    return dataset
 
 
 def tables(dataset: Dataset) -> DatasetArrays:

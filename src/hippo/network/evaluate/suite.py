@@ -13,15 +13,15 @@ the rows say together is ``hippo.network.evaluate.evidence``. Parts:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from functools import partial
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from hippo.errors import InfeasibleError
+from hippo.machine import shared_out
 from hippo.network.dynamics.processes import SWING, fluctuating
 from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
@@ -115,23 +115,12 @@ def _large(domains: int, suite: Suite) -> Iterator[Task]:
 def play_suite(suite: Suite, *, processes: int = 1, watch: Progress | None = None) -> list[Row]:
     """The rows of all tasks, in the order of the tasks whatever the number of processes."""
     todo = tasks(suite)
-    if processes == 1:
-        return [row for done, task in enumerate(todo) for row in _told(task, suite, watch, done / len(todo))]
     rows: dict[int, list[Row]] = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(rows_of, task, suite): index for index, task in enumerate(todo)}
-        for done in as_completed(waiting):
-            rows[waiting[done]] = done.result()
-            if watch is not None:
-                task = todo[waiting[done]]
-                watch(f"{task.part}, {task.family} {task.seed}", len(rows) / len(todo))
-    return [row for index in range(len(todo)) for row in rows[index]]
-
-
-def _told(task: Task, suite: Suite, watch: Progress | None, share: float) -> list[Row]:
-    if watch is not None:
-        watch(f"{task.part}, {task.family} {task.seed}", share)
-    return rows_of(task, suite)
+    for place, found in shared_out(partial(rows_of, suite=suite), todo, processes):
+        rows[place] = found
+        if watch is not None:
+            watch(f"{todo[place].part}, {todo[place].family} {todo[place].seed}", len(rows) / len(todo))
+    return [row for place in range(len(todo)) for row in rows[place]]
 
 
 def rows_of(task: Task, suite: Suite) -> list[Row]:

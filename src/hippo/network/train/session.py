@@ -50,14 +50,14 @@ class Session:
     look: Validation | None = None
     progress: Progress = field(default=lambda phase, share: None)
 
-    def run(self, resumed: Checkpoint | None = None) -> Outcome:
-        """All updates that are left, or as many as the minutes allow."""
+    def run(self, resumed: Checkpoint | None = None, *, prepared_s: float = 0.0) -> Outcome:
+        """All updates that are left, or as many as the minutes allow; ``prepared_s`` of them are spent."""
         start, spent, notes = 0, 0.0, self._notes()
         if resumed is not None:
             start, spent, notes = resumed.update, resumed.seconds, dict(resumed.notes)
             self._restore(resumed)
         tracker = Tracker(self.folder, resumed_at=start) if self.learner.place.first else None
-        began, updates, number = time.monotonic() - spent, self.settings.run.updates, start
+        began, updates, number = time.monotonic() - spent - prepared_s, self.settings.run.updates, start
         if tracker is not None and start == 0:
             tracker.write(0, {"epochs": 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):

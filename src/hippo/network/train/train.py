@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 
+from hippo.errors import InputError
+from hippo.learn.checkpoint import NAME as CHECKPOINT
 from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
 from hippo.learn.settings import Settings
@@ -19,7 +22,7 @@ from hippo.network.train.export import Arrays, save
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
-from hippo.network.train.worlds import Validation, datasets, shares
+from hippo.network.train.worlds import TRAIN_FILE, Validation, datasets, preparing, shares
 from hippo.planners.base import Progress
 
 POLICY = "hi_ppo.policy"
@@ -53,20 +56,25 @@ def train(
         Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
     """
     torch.set_num_threads(1)
-    before = earlier_run(out, resume=resume)  # before the worlds are prepared, which takes minutes
+    prepared_only = preparing(out).exists() or (out / TRAIN_FILE).exists()  # cut off before there was a run
+    resume = resume and ((out / CHECKPOINT).exists() or not prepared_only)
+    before = earlier_run(out, resume=resume)
+    began = time.monotonic()
     with connected() as place:
         settings = effective(settings)
         own = place.own(settings.run.shares)
         watch = progress if place.first else _silent
-        train_bank, validation = _prepared(settings, out, place, watch)
+        train_worlds, validation = _prepared(settings, out, place, _within(settings.run.minutes, began, out, watch))
         torch.manual_seed(settings.run.seed)
         policy = begun(GlobalAgent(network(settings)))
-        learner = Learner(policy, shares(train_bank, settings, own), settings, place)
+        learner = Learner(policy, shares(train_worlds, settings, own), settings, place)
         looks = Validation(validation) if validation is not None and place.first else None
         if place.first:
-            say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
+            say(
+                f"{train_worlds.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at"
+            )
         session = Session(learner, settings, out, look=looks, progress=watch)
-        found = session.run(before)
+        found = session.run(before, prepared_s=time.monotonic() - began)
         if not place.first:
             return {}
         return _written(found, settings, out, looks=looks, others=_construction(settings, progress))
@@ -104,6 +112,20 @@ def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> A
     found = datasets(settings, out, progress=watch) if place.first else None
     agreed(place, True)
     return datasets(settings, out) if found is None else found
+
+
+def _within(minutes: float, began: float, out: Path, watch: Progress) -> Progress:
+    """The same watcher, which stops a preparation that takes all the minutes of a run."""
+
+    def told(phase: str, share: float) -> None:
+        watch(phase, share)
+        if 0 < 60 * minutes <= time.monotonic() - began and share < 1:
+            remedy = (
+                f"go on with --resume and more minutes (what is prepared is kept in {out}), or ask for fewer worlds"
+            )
+            raise InputError(f"are over: {phase}", source="--minutes", value=minutes, remedy=remedy)
+
+    return told
 
 
 def _construction(settings: Settings, progress: Progress) -> Arrays:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hippo.learn.settings import Settings
 from hippo.network.env.dataset import (
     FIELDS,
     Dataset,
+    Preparation,
     Prepared,
     dataset_of,
     discovered,
@@ -66,11 +68,16 @@ def datasets(settings: Settings, folder: Path, *, progress: Progress | None = No
     )
     if recorded:
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        train = joined(train, dataset_of([_met(each, forecast) for each in recorded]))
+        train = joined([train, dataset_of([_met(each, forecast) for each in recorded])])
     if worlds.validation == 0:
         return train, None
     looked_at = seeds(families, worlds.validation, VALIDATION)
     return train, _dataset(folder / VALIDATION_FILE, looked_at, 1, settings, progress)
+
+
+def preparing(folder: Path) -> Path:
+    """Where problems lie that are prepared, while others are not yet."""
+    return folder / "preparing"
 
 
 def _recorded(words: str) -> World:
@@ -99,20 +106,12 @@ def _dataset(
     path: Path, wanted: list[tuple[str, int]], movements: int, settings: Settings, progress: Progress | None
 ) -> Dataset:
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        kept = settings.worlds
-        dataset = make_dataset(
-            wanted,
-            movements=movements,
-            forecast=forecast,
-            engine=kept.engine,
-            processes=kept.processes,
-            watch=progress,
-        )
-        partial = path.with_suffix(".part")
-        save(dataset, partial)
-        partial.replace(path)
+        how = Preparation(movements=movements, forecast=forecast, engine=settings.worlds.engine)
+        kept = preparing(path.parent)
+        processes = settings.worlds.processes
+        save(make_dataset(wanted, how, processes=processes, watch=progress, kept=kept), path)
+        rmtree(kept, ignore_errors=True)
     return load(path)
 
 
