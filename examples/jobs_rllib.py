@@ -13,7 +13,7 @@ mean completion time against the rules of the engine. Without ``--trace`` jobs a
 users). PPO is synchronous; APPO and IMPALA are the asynchronous forms (RLlib has no A3C any more). Every runner counts
 answers that its masks forbid, and the script fails if there are any.
 
-How good it gets in a few iterations: see docs/jobs_rllib.md. The policies that ship are trained by ``hippo.network``.
+How good it gets in a few iterations: see results/queue.md. The policies that ship are trained by ``hippo.network``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ from torch import Tensor, nn
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
-from hippo.jobs.env.env import Queue
-from hippo.jobs.env.generator import Cuts
+from hippo.jobs.env.env import C, Cuts, F, Queue
 from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
-from hippo.jobs.env.spaces import C, F
 from hippo.jobs.policies.fifo import FIFO
 from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.policies.two_queue import TWO_QUEUE

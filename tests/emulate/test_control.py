@@ -13,8 +13,8 @@ from hippo.emulate.emulation import set_link
 from hippo.emulate.forward import Control, Timetable
 from hippo.emulate.setting import EmulatorSetting, LinkMove, dumped, loaded
 from hippo.errors import InputError
+from hippo.problem.links import Trace
 from hippo.problem.load import load_cluster
-from hippo.problem.network import Trace
 
 
 @pytest.fixture

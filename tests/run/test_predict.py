@@ -10,7 +10,7 @@ import pytest
 from tests.run.worlds import PLANS, problem
 
 from hippo.emulate.emulation import VARIABLE
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
 from hippo.simulate import fast

@@ -57,7 +57,7 @@ def profile(choice: Choice) -> None:
     parallelism are not in the seconds. For a device that the catalogue does not hold, a cluster file that does is
     written beside --out.
     """
-    from hippo.problem.profile_json import profile_to_document
+    from hippo.problem.profile import profile_to_document
 
     asked, cluster = _asked(choice), _cluster(choice)
     with Watch("profiling") as watch:
@@ -148,7 +148,7 @@ def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: 
     """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
     from hippo.measure.profile.rows import cluster_with
-    from hippo.problem.catalogue.gpus import GPUS
+    from hippo.problem.gpus import GPUS
 
     if choice.out is None:
         return []

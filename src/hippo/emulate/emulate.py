@@ -25,7 +25,7 @@ from hippo.emulate.sandbox import CONTROL, PATIENCE_S
 from hippo.emulate.setting import EmulatedLink, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, dumped
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 
 BACKENDS = ("auto", "userspace", "netem")
 DEFAULT_CONGESTION = "cubic"

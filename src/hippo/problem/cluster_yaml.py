@@ -8,7 +8,7 @@
       - {from: east, to: west, bandwidth_gbps: 5, latency_ms: 20, price_usd_per_gb: 0.02, both: true}
 
 Units are converted here, once: Gbit/s, ms, us and TFLOP/s in the file, bytes/s, seconds and FLOP/s inside.
-Every key, unit and default: ``docs/input.md``.
+Every key, unit and default: ``docs/contracts.md``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.problem.catalogue.gpus import ALIASES, GPUS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
+from hippo.problem.gpus import ALIASES, GPUS
 from hippo.problem.table import Table, open_table
 from hippo.units import (
     bytes_per_s_from_gbps,

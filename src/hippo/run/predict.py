@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
+from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
-from hippo.problem.network import Trace
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
+from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program

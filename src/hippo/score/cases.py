@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 from hippo.errors import InputError
 from hippo.files import read_text
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.catalogue.models import ALIASES, MODELS, model
 from hippo.problem.cluster import Gpu
 from hippo.problem.cluster_yaml import MAX_GPUS
 from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOCAB, MAX_WIDTH
 from hippo.problem.document import parse_json
+from hippo.problem.gpus import gpu
 from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.table import Table
@@ -92,7 +92,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
         rows = rows["rows"]
     if not isinstance(rows, list):
-        raise InputError("the file must hold a list of rows", source=source, remedy="see docs/input.md for the form")
+        raise InputError("the file must hold a list of rows", source=source, remedy="docs/contracts.md has the form")
     return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
 
 
@@ -107,7 +107,7 @@ class _Row:
     def case(self) -> Case:
         """The row as a case."""
         if not isinstance(self.row, dict):
-            self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/input.md")
+            self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/contracts.md")
         row = self.row
         self._refuse_misspelt("", row, _KEYS)
         trained, refusal = self._model()
@@ -214,13 +214,13 @@ class _Row:
     def _object(self, key: str) -> Mapping[str, Any]:
         value: object = self.row.get(key)
         if not isinstance(value, dict):
-            self._complain(key, value, "an object is missing", "give it as in docs/input.md")
+            self._complain(key, value, "an object is missing", "give it as in docs/contracts.md")
         return value
 
     def _text(self, key: str) -> str:
         value: object = self.row.get(key)
         if not isinstance(value, str) or not value:
-            self._complain(key, value, "a text is missing", "give it as in docs/input.md")
+            self._complain(key, value, "a text is missing", "give it as in docs/contracts.md")
         return value
 
     def _one_of(self, key: str, names: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from hippo.cost.stage import Layout
 from hippo.measure.profile.device import catalogue_name, device_at_hand, gpu_of
 from hippo.measure.profile.layer import time_layer
 from hippo.measure.profile.rows import LayerTimes, TimedShape
-from hippo.problem.catalogue.gpus import GPUS
+from hippo.problem.gpus import GPUS
 from hippo.problem.model import gpt_model
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import pytest
 from tests.planners.tiny import both, domain
 
 from hippo.planners.exact.links import Routes, closed_paths, paths, slowest_pair
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster
+from hippo.problem.gpus import gpu
 
 A100 = gpu("A100-SXM-80GB")
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine import columns as c
-from hippo.jobs.env.env import Env, Queue
-from hippo.jobs.env.spaces import CANDIDATE_FEATURES, MOST_CANDIDATES, F, Observation
+from hippo.jobs.env.env import CANDIDATE_FEATURES, MOST_CANDIDATES, Env, F, Observation, Queue
 from hippo.jobs.job import Job
 from hippo.jobs.online.learner import History
 from hippo.jobs.online.log import Ended, Left

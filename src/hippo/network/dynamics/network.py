@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from hippo.network.dynamics.processes import DAY_S, daily_factor, links_up, stationary_swing, swing_path
 from hippo.problem.cluster import Cluster
-from hippo.problem.links import base_bandwidth, base_latency
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.trace_csv import HEADER
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 

@@ -23,12 +23,11 @@ from hippo.network.dynamics.processes import congested_latency
 from hippo.network.worlds.movements import HOUR_S, MINUTE_S, draw_movement
 from hippo.network.worlds.world import World
 from hippo.problem.catalogue.clusters import CLUSTERS
-from hippo.problem.catalogue.gpus import gpu as gpu_named
 from hippo.problem.catalogue.models import model as model_named
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
-from hippo.problem.links import base_bandwidth, base_latency
+from hippo.problem.gpus import gpu as gpu_named
+from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.model import Model
-from hippo.problem.network import Trace
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 
