@@ -22,11 +22,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from hippo.files import write_whole
-from hippo.learn.settings import Settings
 from hippo.network.env.env import DecisionRules, Env
 from hippo.network.hi_ppo.flat_ppo import FILE, FORM, WIDTH, flat, flat_mask
 from hippo.network.observation.features import MOST_OPTIONS, Observation
 from hippo.network.train.rollout import Envs
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.worlds import Validation, datasets
 
 PARALLEL = 128
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> None:
     minutes = float(arguments[1]) if len(arguments) > 1 else 20.0
     seed = int(arguments[2]) if len(arguments) > 2 else 0
     torch.set_num_threads(1)
-    settings = Settings()
+    settings = HiPpoSettings()
     train, validation = datasets(settings, folder)
     assert validation is not None
     flat_worlds = Flat(Env(train, PARALLEL, seed=seed, rules=DecisionRules(gamma=settings.ppo.gamma)), PARALLEL)

@@ -28,9 +28,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from hippo.learn.settings import Settings
 from hippo.network.env.dataset import Dataset, Preparation, load, make_dataset, save
 from hippo.network.train.adapt import beginning, chosen, last, learned, of_hindsight
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.worlds import keeping, played
 from hippo.network.worlds.generator import FAMILIES
 
@@ -46,9 +46,9 @@ Found = dict[str, dict[int, dict[str, float]]]
 """Share of hindsight by start, number of updates, and problem."""
 
 
-def settings(decisions: int) -> Settings:
+def settings(decisions: int) -> HiPpoSettings:
     """The usual ones, with smaller updates."""
-    usual = Settings()
+    usual = HiPpoSettings()
     ppo = replace(usual.ppo, steps_per_update=decisions, minibatch=256)
     return replace(usual, ppo=ppo, run=replace(usual.run, parallel=32, shares=1))
 

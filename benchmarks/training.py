@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Settings
 from hippo.network.env.dataset import Dataset, load, make_dataset
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import collect
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
 from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import shares
@@ -32,7 +32,7 @@ def dataset() -> Dataset:
     return load(Path(sys.argv[1])) if len(sys.argv) > 1 else make_dataset(WORLDS)
 
 
-def learner(worlds: Dataset, settings: Settings) -> Learner:
+def learner(worlds: Dataset, settings: HiPpoSettings) -> Learner:
     """A learner at its start."""
     torch.manual_seed(0)
     own = shares(worlds, settings, range(settings.run.shares))
@@ -45,7 +45,7 @@ def main() -> None:
     worlds = dataset()
     print(f"{'PPO loop':34s} {'asked':>10s} {'measured':>10s} {'roll-outs':>10s} {'decisions/update':>17s}")
     for encoder in ("sage", "gatv2", "none"):
-        settings = Settings(network=replace(Settings().network, encoder=encoder))
+        settings = HiPpoSettings(network=replace(HiPpoSettings().network, encoder=encoder))
         mine = learner(worlds, settings)
         mine.learn(0.0)  # loads the compiled kernels
         told = [mine.learn(0.0) for _ in range(3)]

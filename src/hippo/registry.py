@@ -75,7 +75,7 @@ TRAINING: Mapping[str, str] = {
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
 LEARNING: Mapping[str, str] = {
-    "hi_ppo": "hippo.learn.settings:parse_settings",
+    "hi_ppo": "hippo.network.train.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
     "deadlines": "hippo.jobs.train.settings:parse_deadline_settings",

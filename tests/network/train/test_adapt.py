@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from hippo.learn.settings import Ppo, Run, Settings
+from hippo.learn.settings import Ppo
 from hippo.network.env.dataset import Dataset
 from hippo.network.train.adapt import Reptile, beginning, chosen, last, learned, of_hindsight, reptile
+from hippo.network.train.settings import HiPpoSettings, TrainingRun
 from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, worth
 
 from ..drawn import drawn_dataset
 
-SMALL = Settings(ppo=Ppo(steps_per_update=64, minibatch=32, passes=2), run=Run(parallel=8, shares=1))
+SMALL = HiPpoSettings(ppo=Ppo(steps_per_update=64, minibatch=32, passes=2), run=TrainingRun(parallel=8, shares=1))
 
 
 @pytest.fixture(scope="module")

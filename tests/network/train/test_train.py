@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.learn.settings import Ablation, Network, Ppo, Run, Settings, Worlds
+from hippo.learn.settings import Ppo
 from hippo.learn.tracking import read_curve
 from hippo.network.env.dataset import load, save
 from hippo.network.env.env import Env
 from hippo.network.hi_ppo.serving import Policy
 from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.rollout import collect, decide
+from hippo.network.train.settings import Ablation, GraphNetwork, HiPpoSettings, TrainingRun, TrainingWorlds
 from hippo.network.train.train import begun, effective, train
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import RULES, Unmasked, Validation, datasets, played, seeds, shares
@@ -23,11 +24,11 @@ from hippo.problem.load import load_cluster
 
 from ..drawn import drawn_dataset
 
-SMALL = Settings(
+SMALL = HiPpoSettings(
     ppo=Ppo(steps_per_update=64, passes=2, minibatch=32),
-    network=Network(hidden=8),
-    worlds=Worlds(processes=1),
-    run=Run(updates=2, minutes=0.0, construction_minutes=0.0, parallel=8, checkpoint_every=1, validate_every=1),
+    network=GraphNetwork(hidden=8),
+    worlds=TrainingWorlds(processes=1),
+    run=TrainingRun(updates=2, minutes=0.0, construction_minutes=0.0, parallel=8, checkpoint_every=1, validate_every=1),
 )
 
 
@@ -137,7 +138,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def test_recorded_traces_stand_beside_generated_worlds(folder: Path, tmp_path: Path):
-    worlds = Worlds(processes=1, validation=0, traces=(f"gpt3-6.7b,four-hubs,{recorded(tmp_path)}",))
+    worlds = TrainingWorlds(processes=1, validation=0, traces=(f"gpt3-6.7b,four-hubs,{recorded(tmp_path)}",))
     dataset, _ = datasets(replace(SMALL, worlds=worlds), folder)
     assert dataset.worlds == 7
     assert (dataset.names[-1], dataset.families[-1]) == ("net", "trace")
@@ -147,7 +148,7 @@ def test_recorded_traces_stand_beside_generated_worlds(folder: Path, tmp_path: P
 
 @pytest.mark.parametrize("words", ["net.csv", "gpt3-6.7b,four-hubs,no-such.csv", "no-such,four-hubs,net.csv"])
 def test_a_trace_that_cannot_be_read_is_told_first(folder: Path, words: str):
-    worlds = Worlds(processes=1, validation=0, traces=(words,))
+    worlds = TrainingWorlds(processes=1, validation=0, traces=(words,))
     with pytest.raises(InputError):
         datasets(replace(SMALL, worlds=worlds), folder / "nothing-made-yet")
     assert not (folder / "nothing-made-yet").exists()

@@ -92,6 +92,6 @@ class Settings:
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:
-    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: Settings = parse_as(Settings, document, source)
     return found

@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Settings
 from hippo.network.env.dataset import Dataset
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import decide
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
 from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, shares
@@ -42,7 +42,7 @@ class Reptile:
     rate: float = 0.5  # of the way, at first
 
 
-def beginning(settings: Settings, *, prior: bool, seed: int) -> GlobalAgent:
+def beginning(settings: HiPpoSettings, *, prior: bool, seed: int) -> GlobalAgent:
     """A new policy: with the habits of a planner (``train.begun``), or without (``prior`` False), of random weights."""
     torch.manual_seed(seed)
     scale = settings.network.worth_scale if prior else 0.0
@@ -50,7 +50,7 @@ def beginning(settings: Settings, *, prior: bool, seed: int) -> GlobalAgent:
 
 
 def learned(
-    start: GlobalAgent, dataset: Dataset, settings: Settings, *, updates: int, seed: int
+    start: GlobalAgent, dataset: Dataset, settings: HiPpoSettings, *, updates: int, seed: int
 ) -> Iterator[GlobalAgent]:
     """The policy before and after each of so many updates in the worlds of a dataset; ``start`` is left as it is.
 
@@ -73,7 +73,7 @@ def last(policies: Iterator[GlobalAgent]) -> GlobalAgent:
 
 
 def reptile(
-    start: GlobalAgent, families: Mapping[str, Dataset], settings: Settings, how: Reptile, *, seed: int
+    start: GlobalAgent, families: Mapping[str, Dataset], settings: HiPpoSettings, how: Reptile, *, seed: int
 ) -> GlobalAgent:
     """A start for families like these; ``start`` is left as it is."""
     found, names = copy.deepcopy(start), sorted(families)

@@ -24,12 +24,13 @@ from torch import Tensor
 
 from hippo.errors import HippoError
 from hippo.learn.ppo import Batch, Evaluated, choice, minibatches, normalised, update
-from hippo.learn.settings import Ppo, Settings
+from hippo.learn.settings import Ppo
 from hippo.network.construction.draft import NOTHING_BUILT, Draft, Site, build, lower_rewards, played, site
 from hippo.network.construction.observe import Domains, Rows
 from hippo.network.hi_ppo.constructor import Drafted, Taken, draft_all, key
 from hippo.network.train.construction_networks import Builders
 from hippo.network.train.export import Arrays, builders_arrays
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.worlds.generator import FAMILIES, make_world
 
 Wide = NDArray[np.float64]
@@ -105,7 +106,7 @@ class TorchBrain:
 
 
 def train_construct(
-    config: Settings, seed: int, minutes: float, track: Track, *, construction: Construction | None = None
+    config: HiPpoSettings, seed: int, minutes: float, track: Track, *, construction: Construction | None = None
 ) -> Arrays:
     """Networks of a policy file that construct, learned in so many minutes of wall clock (or ``construction.updates``):
     what ``export.save`` takes as ``others``.

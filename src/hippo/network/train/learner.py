@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from hippo.learn.distributed import Place
-from hippo.learn.lagrangian import CONSTRAINTS, ascend, mixed, start
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
-from hippo.learn.settings import Settings
 from hippo.network.observation.features import Observation
+from hippo.network.train.multipliers import CONSTRAINTS, ascend, mixed, start
 from hippo.network.train.rollout import Decisions, Share, collect, evaluate, valued
+from hippo.network.train.settings import HiPpoSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class UpdateFigures:
 class Learner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
-    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: Settings, place: Place) -> None:
+    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: HiPpoSettings, place: Place) -> None:
         self.policy, self.shares, self.settings, self.place = policy, shares, settings, place
         self.multipliers = start(settings.multipliers)
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=settings.ppo.learning_rate, eps=1e-5)

@@ -17,9 +17,9 @@ from torch import nn
 
 from hippo.learn.checkpoint import Checkpoint, must_match, save
 from hippo.learn.distributed import agreed, gathered
-from hippo.learn.settings import Settings
 from hippo.learn.tracking import Tracker
 from hippo.network.train.learner import Learner, UpdateFigures
+from hippo.network.train.settings import HiPpoSettings
 
 Progress = Callable[[str, float], None]
 Validation = Callable[[nn.Module], dict[str, float]]
@@ -45,7 +45,7 @@ class Session:
     """How a run is driven. ``look``: figures of the policy on other worlds."""
 
     learner: Learner
-    settings: Settings
+    settings: HiPpoSettings
     folder: Path
     look: Validation | None = None
     progress: Progress = field(default=lambda phase, share: None)
@@ -141,7 +141,7 @@ class Session:
 
 
 FREE = ("run.minutes", "run.construction_minutes", "run.checkpoint_every")
-"""Settings that a resumed run may change: how long it sits, and how often it is written down."""
+"""HiPpoSettings that a resumed run may change: how long it sits, and how often it is written down."""
 
 
 def _words(number: int, updates: int, figures: dict[str, float], notes: dict[str, Any]) -> str:

@@ -15,12 +15,12 @@ from hippo.errors import InputError
 from hippo.learn.checkpoint import NAME as CHECKPOINT
 from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
-from hippo.learn.settings import Settings
 from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.construction import train_construct
 from hippo.network.train.export import Arrays, save
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import TRAIN_FILE, Validation, datasets, preparing, shares
 from hippo.planners.base import Progress
@@ -31,7 +31,7 @@ MARGIN = 0.1
 
 
 def train(
-    settings: Settings,
+    settings: HiPpoSettings,
     *,
     out: Path,
     resume: bool = False,
@@ -53,7 +53,8 @@ def train(
     Raises
     ------
     InputError
-        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
+        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other
+        settings.
     """
     torch.set_num_threads(1)
     prepared_only = preparing(out).exists() or (out / TRAIN_FILE).exists()  # cut off before there was a run
@@ -80,7 +81,7 @@ def train(
         return _written(found, settings, out, looks=looks, others=_construction(settings, progress))
 
 
-def effective(settings: Settings) -> Settings:
+def effective(settings: HiPpoSettings) -> HiPpoSettings:
     """The settings with what is left out left out."""
     off = settings.ablation
     if off.no_gnn:
@@ -90,7 +91,7 @@ def effective(settings: Settings) -> Settings:
     return settings
 
 
-def network(settings: Settings) -> NetworkConfig:
+def network(settings: HiPpoSettings) -> NetworkConfig:
     """What the upper agent is made of."""
     return NetworkConfig(**asdict(settings.network))
 
@@ -107,7 +108,7 @@ def begun(policy: GlobalAgent) -> GlobalAgent:
     return policy
 
 
-def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> Any:
+def _prepared(settings: HiPpoSettings, out: Path, place: Place, watch: Progress) -> Any:
     """The datasets; the first process makes them, the others wait for it."""
     found = datasets(settings, out, progress=watch) if place.first else None
     agreed(place, True)
@@ -128,7 +129,7 @@ def _within(minutes: float, began: float, out: Path, watch: Progress) -> Progres
     return told
 
 
-def _construction(settings: Settings, progress: Progress) -> Arrays:
+def _construction(settings: HiPpoSettings, progress: Progress) -> Arrays:
     """Graphs of the agents that construct plans; none where they are left out."""
     minutes = 0.0 if settings.ablation.flat else settings.run.construction_minutes
 
@@ -139,7 +140,7 @@ def _construction(settings: Settings, progress: Progress) -> Arrays:
 
 
 def _written(
-    found: Outcome, settings: Settings, out: Path, *, looks: Validation | None, others: Arrays
+    found: Outcome, settings: HiPpoSettings, out: Path, *, looks: Validation | None, others: Arrays
 ) -> dict[str, Any]:
     """Writes the policy; the answer of ``train``."""
     keeping = None if looks is None else looks.usual["validation/keeping"]

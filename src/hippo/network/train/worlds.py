@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.learn.settings import Settings
 from hippo.network.env.dataset import (
     FIELDS,
     Dataset,
@@ -33,6 +32,7 @@ from hippo.network.env.dataset import (
 from hippo.network.env.env import DecisionRules, Env, TimeStep
 from hippo.network.observation.features import OPTION_FEATURES, Observation
 from hippo.network.train.rollout import Share, decide
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.worlds.generator import FAMILIES, world_from_trace
 from hippo.network.worlds.world import World
 from hippo.planners.base import Progress
@@ -48,7 +48,9 @@ GAIN_NOW, WORTH_REST = OPTION_FEATURES.index("gain_now"), OPTION_FEATURES.index(
 Choose = Callable[[Observation], NDArray[np.int64]]
 
 
-def datasets(settings: Settings, folder: Path, *, progress: Progress | None = None) -> tuple[Dataset, Dataset | None]:
+def datasets(
+    settings: HiPpoSettings, folder: Path, *, progress: Progress | None = None
+) -> tuple[Dataset, Dataset | None]:
     """Training and validation worlds: read from the folder where they are, else made and kept there.
 
     Raises
@@ -103,7 +105,7 @@ def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, in
 
 
 def _dataset(
-    path: Path, wanted: list[tuple[str, int]], movements: int, settings: Settings, progress: Progress | None
+    path: Path, wanted: list[tuple[str, int]], movements: int, settings: HiPpoSettings, progress: Progress | None
 ) -> Dataset:
     if not path.exists():
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
@@ -143,7 +145,7 @@ def _unmasked(observation: Observation) -> Observation:
     return observation._replace(option_mask=np.ones_like(observation.option_mask))
 
 
-def shares(dataset: Dataset, settings: Settings, own: Sequence[int]) -> list[Share]:
+def shares(dataset: Dataset, settings: HiPpoSettings, own: Sequence[int]) -> list[Share]:
     """The shares of the worlds that a process runs, each with random numbers of its own."""
     run, found = settings.run, []
     for each in own:

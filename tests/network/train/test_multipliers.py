@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.learn.lagrangian import ascend, mixed, start
-from hippo.learn.settings import Multipliers
+from hippo.network.train.multipliers import ascend, mixed, start
+from hippo.network.train.settings import Multipliers
 
 
 def test_a_broken_constraint_grows_dear_and_a_kept_one_cheap():

@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import InputError
-from hippo.learn.settings import Ppo, Settings, load_settings, parse_settings
+from hippo.learn.settings import Ppo
+from hippo.network.train.settings import HiPpoSettings, load_settings, parse_settings
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_file_in_the_tree_says_the_defaults():
-    assert load_settings(ROOT / "configs/algo/hi_ppo.yaml") == Settings()
+    assert load_settings(ROOT / "configs/algo/hi_ppo.yaml") == HiPpoSettings()
 
 
 def test_what_is_not_said_has_its_default():
     found = parse_settings({"ppo": {"gamma": 0.9, "learning_rate": "1e-3"}, "run": {"seed": 7}})
     assert (found.ppo.gamma, found.ppo.learning_rate, found.run.seed) == (0.9, 1e-3, 7)
-    assert found.network == Settings().network
+    assert found.network == HiPpoSettings().network
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.learn.settings import Multipliers
+from hippo.network.train.settings import Multipliers
 
 CONSTRAINTS = ("bandwidth", "balance", "latency")
 """Order of costs: traffic below the bandwidth floor, imbalance of the domains, time lost to carrying changes out."""
