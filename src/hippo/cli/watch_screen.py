@@ -14,7 +14,7 @@ from hippo.cli.output import PIPED_WIDTH
 from hippo.network.worlds.replay import WatchedEpoch
 from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
-from hippo.report.watch_terminal import decision_view, status_view
+from hippo.report.watch_terminal import compression_line, decision_view, status_view
 
 LEAST_SHOWN_S = 0.08
 """Between two pictures of a terminal: more often nobody sees."""
@@ -52,6 +52,9 @@ class Screen:
         """Shows one epoch."""
         if moment.told is not None:
             self._console.print(decision_view(moment.told))
+        if moment.epoch.view.epoch == 0:
+            note = compression_line(moment.epoch.view.cache.configurations[moment.epoch.running].plan)
+            self._console.print(note, highlight=False, markup=False, end="\n" if note else "")
         if self._live is not None and (self.pace_s > 0 or time.monotonic() - self._shown_at_s > LEAST_SHOWN_S):
             self._shown_at_s = time.monotonic()
             self._live.update(self._status(moment), refresh=True)

@@ -6,27 +6,30 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.wording import capital, count, number, percent, seconds
+from hippo.decide.wording import capital, count, listed, number, percent, seconds
+from hippo.network.why.explain import changes as changes_between
 from hippo.network.why.explain import link_words, placement
 from hippo.network.why.reasons import duration
-from hippo.network.why.story import KEPT, Story, StoryEntry, Track
+from hippo.network.why.story import KEPT, LEVER, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.html import frame, inline_json
 from hippo.report.palette import DOMAIN_COLOURS
 from hippo.report.templates import template
 from hippo.report.text import question_line, settings, unbroken, usd
-from hippo.report.watch_terminal import WORDS, clock, verdict
+from hippo.report.watch_terminal import WORDS, clock, compression_line, verdict
 from hippo.units import gbps_from_bytes_per_s
 
 MOST_SHARE = 2.5  # of its base that a link is drawn with; more is drawn like it
 MOST_ROWS = 300
 """Decisions of one sort that the tables hold; the file of ``--json`` holds all."""
+MOST_LETTERS = 6
+"""Plans that are named below the band; all stand in the table of plans."""
 HEAT = ((0.0, "outage"), (0.2, "20 %"), (0.5, "50 %"), (0.8, "80 %"), (1.0, "base"), (1.3, "130 %"))
 """Shares of the base that the legend names."""
 
@@ -42,6 +45,7 @@ class Entry:
     plan: str
     sentences: tuple[str, ...]
     decision: str
+    same: tuple[Entry, ...] = ()  # later ones that go to and fro between the same two plans
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,13 @@ def watch_html(story: Story) -> str:
         map_lead=unbroken(_map_lead(story)),
         map_json=inline_json(packed(story, names)),
         domains=_domains(story),
+        letters=_letter_rows(story, names)[:MOST_LETTERS],
+        more_letters=max(0, len(names) - MOST_LETTERS),
         heat=[{"share": share, "words": words} for share, words in HEAT],
         stale=not bool(story.told.all()),
         work=[_work(story, track) for track in story.tracks],
         work_lead=_work_lead(story),
-        changes=[_entry(told, story, names) for told in changes[:MOST_ROWS]],
+        changes=_folded(changes[:MOST_ROWS], story, names),
         kept=[_entry(told, story, names) for told in kept[:MOST_ROWS]],
         left_out=max(0, len(changes) - MOST_ROWS) + max(0, len(kept) - MOST_ROWS),
         decisions_lead=_decisions_lead(story, changes, kept),
@@ -127,9 +133,10 @@ def _letters(number: int) -> str:
 def _question(story: Story) -> str:
     """What was replayed, in a line."""
     epochs = f"{count(story.epochs, 'epoch')} of {duration(story.epoch_s)}"
+    compressed = compression_line(story.cache.configurations[int(story.mine.running[0])].plan)
     return (
         f"{question_line(story.problem)}. {duration(story.seconds)} of {Path(story.source).name}, {epochs}, "
-        f"decided by {story.method}."
+        f"decided by {story.method}.{' ' if compressed else ''}{compressed}"
     )
 
 
@@ -299,6 +306,37 @@ def _entry(told: StoryEntry, story: Story, names: dict[int, str]) -> Entry:
         plan = f"{names.get(told.before, '')} → {names.get(told.after, '')}"
     index = story.decisions.index(told)
     return Entry(index, clock(told.time_s), told.kind, WORDS[told.kind], plan, sentences, seconds(told.decision_s, 2))
+
+
+def _folded(changes: Sequence[StoryEntry], story: Story, names: dict[int, str]) -> list[Entry]:
+    """A row a decision; levers pulled to and fro between the same two plans, one after the other, share a row."""
+    rows: list[Entry] = []
+    between: frozenset[int] | None = None
+    for told in changes:
+        pair = frozenset((told.before, told.after)) if told.kind == LEVER else None
+        entry = _entry(told, story, names)
+        if pair is not None and pair == between:
+            rows[-1] = replace(rows[-1], same=(*rows[-1].same, entry))
+        else:
+            rows.append(entry)
+        between = pair
+    return rows
+
+
+def _letter_rows(story: Story, names: dict[int, str]) -> list[dict[str, str]]:
+    """What the letters on the band mean: a placement, or the plan whose levers are others."""
+    plans, rows = story.cache.configurations, []
+    first: dict[int, int] = {}
+    for index in story.used:
+        known = plans[index]
+        base = first.setdefault(known.place, index)
+        if base == index:
+            words = placement(known.plan)
+        else:
+            changed = changes_between(plans[base].plan, known.plan)
+            words = f"as {names[base]}, with {listed(changed) or 'other levers'}"
+        rows.append({"name": names[index], "words": words})
+    return rows
 
 
 def _decisions_lead(story: Story, changes: Sequence[StoryEntry], kept: Sequence[StoryEntry]) -> str:
