@@ -156,6 +156,7 @@ function hippoTimeline(root, data) {
       pen.fillStyle = ink; pen.fillRect(left + 6, workAt - 11, 16, i ? 2 : 3); left += 27;
       beside(name + " " + (end < 0 ? "−" : "+") + told(Math.abs(end)), c.ink, "600");
     });
+    if (width < 560) return;
     pen.strokeStyle = c.muted; pen.lineWidth = 1; pen.setLineDash([4, 4]); pen.beginPath(); pen.moveTo(left + 6, workAt - 9.5); pen.lineTo(left + 22, workAt - 9.5); pen.stroke(); pen.setLineDash([]);
     left += 27; beside("keeping", c.muted);
   }
