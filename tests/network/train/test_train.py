@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import pytest
 from hippo.errors import InputError
 from hippo.learn.settings import Ppo
 from hippo.learn.tracking import read_curve
+from hippo.network.env import dataset
 from hippo.network.env.dataset import load, save
 from hippo.network.env.env import Env
 from hippo.network.hi_ppo.serving import Policy
 from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.rollout import collect, decide
 from hippo.network.train.settings import Ablation, GraphNetwork, HiPpoSettings, TrainingRun, TrainingWorlds
-from hippo.network.train.train import begun, effective, train
+from hippo.network.train.train import _within, begun, effective, train
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import RULES, Unmasked, Validation, datasets, played, seeds, shares
 from hippo.problem.load import load_cluster
@@ -152,3 +154,19 @@ def test_a_trace_that_cannot_be_read_is_told_first(folder: Path, words: str):
     with pytest.raises(InputError):
         datasets(replace(SMALL, worlds=worlds), folder / "nothing-made-yet")
     assert not (folder / "nothing-made-yet").exists()
+
+
+def test_what_is_prepared_is_kept_for_who_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = dataset.make_dataset([("ou3", 0)], dataset.Preparation(preferences=1), kept=tmp_path)
+    monkeypatch.setattr(dataset, "make_world", None)  # nothing can be prepared any more
+    again = dataset.make_dataset([("ou3", 0)], dataset.Preparation(preferences=1), kept=tmp_path)
+    assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_a_preparation_ends_with_the_minutes(tmp_path: Path):
+    seen: list[str] = []
+    watch = _within(1.0, time.monotonic() - 61.0, tmp_path, lambda phase, share: seen.append(phase))
+    with pytest.raises(InputError, match="--minutes.*--resume"):
+        watch("prepared 2 of 5 problems", 0.4)
+    watch("prepared 5 of 5 problems", 1.0)  # what is done is done
+    assert len(seen) == 2
