@@ -14,12 +14,17 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.house.answers import Questions, ask, differences, reworded
+from benchmarks.house.counts import counts
+from benchmarks.house.first_use import first_use
+from benchmarks.house.page import page
+from benchmarks.house.rooms import House, rooms
+from benchmarks.house.speeds import processes, tables
 from benchmarks.house.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +43,10 @@ def record(asked: argparse.Namespace) -> int:
     tree = _tree(asked)
     kept = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     for part in asked.parts:
-        kept[part] = {"commit": tree.commit(), "machine": machine(), **PARTS[part](tree)}
+        found = (
+            in_turns(tree, _tree(asked, asked.beside)) if part == "processes" and asked.beside else PARTS[part](tree)
+        )
+        kept[part] = {"commit": tree.commit(), "machine": machine(), **found}
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(lines(kept, deep=4) + "\n")
         print(f"{part}: written to {asked.out}")
@@ -47,7 +55,7 @@ def record(asked: argparse.Namespace) -> int:
 
 def check(asked: argparse.Namespace) -> int:
     """Asks a tree what the record holds, and says which answers differ."""
-    before, questions, wrong, different = _answers(asked.record), Questions.read(), 0, 0
+    before, questions, wrong, different = _kept(asked.record)["answers"]["answers"], Questions.read(), 0, 0
     names = asked.only or (questions.quick if asked.quick else list(before))
     if strange := [name for name in names if name not in before]:
         raise SystemExit(f"{asked.record}: no answer to {', '.join(strange)}; there are {', '.join(before)}")
@@ -71,7 +79,11 @@ def check(asked: argparse.Namespace) -> int:
 
 def compare(asked: argparse.Namespace) -> int:
     """Writes the page that sets two records side by side."""
-    raise NotImplementedError
+    before, after = _kept(asked.before), _kept(asked.after)
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    asked.out.write_text(page(before, after))
+    print(f"wrote {asked.out}")
+    return 0
 
 
 def answers(tree: Tree) -> dict[str, Any]:
@@ -85,7 +97,26 @@ def answers(tree: Tree) -> dict[str, Any]:
     return {"answers": found}
 
 
-PARTS = {"answers": answers}
+def way_of_plan(tree: Tree) -> dict[str, Any]:
+    """The way of ``hippo plan``, by the rooms of the record of before, where there is one."""
+    kept = json.loads(BEFORE.read_text()).get("rooms") if BEFORE.exists() else None
+    return rooms(tree, None if kept is None else House(**kept["house"]))
+
+
+def in_turns(tree: Tree, beside: Tree) -> dict[str, Any]:
+    """What whole processes of a tree cost, and under ``beside`` those of another that ran in turns with them."""
+    own, others = processes(tree, beside)
+    return {**own, "beside": {"commit": beside.commit(), **others}}
+
+
+PARTS: dict[str, Callable[[Tree], dict[str, Any]]] = {
+    "answers": answers,
+    "counts": counts,
+    "rooms": way_of_plan,
+    "processes": lambda tree: processes(tree)[0],
+    "tables": lambda tree: {"tables": tables(tree)},
+    "first-use": first_use,
+}
 
 
 def machine() -> dict[str, Any]:
@@ -106,16 +137,17 @@ def lines(node: Any, *, deep: int) -> str:
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {lines(value, deep=deep - 1)}" for key, value in node.items()) + "}"
 
 
-def _answers(path: Path) -> dict[str, Any]:
+def _kept(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise SystemExit(f"{path}: no such record. To fix: write it with 'record --tree DIR --out {path}'.")
-    return dict(json.loads(path.read_text())["answers"]["answers"])
+    return dict(json.loads(path.read_text()))
 
 
-def _tree(asked: argparse.Namespace) -> Tree:
-    if not (asked.tree / "src" / "hippo").is_dir():
-        raise SystemExit(f"--tree {asked.tree}: no checkout of hippo, it has no src/hippo")
-    return Tree(asked.tree.resolve(), asked.python)
+def _tree(asked: argparse.Namespace, folder: Path | None = None) -> Tree:
+    folder = folder or asked.tree
+    if not (folder / "src" / "hippo").is_dir():
+        raise SystemExit(f"{folder}: no checkout of hippo, it has no src/hippo. To fix: name the root of one.")
+    return Tree(folder.resolve(), asked.python)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--python", type=Path, default=Path(sys.executable), metavar="PY")
         if name == "record":
             made.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+            made.add_argument("--beside", type=Path, metavar="DIR", help="processes run in turns with this tree's")
             made.add_argument("--parts", type=_several(PARTS), default=list(PARTS), metavar=",".join(PARTS))
         else:
             made.add_argument("--record", type=Path, default=BEFORE, metavar="FILE.json")
@@ -142,12 +175,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _several(known: Any = None) -> Any:
+def _several(known: Collection[str] = ()) -> Callable[[str], list[str]]:
     """A type of argument: names with commas between them, all of them known."""
 
     def names(text: str) -> list[str]:
         found = text.split(",")
-        if known is not None and not set(found) <= set(known):
+        if known and not set(found) <= set(known):
             raise argparse.ArgumentTypeError(f"one or several of {', '.join(known)} (got {text!r})")
         return found
 
