@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.house.answers import Questions, ask, differences, reworded
 from benchmarks.house.counts import counts
-from benchmarks.house.first_use import first_use
+from benchmarks.house.first_use import GIVEN, first_use
 from benchmarks.house.page import page
 from benchmarks.house.rooms import House, rooms
 from benchmarks.house.speeds import processes, tables
@@ -43,9 +43,10 @@ def record(asked: argparse.Namespace) -> int:
     tree = _tree(asked)
     kept = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     for part in asked.parts:
-        found = (
-            in_turns(tree, _tree(asked, asked.beside)) if part == "processes" and asked.beside else PARTS[part](tree)
-        )
+        if part == "processes" and asked.beside is not None:
+            found = in_turns(tree, _tree(asked, asked.beside))
+        else:
+            found = GIVEN if part == "first-use" and asked.given else PARTS[part](tree)
         kept[part] = {"commit": tree.commit(), "machine": machine(), **found}
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(lines(kept, deep=4) + "\n")
@@ -166,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "record":
             made.add_argument("--out", type=Path, required=True, metavar="FILE.json")
             made.add_argument("--beside", type=Path, metavar="DIR", help="processes run in turns with this tree's")
+            made.add_argument("--given", action="store_true", help="of first-use, the figures that were handed down")
             made.add_argument("--parts", type=_several(PARTS), default=list(PARTS), metavar=",".join(PARTS))
         else:
             made.add_argument("--record", type=Path, default=BEFORE, metavar="FILE.json")
