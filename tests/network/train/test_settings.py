@@ -10,7 +10,7 @@ from hippo.errors import InputError
 from hippo.learn.settings import Ppo
 from hippo.network.train.settings import HiPpoSettings, load_settings, parse_settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_file_in_the_tree_says_the_defaults():
