@@ -97,14 +97,14 @@ def evaluate(choice: Choice) -> None:
         remedy = f"give {' and '.join(missing)} too, or none of them for the standard suite"
         raise InputError("a network of yours needs a model, a cluster and a trace", source=missing[0], remedy=remedy)
     document = _on_one_world(choice)
-    if choice.out is not None:
-        _write(choice.out, document)
     if choice.json:
         print_document(document)
     else:
         from hippo.report.evaluation_terminal import world_view
 
         print_view(world_view(document))
+    if choice.out is not None:
+        _write(choice.out, document)
 
 
 def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None:
@@ -254,7 +254,6 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     from hippo.report.evaluation_html import world_page
 
     write_files(folder, {"evaluation.json": json_text(document), "evaluation.html": world_page(document)})
-    say(f"wrote {folder / 'evaluation.json'}, {folder / 'evaluation.html'}")
 
 
 # -------------------------------------------------------------------------------------------------- the standard suite
@@ -278,16 +277,16 @@ def _the_suite(choice: Choice) -> None:
         "wall_s": wall_s,
     }
     document = {"suite": about, "figures": asked, **found}
-    if choice.out is not None:
-        _report(choice.out, document, rows)
-    if choice.write is not None:
-        _page(choice.write, document)
     if choice.json:
         print_document(document)
     else:
         from hippo.report.evaluation_terminal import suite_view
 
         print_view(suite_view(document))
+    if choice.out is not None:
+        _report(choice.out, document, rows)
+    if choice.write is not None:
+        _page(choice.write, document)
 
 
 def _clocks() -> tuple[float, float]:
@@ -388,7 +387,6 @@ def _report(folder: Path, document: dict[str, Any], rows: list[dict[str, Any]]) 
         "worlds.jsonl": "".join(_line(row) for row in rows),
     }
     write_files(folder, files)
-    say(f"wrote {', '.join(str(folder / name) for name in files)}")
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -404,4 +402,3 @@ def _page(folder: Path, document: dict[str, Any]) -> None:
     drawn = pictures(document)
     text = page(document, document["figures"], document["suite"], pictures=drawn)
     write_files(folder, {"evaluation.md": text, **{f"img/{name}": picture for name, picture in drawn.items()}})
-    say(f"wrote {folder / 'evaluation.md'} and {len(drawn)} pictures")
