@@ -68,15 +68,8 @@ def watch(wanted: Wanted) -> None:
     problem = _problem(wanted)
     world, begin_s = _world(wanted, problem)
     with Watch("planning") as progress:
-<<<<<<< HEAD
         cache = _cache(problem, progress)
     story = _replayed(wanted, world, begin_s, cache, method)
-    if wanted.out is not None:
-        _write(wanted.out, story)
-=======
-        book = _book(problem, progress)
-    story = _replayed(wanted, world, begin_s, book, method)
->>>>>>> main
     if wanted.json:
         print_document(story.document())
     else:
