@@ -13,15 +13,14 @@ from time import process_time
 
 import numpy as np
 
-from hippo.decide.front import Front, front_of, pareto_front
+from hippo.decide.pareto import Front, front_of, hypervolume, pareto_front
 from hippo.planners.base import Stop
-from hippo.planners.brute.every_plan import every_plan
+from hippo.planners.brute.brute import every_plan
 from hippo.planners.exact.front import front_candidates
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.load import load_model, load_problem
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, USUAL, planners
-from hippo.score.pareto import hypervolume
 
 STOP = Stop(time_limit_s=120.0)
 CLOSE = 0.01

@@ -14,7 +14,7 @@ from hippo.plan.plan import ScheduleChoice
 from hippo.planners.base import Stop
 from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hippo.decide.choose import Panel, choose, compare, decide, judged
-from hippo.decide.front import pareto_front
+from hippo.decide.pareto import pareto_front
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 WAVES = 64
 STOP = Stop(time_limit_s=5.0)

@@ -14,7 +14,7 @@ from hippo.planners.base import Proposal, Status
 from hippo.planners.baselines.diloco import PERIOD
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 WAVES = 5
 

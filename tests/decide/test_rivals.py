@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import objective_value, value_from_scratch, worse_by
 from hippo.decide.play import played
-from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches, threshold, told
+from hippo.decide.reasons import NoSwitch, RunnerUp, Switch
+from hippo.decide.rivals import Knob, Rivalry, advice, idle_domains, runner_up_reasons, switches, threshold, told
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 WAVES = 64
 
@@ -25,8 +25,8 @@ def problem_of(worlds, bandwidth, objective=None, **cluster) -> Problem:
     return Problem(worlds.model(), cluster, workload, objective or Objective())
 
 
-def contest(problem, winner, rival) -> Contest:
-    return Contest(played(problem, winner), played(problem, rival))
+def contest(problem, winner, rival) -> Rivalry:
+    return Rivalry(played(problem, winner), played(problem, rival))
 
 
 def test_more_bandwidth_lets_the_pipeline_win(worlds):
@@ -61,7 +61,7 @@ def test_what_one_does_who_goes_over(worlds, here, there, words):
         stages = tuple(replace(stage, domain=name) for name in names)
         return replace(worlds.alone(), plan=Plan((Pipeline(stages, 4),), micro_batch=1))
 
-    assert advice(Contest(game(here), game(there))) == words
+    assert advice(Rivalry(game(here), game(there))) == words
 
 
 def test_the_limit_of_a_world_solved_by_hand(worlds):
@@ -69,10 +69,10 @@ def test_the_limit_of_a_world_solved_by_hand(worlds):
 
     The pipeline wins where s is below 9/4, and messages take 10 s today: above 40/9 times the bandwidth, both ways.
     """
-    match = Contest(worlds.alone(), worlds.across(send_s=10.0))
+    match = Rivalry(worlds.alone(), worlds.across(send_s=10.0))
     assert threshold(match, Knob("bandwidth", (0, 1))) == pytest.approx(40 / 9, rel=0.005)
     assert threshold(match, Knob("bandwidth", (0,))) is None  # the way back still takes too long
-    back = Contest(worlds.across(send_s=1.0), worlds.alone())
+    back = Rivalry(worlds.across(send_s=1.0), worlds.alone())
     assert threshold(back, Knob("bandwidth")) == pytest.approx(4 / 9, rel=0.005)
 
 

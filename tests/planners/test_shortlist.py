@@ -6,9 +6,9 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe
-from hippo.planners.shortlist import Clock, ShortList, objective_value
+from hippo.planners.shortlist import ShortList, StopClock, objective_value
 from hippo.problem.objective import objective_from_text
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 from .worlds import cluster, domain, gpt, problem
 
@@ -23,7 +23,7 @@ def plan(dp: int, *, batch: int = 16, micro_batch: int = 1, recompute: str = "no
 
 def shortlist(*, now: float = 0.0, memory_gb: float = 80.0) -> ShortList:
     asked = problem(cluster(domain("a", 1, 8), memory_gb=memory_gb))
-    return ShortList(asked, Clock(0.0, 10.0, lambda: now))
+    return ShortList(asked, StopClock(0.0, 10.0, lambda: now))
 
 
 def test_the_fastest_plan_stays() -> None:
@@ -70,6 +70,6 @@ def test_what_the_objective_minimises() -> None:
 
 
 def test_a_model_of_another_size_breaks_the_layers_rule() -> None:
-    short = ShortList(problem(WHERE, gpt(4)), Clock(0.0, 10.0, lambda: 0.0))
+    short = ShortList(problem(WHERE, gpt(4)), StopClock(0.0, 10.0, lambda: 0.0))
     assert short.consider(plan(8)) is None
     assert list(short.rejected) == ["layers"]

@@ -15,7 +15,7 @@ from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 MOST_OPERATIONS = 20_000  # longer orders fill and drain so little of their time that the quick one does
 LIMIT_S = 0.5  # for the search

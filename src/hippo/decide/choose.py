@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, process_time
 
-from hippo.decide.alternatives import Dropped, Note
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.measure import Search, flaw, objective_value
+from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import count, joining, percent
@@ -25,7 +25,7 @@ from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import Replanner
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 from hippo.score.score import Score
 
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
@@ -99,7 +99,7 @@ def compare(
 ) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, order=order)
-    asking = _Asking(problem, stop, seed, progress)
+    asking = _Asked(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
     found = _best(problem, proposals, against)
@@ -118,7 +118,7 @@ def choose(
     progress: Progress | None = None,
 ) -> Decision:
     """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
-    asking = _Asking(problem, stop, seed, progress)
+    asking = _Asked(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
@@ -178,7 +178,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
     return replace(decision, reasons=explain(problem, plan, score, context) + dropped)
 
 
-class _Asking:
+class _Asked:
     """Asks planners about one problem, each at most once, and keeps the clock."""
 
     def __init__(self, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> None:
@@ -206,7 +206,7 @@ class _Asking:
         asking = self
         if self.problem.objective.name != "time":
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
-            asking = _Asking(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
+            asking = _Asked(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
         for planner in planners:
             proposal = asking.ask(planner, asking.left_s())
             if proposal.plan is not None and flaw(self.problem, proposal.plan) is None:

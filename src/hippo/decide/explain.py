@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hippo.decide.alternatives import LocalSgd, Rejected
 from hippo.decide.decision import Baseline
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
 from hippo.decide.play import Played, played
-from hippo.decide.reasons import Gap, MemoryHeadroom, Reason, RewardParts
+from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
 from hippo.decide.rivals import idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal
 from hippo.planners.exact.replan import Replanner
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import memory
+from hippo.score.judge import memory
 from hippo.score.score import Score
 from hippo.simulate.layouts import cost_model
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hippo.decide.alternatives import Better, Violated
 from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, memory_headroom
 from hippo.decide.measure import worse_by
-from hippo.decide.reasons import Reason
+from hippo.decide.reasons import Better, Reason, Violated
 from hippo.decide.rivals import improved
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
@@ -17,7 +16,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Status, Stop
 from hippo.planners.exact.replan import Replanner
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 from hippo.score.score import Score
 
 NAME = "the plan given"

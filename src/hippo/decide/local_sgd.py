@@ -15,7 +15,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES, PERIOD
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 LIMIT_S = 0.5  # the most seconds for a planner of local SGD, where no plan found can be turned into such a one
 

@@ -9,8 +9,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits, imbalance
 from hippo.score.score import Score
 
 Scored = list[tuple[Plan, Score]]

@@ -14,18 +14,17 @@ from math import inf, isfinite, log
 
 import numpy as np
 
-from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
 from hippo.decide.measure import flaw, objective_value, value_from_scratch, worse_by
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
 from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, sign_change, time_with_links
-from hippo.decide.reasons import Reason
+from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
 from hippo.planners.exact.replan import Replanner, joining_of
 from hippo.planners.exact.ways import Groups
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 from hippo.score.score import Score
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
@@ -57,7 +56,7 @@ class Knob:
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
+class Rivalry:
     """The chosen plan against one runner-up of the same problem; with a ``replanner``, domains against domains."""
 
     winner: Played
@@ -123,7 +122,7 @@ def runner_up_reasons(
         reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
         other = played(game.problem, plan)
         pair = (game, other) if worse >= 0 else (other, game)
-        reasons += switches(Contest(*pair, baseline, replanner))
+        reasons += switches(Rivalry(*pair, baseline, replanner))
     return tuple(reasons)
 
 
@@ -161,7 +160,7 @@ def improved(
     return tuple(sorted(found, key=lambda item: objective_value(problem.objective, item[1])))
 
 
-def switches(contest: Contest) -> tuple[Reason, ...]:
+def switches(contest: Rivalry) -> tuple[Reason, ...]:
     """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
     found = [(knob, factor) for knob in _knobs(contest) if (factor := threshold(contest, knob)) is not None]
     every = [item for item in found if not item[0].links]
@@ -173,7 +172,7 @@ def switches(contest: Contest) -> tuple[Reason, ...]:
     return (NoSwitch(advice(contest), tried, WIDEST if contest.joinings is None else WIDEST_ANEW),)
 
 
-def advice(contest: Contest) -> str:
+def advice(contest: Rivalry) -> str:
     """What one does who goes over to the rival, after ``it pays to``: ``add c``, ``stay in a``, ``leave out b``."""
     winner, rival = contest.winner.plan, contest.rival.plan
     here, there = winner.domains, rival.domains
@@ -187,7 +186,7 @@ def advice(contest: Contest) -> str:
     return " and ".join(changes) + way
 
 
-def _knobs(contest: Contest) -> tuple[Knob, ...]:
+def _knobs(contest: Rivalry) -> tuple[Knob, ...]:
     """What is tried: all links together, and those between each two domains that either plan loads most."""
     anew = contest.joinings is not None
     quantities = ["bandwidth"] if anew else ["bandwidth", "latency"]
@@ -204,7 +203,7 @@ def _knobs(contest: Contest) -> tuple[Knob, ...]:
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
-def threshold(contest: Contest, knob: Knob) -> float | None:
+def threshold(contest: Rivalry, knob: Knob) -> float | None:
     """Factor nearest to 1 at which the rival starts to win, or None."""
     if contest.joinings is not None:
         return _nearest([_turn(contest, knob, end) for end in _ends_anew(contest, knob)])
@@ -216,7 +215,7 @@ def threshold(contest: Contest, knob: Knob) -> float | None:
     return _nearest([crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)])
 
 
-def _turn(contest: Contest, knob: Knob, end: float) -> float | None:
+def _turn(contest: Rivalry, knob: Knob, end: float) -> float | None:
     """Factor towards ``end`` at which the rival planned anew takes the lead: by bounds, then as played there."""
     by_bound = cache(partial(contest.lead, knob))
     found = sign_change(by_bound, end=end, tolerance=TOLERANCE_ANEW)
@@ -232,7 +231,7 @@ def _nearest(factors: list[float | None]) -> float | None:
     return min((factor for factor in factors if factor is not None), key=lambda factor: abs(log(factor)), default=None)
 
 
-def _ends_anew(contest: Contest, knob: Knob) -> tuple[float, ...]:
+def _ends_anew(contest: Rivalry, knob: Knob) -> tuple[float, ...]:
     """How far the knob is turned where both are planned anew: only the way that can help the rival.
 
     More bandwidth helps whoever uses the link; where both do, whoever uses more domains.
@@ -243,7 +242,7 @@ def _ends_anew(contest: Contest, knob: Knob) -> tuple[float, ...]:
     return (up,) if more[0] > more[1] else (down,) if more[0] < more[1] else (up, down)
 
 
-def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
+def _switch(contest: Rivalry, knob: Knob, factor: float) -> Switch:
     """The threshold in the unit of the link, confirmed on both sides by scoring from scratch."""
     beyond = factor * CONFIRM if factor > 1 else factor / CONFIRM
     before = factor / CONFIRM if factor > 1 else factor * CONFIRM
@@ -254,7 +253,7 @@ def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
     return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified, anew)
 
 
-def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
+def _actual(contest: Rivalry, knob: Knob) -> tuple[float, str]:
     """Today's value of the knob and its unit; of all links together only where they are alike, else 1 (times today)."""
     links = contest.winner.problem.cluster.links
     if knob.links and knob.quantity == "bandwidth":

@@ -17,7 +17,7 @@ from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 STOP = Stop(time_limit_s=5.0)
 

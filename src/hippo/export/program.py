@@ -13,7 +13,7 @@ from hippo.export.nearest import Nearest, Unsaid, left_out, planned_anew
 from hippo.export.seats import Seating
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 
 @dataclass(frozen=True)

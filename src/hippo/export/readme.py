@@ -9,7 +9,7 @@ from hippo.export.program import NETWORK, Blank, Program
 from hippo.export.seats import Host
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 ADDRESS = Blank(
     "MASTER_ADDR", "the address of the host with rank 0 (the first of the table), reachable from all others"

@@ -14,14 +14,14 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits, memory
+from hippo.score.judge import evaluate, fits, memory
 from hippo.score.score import Score
 from hippo.simulate.layouts import cost_model
 from hippo.units import gb_from_bytes
 
 
 @dataclass(frozen=True)
-class Clock:
+class StopClock:
     """When a search started and when it must end, in seconds of a monotonic clock."""
 
     start_s: float
@@ -29,7 +29,7 @@ class Clock:
     now: Callable[[], float] = monotonic
 
     @classmethod
-    def of(cls, stop: Stop) -> Clock:
+    def of(cls, stop: Stop) -> StopClock:
         """A clock that starts now and rings after the time limit."""
         start = monotonic()
         return cls(start, start + stop.time_limit_s)
@@ -50,7 +50,7 @@ class ShortList:
     """The best plan so far, and why the others were dropped. One per call of a planner; the only thing it mutates."""
 
     problem: Problem
-    clock: Clock
+    clock: StopClock
     best: tuple[Plan, Score] | None = None
     rejected: Counter[str] = field(default_factory=Counter)
     missing_bytes: float = float("inf")  # least memory by which a plan failed to fit
@@ -108,7 +108,7 @@ class ShortList:
         return objective_value(self.problem, score, self._first or score)
 
 
-def infeasible(planner: str, reason: str, clock: Clock, *, rejected: dict[str, int] | None = None) -> Proposal:
+def infeasible(planner: str, reason: str, clock: StopClock, *, rejected: dict[str, int] | None = None) -> Proposal:
     """No plan of this planner's kind: one sentence says why."""
     return Proposal(planner, Status.INFEASIBLE, planning_s=clock.spent_s, rejected=rejected or {}, notes=(reason,))
 

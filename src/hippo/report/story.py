@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from hippo.cost.stage import StageMemory
 from hippo.decide.decision import Baseline, Decision, Row
-from hippo.decide.front import front_of
+from hippo.decide.pareto import front_of
 from hippo.decide.play import Played, played
 from hippo.decide.reasons import Reason
 from hippo.plan.plan import Plan, Stage
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import memory
+from hippo.score.judge import memory
 from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline

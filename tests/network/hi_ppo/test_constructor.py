@@ -21,7 +21,7 @@ from hippo.network.train.export import write
 from hippo.network.train.train_construct import Construction, Spot, TorchBrain, learn, sites, step_times
 from hippo.plan.check import check
 from hippo.problem.links import base_bandwidth, base_latency
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 SMALL = Construction(families=("ou3", "regimes"), problems=1, states=1, first_seed=3, sites=2, drafts=6)
 

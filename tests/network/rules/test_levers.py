@@ -15,7 +15,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 
 
 def weakened(book: Book, share: float) -> Net:

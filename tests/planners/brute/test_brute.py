@@ -12,12 +12,11 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.planners.brute import brute
 from hippo.planners.brute.brute import Brute
-from hippo.planners.brute.brute_space import Common, Sketches, Space, count_sets
+from hippo.planners.brute.space import Common, Sketches, Space, count_sets
 from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits, imbalance
 from hippo.score.score import Score
 
 TWO = (domain("a", 1, 2), domain("b", 1, 2))

@@ -14,7 +14,7 @@ from hippo.planners.exact.search import Exact
 from hippo.problem.cluster import Link
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 
 STOP = Stop(300.0)
 FAST, SLOW = 5e10, 1e7

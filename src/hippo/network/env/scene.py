@@ -17,7 +17,7 @@ from hippo.network.moving import GRADIENT_BYTES
 from hippo.network.rules.configuration import Book
 from hippo.network.rules.nearly import nearly
 from hippo.problem.links import base_bandwidth
-from hippo.score.evaluate import domain_utilization, memory
+from hippo.score.judge import domain_utilization, memory
 from hippo.simulate.layouts import cost_model
 from hippo.simulate.lower import lower
 from hippo.simulate.timeline import busy_s

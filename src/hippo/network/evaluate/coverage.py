@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.decide.front import front_of, pareto_front
+from hippo.decide.pareto import front_of, pareto_front
 from hippo.network.env.judge import Setting, prepare
 from hippo.network.env.play import Weights, steps
 from hippo.network.env.world import World

@@ -5,7 +5,7 @@ forward and backward per wave, of which the ``w`` seconds of the weight gradient
 operation); ``head`` is the round trip of one wave through everything before the stage, ``rest`` through everything
 behind it, both without weight gradients that nothing waits for; ``live`` the most micro-batches its memory holds.
 
-``table`` (9, N + 1) is ``exact_tables.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
+``table`` (9, N + 1) is ``layouts.LayerTable.packed``. ``before`` and ``after`` (p,) are the round-trip delays of
 one wave between stages before and behind each stage, ``down`` the way down alone. ``sync`` (p,) is what replicas would
 need to agree on the whole model over the ring of the stage's domain (0: there is one replica); stages of one domain
 share that ring, and ``per_domain`` of them in a row lie in one domain.
@@ -296,7 +296,7 @@ class Sorts(NamedTuple):
 
 
 class Courses(NamedTuple):
-    """Ways to join, W of them, n domains per group at most; as in ``exact_ways.Way``."""
+    """Ways to join, W of them, n domains per group at most; as in ``ways.Way``."""
 
     span: Ints  # (W,)
     groups: Ints  # (W,)
@@ -317,7 +317,7 @@ class Entries(NamedTuple):
     fixed: Floats  # (S,)
 
 
-class Standing(NamedTuple):
+class Standings(NamedTuple):
     """What is known of shapes so far, S of them."""
 
     bound: Floats  # (S,) settled, or no more than that; inf: no cuts, none below the ceiling, or taken already

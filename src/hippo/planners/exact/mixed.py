@@ -2,7 +2,12 @@
 
 A *family* is what all stages of a plan share: sequences of a wave, recomputation, sharding. For every family and number
 of domains a dynamic program (``mixed_fits``) tells whether a step within a limit is possible: on ideal borders that is
-a bound, along a real path it gives the cuts. Letters: n domains, m waves.
+a bound, along a real path it gives the cuts. Forwards over (domains used, layers placed) it finds the least round trip
+of one wave through the stages placed so far; backwards the least round trip through those that follow; forwards again
+with the latter known. What a stage needs only grows with both, so the least is the best (docs/exact.md, section 3.4).
+
+Letters: O options (layouts), N layers, n domains, m waves; tables as in ``bounds``; heads and rests (n, N + 1): of the
+layers before, and behind, a stage of that domain.
 """
 
 from __future__ import annotations
@@ -12,14 +17,162 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.exact.bounds import room_for
-from hippo.planners.exact.field import Field, early_share
-from hippo.planners.exact.judge import Candidate
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.mixed_fits import cuts_of_domain, mixed_fits
-from hippo.planners.exact.run_ahead import Chain, warm_ups
+from hippo.compiling import kernel
+from hippo.planners.exact.bounds import room_for, stage_fits
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.space import Field, early_share
 from hippo.planners.exact.ways import Way, ideal_ways, lines, real_way
+from hippo.planners.orders import StageTimes, warm_ups
 from hippo.planners.placement import PipelineSketch, StageSketch
+
+
+@kernel
+def stage_after(  # type: ignore[no-untyped-def]
+    table, heads, before, after, down, rests, waves, usable, limit, drained, starts
+):
+    """(N + 1,) least round trips up to the end of one more stage; fills ``starts`` with its first layers."""
+    n = table.shape[1] - 1
+    following = np.full(n + 1, np.inf)
+    for a in range(n):
+        if heads[a] == np.inf:
+            continue
+        head = heads[a] + before
+        for b in range(a + 1, n + 1):
+            t, trip = table[1, b] - table[1, a], table[8, b] - table[8, a]
+            if head + waves * trip + drained > limit or waves * t > limit:
+                break
+            if heads[a] + trip >= following[b] or rests[b] == np.inf:
+                continue
+            if stage_fits(table, a, b, head, down, rests[b] + after, waves, waves, usable, limit, drained, 0.0):
+                following[b], starts[b] = heads[a] + trip, a
+    return following
+
+
+@kernel
+def stage_before(  # type: ignore[no-untyped-def]
+    table, rests, before, after, down, heads, waves, usable, limit, drained
+):
+    """(N + 1,) least round trips from the start of a stage of a layout that ends where ``rests`` begin."""
+    n = table.shape[1] - 1
+    earlier = np.full(n + 1, np.inf)
+    for b in range(n, 0, -1):
+        if rests[b] == np.inf:
+            continue
+        rest = rests[b] + after
+        for a in range(b - 1, -1, -1):
+            t, trip = table[1, b] - table[1, a], table[8, b] - table[8, a]
+            if waves * trip + drained > limit or waves * t > limit:
+                break
+            if rests[b] + trip >= earlier[a] or heads[a] == np.inf:
+                continue
+            if stage_fits(table, a, b, heads[a] + before, down, rest, waves, waves, usable, limit, drained, 0.0):
+                earlier[a] = rests[b] + trip
+    return earlier
+
+
+@kernel
+def forwards(  # type: ignore[no-untyped-def]
+    tables, kinds, stages, hops, rests, before, after, down, allowed, waves, usable, limit, drained, choice
+):
+    """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
+    n = tables.shape[2] - 1
+    state, starts = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
+    state[0] = 0.0
+    seen = np.full((len(before), n + 1), np.inf)
+    for j in range(len(before)):
+        reached = np.full(n + 1, np.inf)
+        for o in range(len(kinds)):
+            if not allowed[j, kinds[o]]:
+                continue
+            heads, origin = state, np.arange(n + 1)
+            for q in range(stages[o]):
+                seen[j] = np.minimum(seen[j], heads)
+                following = stage_after(
+                    tables[o], heads, before[j], after[j], down[j], rests[j], waves, usable, limit, drained, starts
+                )
+                source, found = origin[starts], False
+                for b in range(n + 1):
+                    if following[b] < np.inf:
+                        found = True
+                        if following[b] < reached[b]:
+                            reached[b] = following[b]
+                            choice[j, b, 0], choice[j, b, 1], choice[j, b, 2] = o, q + 1, source[b]
+                if not found:
+                    break
+                heads, origin = following + 2 * hops[o], source
+        state = reached
+    return seen, state[n] < np.inf
+
+
+@kernel
+def backwards(  # type: ignore[no-untyped-def]
+    tables, kinds, stages, hops, heads, before, after, down, allowed, waves, usable, limit, drained
+):
+    """(n, N + 1) least rests of any stage of each domain."""
+    n = tables.shape[2] - 1
+    state = np.full(n + 1, np.inf)
+    state[n] = 0.0
+    seen = np.full((len(before), n + 1), np.inf)
+    for j in range(len(before) - 1, -1, -1):
+        reached = np.full(n + 1, np.inf)
+        for o in range(len(kinds)):
+            if not allowed[j, kinds[o]]:
+                continue
+            rests = state
+            for _ in range(stages[o]):
+                seen[j] = np.minimum(seen[j], rests)
+                earlier = stage_before(
+                    tables[o], rests, before[j], after[j], down[j], heads[j], waves, usable, limit, drained
+                )
+                if np.min(earlier) == np.inf:
+                    break
+                reached = np.minimum(reached, earlier)
+                rests = earlier + 2 * hops[o]
+        state = reached
+    return seen
+
+
+@kernel
+def mixed_fits(  # type: ignore[no-untyped-def]
+    tables, kinds, stages, hops, rest, before, after, down, allowed, waves, usable, limit, drained, choice, rests
+):
+    """Whether n domains can do a step within ``limit``; ``allowed`` (n, kinds) says which kind may come where.
+
+    ``before`` and ``after`` (n,) are round trips of the borders before and behind each domain, ``down`` one way;
+    ``rest`` (N + 1,) of the layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice``
+    (n, N + 1, 3) with the option, number of stages and first layer of the domain whose layers end there, and ``rests``
+    (n, N + 1).
+    """
+    for j in range(len(before)):
+        rests[j] = rest
+    numbers = (waves, usable, limit, drained)
+    seen, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
+    if not fits:
+        return False
+    rests[:] = backwards(tables, kinds, stages, hops, seen, before, after, down, allowed, *numbers)
+    _, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
+    return fits
+
+
+@kernel
+def cuts_of_domain(  # type: ignore[no-untyped-def]
+    table, hop, first, last, stages, head, before, after, down, rests, waves, usable, limit, drained
+):
+    """(stages + 1,) cuts of layers [first, last) of one domain, as ``mixed_fits`` found them."""
+    n = table.shape[1] - 1
+    heads = np.full(n + 1, np.inf)
+    heads[first] = head
+    back = np.zeros((stages, n + 1), np.int64)
+    for q in range(stages):
+        following = stage_after(table, heads, before, after, down, rests, waves, usable, limit, drained, back[q])
+        heads = following + 2 * hop
+    cuts = np.zeros(stages + 1, np.int64)
+    cuts[stages] = last
+    for q in range(stages - 1, -1, -1):
+        cuts[q] = back[q, cuts[q + 1]]
+    return cuts
+
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,12 +183,12 @@ SMALL_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class LayoutFamily:
     """Layouts that can stand in one pipeline."""
 
     wave: int
     waves: int
-    options: tuple[Layout, ...]
+    options: tuple[DomainLayout, ...]
     tables: Floats  # (O, 9, N + 1)
     early: Floats  # (O,) least share of forwards in the seconds of a layer; 1 where backwards are not split
     kinds: Ints  # (O,)
@@ -73,10 +226,10 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class FamilyOnWay:
     """A family on a way: the numbers the dynamic program takes."""
 
-    family: Family
+    family: LayoutFamily
     before: Floats  # (n,) round trips of the borders
     after: Floats
     down: Floats  # one way
@@ -109,7 +262,7 @@ class Course:
         return low, high
 
 
-def search(field: Field, floor: float) -> float:
+def search_mixed(field: Field, floor: float) -> float:
     """Plays mixed pipelines that may be better; returns the least bound of them below ``floor``, else ``floor``.
 
     ``floor`` is the bound that stands already: what cannot be below it need not be looked at.
@@ -123,7 +276,7 @@ def search(field: Field, floor: float) -> float:
         for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
         if way.groups == 1
     ]
-    work: list[tuple[float, Way, Family]] = []
+    work: list[tuple[float, Way, LayoutFamily]] = []
     tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
     for family in families(field):
         bounds = family.fluid(domains, tail_s)
@@ -131,22 +284,22 @@ def search(field: Field, floor: float) -> float:
     least, tried = floor, 0
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
     for bound, way, family in sorted(work, key=lambda item: item[0]):
-        if bound >= least and (bound >= field.judge.value or tried >= most):
+        if bound >= least and (bound >= field.tried.value or tried >= most):
             break
-        if field.judge.must_stop:
+        if field.tried.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
         if bound < least and course.fits(least):
             least = min(least, course.between(bound, least)[0])
-        if bound < field.judge.value and tried < most and course.fits(field.judge.value):
+        if bound < field.tried.value and tried < most and course.fits(field.tried.value):
             tried += 1
             _play(field, family, way.span)
     return least
 
 
-def families(field: Field) -> list[Family]:
+def families(field: Field) -> list[LayoutFamily]:
     """All families with at least one layout; one tp and dp for all where the runtime asks for that."""
-    grouped: dict[tuple[object, ...], list[Layout]] = {}
+    grouped: dict[tuple[object, ...], list[DomainLayout]] = {}
     alike = field.rules.uniform_tp_dp
     for layouts in field.layouts:
         for layout in layouts:
@@ -157,11 +310,11 @@ def families(field: Field) -> list[Family]:
     return [_family(field, layouts[0].wave, tuple(layouts)) for layouts in grouped.values()]
 
 
-def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
+def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> LayoutFamily:
     found = [field.table(layout) for layout in options]
     tables = np.stack([table.packed for table in found])
     quickest = np.diff(tables[:, 8], axis=1).min(axis=0)  # of each layer: another option may be quick at the next one
-    return Family(
+    return LayoutFamily(
         wave=wave,
         waves=field.problem.workload.global_batch // wave,
         options=options,
@@ -175,11 +328,11 @@ def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
     )
 
 
-def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -> Course:
+def _course(field: Field, family: LayoutFamily, way: Way, order: Ints | None = None) -> FamilyOnWay:
     """The family on a way; ``order`` (n,) are the kinds of its domains (None: any)."""
     wave_bytes, kinds = family.wave * field.wave_bytes, len(field.tables.examples)
     allowed = np.ones((way.span, kinds), bool) if order is None else order[:, None] == np.arange(kinds)[None, :]
-    return Course(
+    return FamilyOnWay(
         family,
         way.before_s + way.before_pace * wave_bytes,
         way.after_s + way.after_pace * wave_bytes,
@@ -191,16 +344,16 @@ def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -
     )
 
 
-def _play(field: Field, family: Family, span: int) -> None:
+def _play(field: Field, family: LayoutFamily, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
     routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
     for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
         for candidate in along(field, family, path, ceiling):
-            field.judge.play(candidate)
+            field.tried.play(candidate)
 
 
 def along(
-    field: Field, family: Family, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
+    field: Field, family: LayoutFamily, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
 ) -> list[Candidate]:
     """The family's best pipelines along a path of domains, relayed where a border would be slower than ``ceiling``
     seconds per byte; none where by the bound none is within ``limit`` and the best value so far."""
@@ -208,11 +361,11 @@ def along(
     if way is None or not np.isfinite(way.slowest):
         return []
     course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
-    highest = min(field.judge.value, limit)
+    highest = min(field.tried.value, limit)
     return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
 
 
-def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Candidate]:
+def _candidates(field: Field, course: FamilyOnWay, way: Way, limit: float) -> list[Candidate]:
     """The pipeline found within ``limit``, with every warm-up worth trying."""
     family, found = course.family, course.room()
     course.fits(limit, found)
@@ -236,7 +389,9 @@ def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Ca
         border = course.before[j] - (course.before[j - 1] if j else 0.0)
         hops[:0] = [border, *[2 * family.hops[option]] * (depth - 1)]
         stop = first
-    chain = Chain(np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest)
+    chain = StageTimes(
+        np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest
+    )
     mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
     return [
         Candidate(
@@ -250,7 +405,7 @@ def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Ca
     ]
 
 
-def _cuts(course: Course, j: int, chosen: tuple[int, int, int, int], rests: Floats, limit: float) -> list[int]:
+def _cuts(course: FamilyOnWay, j: int, chosen: tuple[int, int, int, int], rests: Floats, limit: float) -> list[int]:
     """Cuts of domain j of the path; ``chosen``: option, first and last layer, number of stages."""
     family, (option, first, stop, depth) = course.family, chosen
     head = 0.0 if first == 0 else float(family.rest[0] - family.rest[first])

@@ -19,17 +19,17 @@ from hippo.cost.stage import StageMemory
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order_of
-from hippo.score.reward import reward
-from hippo.score.score import Score
+from hippo.score.score import Score, reward
 from hippo.simulate.layouts import cost_model, costs
-from hippo.simulate.timeline import Timeline
+from hippo.simulate.lower import lower
+from hippo.simulate.timeline import Timeline, busy_s
 from hippo.units import gb_from_bytes
 
 
 def evaluate(problem: Problem, plan: Plan, *, timeline: Timeline | None = None, baseline: Score | None = None) -> Score:
     """The score of a plan; played by ``fast`` in the base state of the links unless a timeline is given.
 
-    With a ``baseline`` the reward and its parts are filled in (``hippo.score.reward``); without one ``r_util`` alone,
+    With a ``baseline`` the reward and its parts are filled in (``hippo.score.score``); without one ``r_util`` alone,
     which needs none.
     """
     step_time_s, busy_s, link_bytes = _played(problem, plan, timeline)
@@ -115,3 +115,10 @@ def _played(
 
     program = lower(problem, plan)
     return fast.step_time(program), busy_s(program), link_bytes(program)
+
+
+def imbalance(problem: Problem, plan: Plan) -> float:
+    """``(max T_k - min T_k) / mean T_k`` over the domains in use, T_k the mean seconds their GPUs compute in a step."""
+    seconds = domain_utilization(problem, plan, busy_s(lower(problem, plan)), 1.0)
+    used = [seconds[name] for name in plan.domains]
+    return (max(used) - min(used)) * len(used) / sum(used)
