@@ -51,7 +51,7 @@ from hippo.jobs.traces.fit import fitted
 from hippo.jobs.traces.generate import generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload
-from hippo.score.intervals import interval
+from hippo.network.evaluate.intervals import interval
 
 Floats = NDArray[np.float64]
 SITE = site([Pool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])
