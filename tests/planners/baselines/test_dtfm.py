@@ -6,22 +6,17 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from hippo.planners.baselines.dtfm import (
+from hippo.planners.baselines.dtfm import DeviceGrid, Dtfm, Layouts, devices_of, lanes_of, pair_seconds
+from hippo.planners.baselines.dtfm_kernel import (
     Breeding,
-    DeviceGrid,
-    Dtfm,
-    Layouts,
     PairSeconds,
     communication_s,
     counted,
     data_parallel_s,
-    devices_of,
     evolve,
     laid_out,
-    lanes_of,
     matching,
     open_tour,
-    pair_seconds,
     state,
 )
 from hippo.planners.recipe import Recipe

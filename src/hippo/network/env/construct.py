@@ -31,8 +31,8 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.network.env.estimate import join, round_trips, settle, shared_layers, weigh_layouts
 from hippo.network.env.ground import Ground, Links, ground, links_under
 from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
-from hippo.planners.orders import StageTimes, warm_ups
 from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.run_ahead import StageTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.simulate.batch import step_times
 from hippo.simulate.lower import lower

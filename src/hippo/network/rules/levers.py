@@ -25,7 +25,8 @@ from hippo.network.rules.anew import Anew, Net, under
 from hippo.network.rules.configuration import COMPRESSED_WORTH, Book
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
 from hippo.plan.runtimes import runtime_rules
-from hippo.planners.orders import StageTimes, orders, warm_ups
+from hippo.planners.orders import orders
+from hippo.planners.run_ahead import StageTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.score.judge import memory
 from hippo.simulate.layouts import cost_model

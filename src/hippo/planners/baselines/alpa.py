@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules
@@ -35,37 +34,6 @@ from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
-
-
-@kernel
-def slice_stages(
-    latency_s: NDArray[np.float64], sizes: NDArray[np.int64], devices: int, slowest_s: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """F(s, k, d; t_max): least total latency of layers k.. in s stages on d devices, none slower than ``slowest_s``.
-
-    ``latency_s`` (L, L, J, S + 1): t_intra of layers [k, i] on shape j with s stages from here on; ``sizes`` (J,).
-    Returns F (S + 1, L + 1, D + 1) and choices (S + 1, L + 1, D + 1, 2): last layer i and shape j of the first stage.
-    Ties: the shorter stage, then the shape that comes first.
-    """
-    layers, shapes, most = latency_s.shape[0], latency_s.shape[2], latency_s.shape[3] - 1
-    total = np.full((most + 1, layers + 1, devices + 1), np.inf)
-    choice = np.full((most + 1, layers + 1, devices + 1, 2), -1, dtype=np.int64)
-    total[0, layers, 0] = 0.0
-    for s in range(1, most + 1):
-        for k in range(layers - s, -1, -1):
-            for i in range(k, layers - s + 1):
-                for j in range(shapes):
-                    latency = latency_s[k, i, j, s]
-                    if latency > slowest_s:
-                        continue
-                    for d in range(sizes[j], devices + 1):
-                        sum_s = total[s - 1, i + 1, d - sizes[j]] + latency
-                        if sum_s < total[s, k, d]:
-                            total[s, k, d] = sum_s
-                            choice[s, k, d, 0] = i
-                            choice[s, k, d, 1] = j
-    return total, choice
-
 
 LAYERS = 20  # the paper's L, "a small L": operators are clustered into at most so many layers of equal FLOP
 GAP = 0.01  # values of t_max that lie within this share of each other are tried once (epsilon: 1e-6 s in the paper)
@@ -241,7 +209,7 @@ class InterOp:
 
     def solve(self) -> Sliced | None:
         """Enumerates t_max from small to large with early pruning, and slices for each (Eq. 3 and 4)."""
-        from hippo.planners.baselines.alpa import slice_stages
+        from hippo.planners.baselines.alpa_kernel import slice_stages
 
         if not any(self._of_shape(size) for size in self.mesh.sizes):
             return None

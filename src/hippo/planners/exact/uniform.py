@@ -24,8 +24,8 @@ from hippo.planners.exact.polish import ordered_candidate
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.ways import Way
 from hippo.planners.orders import StageTimes
-from hippo.planners.orders import warm_ups as warm_ups_of
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hippo.planners.orders import StageTimes, deeper, fitting_warm_up, least_warm_up, warm_ups
+from hippo.planners.run_ahead import StageTimes, deeper, fitting_warm_up, least_warm_up, warm_ups
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import abstract_program
