@@ -23,8 +23,8 @@ from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.polish import ordered_candidate
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.ways import Way
-from hippo.planners.orders import StageTimes
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import StageTimes
 from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
