@@ -39,16 +39,14 @@ from hippo.jobs.engine.world import World
 from hippo.jobs.learned.weights import shipped
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.handover import handed_over
-from hippo.jobs.online.index import Index, IndexLearner, IndexPolicy
-from hippo.jobs.online.learner import History, guessed_s
+from hippo.jobs.online.learner import History, Index, IndexLearner, IndexPolicy, guessed_s
 from hippo.jobs.online.loop import Served, review
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
-from hippo.jobs.traces.fit import fitted
-from hippo.jobs.traces.generate import generated
+from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload
 from hippo.network.evaluate.intervals import interval

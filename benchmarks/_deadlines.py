@@ -1,7 +1,8 @@
 """Deadline misses with mixed priorities, for ``hippo bench jobs``.
 
 Windows of the last 30 % of the Philly trace's time (training: the first 55 %, looking: up to 70 %), stretched to a
-load, with deadlines and priorities of ``hippo.jobs.deadlines`` under several seeds. 4 domains of 80 GPUs, restart 30 s.
+load, with deadlines and priorities of ``hippo.jobs.traces.mix`` under several seeds. 4 domains of 80 GPUs, restart
+30 s.
 Three groups: policies that hippo ships; rules made for this page, which keep jobs whose deadline has passed for the
 end (the strongest that were found); and the same rules knowing durations, as a limit. Whoever learns knows the trace
 before the window. `python benchmarks/_deadlines.py` plays more cases than the bench.
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hippo.jobs.deadlines import drawn, missed
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.arrays import Learner
 from hippo.jobs.learned.due import shipped, untrained
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.load import load_trace
+from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.workload import Workload
 from hippo.network.evaluate.intervals import paired
 from hippo.registry import job_policy

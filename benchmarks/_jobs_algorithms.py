@@ -20,7 +20,7 @@ import torch
 from hippo.jobs.learned.weights import Weights, shipped
 from hippo.jobs.site import Pool, site
 from hippo.jobs.train.policy import KeyPolicy
-from hippo.jobs.train.settings import ALGORITHMS, Gradient, Settings
+from hippo.jobs.train.settings import ALGORITHMS, Gradient, KeyTraining
 from hippo.jobs.train.train import optimizer, step
 from hippo.jobs.train.windows import Window
 from hippo.jobs.workload import Workload
@@ -52,7 +52,7 @@ def learned(algorithm: str, seed: int, looks: list[tuple[Window, float]]) -> Ite
     """One run, a line per look."""
     torch.manual_seed(seed)
     gradient = Gradient(algorithm=algorithm, learning_rate=0.01, share=0.3, noise=0.4, horizon_s=43_200.0, rolls=ROLLS)
-    chosen = Settings(gradient=gradient)
+    chosen = KeyTraining(gradient=gradient)
     chosen = replace(chosen, run=replace(chosen.run, seed=seed), ppo=replace(chosen.ppo, minibatch=1024))
     policy = KeyPolicy(gradient.noise)
     ways, seen = optimizer(policy, chosen), 0.0

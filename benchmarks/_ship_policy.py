@@ -7,32 +7,19 @@ With the name of an ablation (no_gnn, no_masks, ..) it becomes a row of ``hippo 
 
 from __future__ import annotations
 
-import json
 import sys
-import zipfile
-from pathlib import Path
 
-from hippo.network.hi_ppo.serving import META, SHIPPED, Policy
-from hippo.network.train.export import write
-
-SUFFIX = ".onnx"
-
-
-def graphs(path: Path) -> dict[str, bytes]:
-    """ONNX graphs of a policy file by name."""
-    with zipfile.ZipFile(path) as folder:
-        return {name.removesuffix(SUFFIX): folder.read(name) for name in folder.namelist() if name.endswith(SUFFIX)}
+from hippo.files import write_whole
+from hippo.network.hi_ppo.serving import FORM, SHIPPED, Policy
 
 
 def main(arguments: list[str]) -> None:
     """Writes a policy file of the package."""
-    trained = Path(arguments[0])
-    with zipfile.ZipFile(trained) as folder:
-        made = json.loads(folder.read(META)).get("made", {})
-    others = graphs(Path(arguments[1])) if len(arguments) > 1 else {}
+    arrays, made = FORM.read(arguments[0])
+    others = FORM.read(arguments[1])[0] if len(arguments) > 1 else {}
     place = SHIPPED.parent / "policies" / f"{arguments[2]}.policy" if len(arguments) > 2 else SHIPPED
-    write(place, {**others, **graphs(trained)}, made)
-    print(f"{place.name}: {', '.join(Policy.load(place).graphs)}, {place.stat().st_size / 1e3:.0f} kB")
+    write_whole(place, FORM.packed({**others, **arrays}, **made))
+    print(f"{place.name}: {', '.join(Policy.load(place).networks)}, {place.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains the flat rival: MaskablePPO of sb3-contrib on the same worlds, and writes it as ONNX.
+"""Trains the flat rival: MaskablePPO of sb3-contrib on the same worlds, and writes its layers.
 
     python benchmarks/_train_flat_ppo.py [FOLDER] [minutes] [seed]
 
@@ -25,8 +25,7 @@ from hippo.files import write_whole
 from hippo.learn.settings import Settings
 from hippo.network.env.env import Env, Rules
 from hippo.network.env.spaces import MOST_OPTIONS, Observation
-from hippo.network.hi_ppo.flat_ppo import FILE, WIDTH, flat, flat_mask
-from hippo.network.train.export import graph
+from hippo.network.hi_ppo.flat_ppo import FILE, FORM, WIDTH, flat, flat_mask
 from hippo.network.train.rollout import Envs
 from hippo.network.train.worlds import Look, banks
 
@@ -107,21 +106,12 @@ class Keeper(BaseCallback):  # type: ignore[misc]
         return self.model.predict(flat(observation), action_masks=flat_mask(observation), deterministic=True)[0]
 
 
-class Scores(torch.nn.Module):
-    """What is shipped: the scores of the options."""
-
-    def __init__(self, policy: Any) -> None:
-        super().__init__()
-        self.body, self.head = policy.mlp_extractor.policy_net, policy.action_net
-
-    def forward(self, flat: torch.Tensor) -> torch.Tensor:
-        """(W, WIDTH) to (W, MOST_OPTIONS)."""
-        return self.head(self.body(flat))  # type: ignore[no-any-return]
-
-
 def exported(policy: Any) -> bytes:
-    """The policy as one ONNX file, for any number of worlds."""
-    return graph(Scores(policy), (torch.zeros(2, WIDTH),), inputs=["flat"], outputs=["logits"], axes={"flat": {0: "W"}})
+    """The layers that score the options, as a file."""
+    body, head = policy.mlp_extractor.policy_net, policy.action_net
+    layers = [layer for layer in (*body, head) if isinstance(layer, torch.nn.Linear)]
+    named = {f"{n}.{key}": each for n, layer in enumerate(layers) for key, each in layer.state_dict().items()}
+    return FORM.packed({name: each.cpu().numpy() for name, each in named.items()})
 
 
 def main(arguments: list[str]) -> None:

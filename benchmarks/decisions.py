@@ -171,7 +171,7 @@ def main(policy: Policy, each: int) -> None:
     print(f"{'ms, one thread':34s}{head[0]:>8s}" + "".join(f"{name:>10s}" for name in head[1:]))
     for domains in (8, 64):
         print(line(f"answer of the graph, K {domains}", timed(partial(policy.act, drawn(domains)))))
-    if ARRANGE in policy.graphs:
+    if ARRANGE in policy.networks:
         spent = lower(policy)
         print(line("lower, 8 domains at once", spent))
         print(line("lower, a domain's share", spent / 8, ASKED_MS["lower"]))

@@ -26,8 +26,7 @@ from hippo.jobs.policies.policy import Policy
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site, site
-from hippo.jobs.traces.fit import fitted
-from hippo.jobs.traces.generate import generated
+from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.workload import Workload

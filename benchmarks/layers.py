@@ -4,7 +4,7 @@
     python benchmarks/layers.py --cpu       a small model on the CPU, which the formulas were never fitted to
 
 One rank's shard of each layer, without collectives on either side: the formulas are asked for an endlessly quick node.
-Measured: medians over the repeats. Predicted: eager PyTorch with FlashAttention-2, as the executor runs, and in
+ProfiledRow: medians over the repeats. Predicted: eager PyTorch with FlashAttention-2, as the executor runs, and in
 brackets the fused kernels of Megatron-LM, which planning assumes. Where there is no GPU nothing is measured.
 """
 
@@ -20,7 +20,7 @@ from hippo.cost.memory import activation_bytes
 from hippo.cost.stage import Layout
 from hippo.measure.profile.device import device_at_hand
 from hippo.measure.profile.measure import profiled
-from hippo.measure.profile.rows import Asked, Measured
+from hippo.measure.profile.rows import ProfiledRow, ProfileRequest
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Gpu
 from hippo.problem.model import Model, gpt_model
@@ -43,9 +43,9 @@ def main() -> None:
         print("No GPU at hand: nothing was measured.")
         return
     asked = (
-        [Asked(ON_A_CPU, (1, 2), (1, 4), 256, BUDGET_S)]
+        [ProfileRequest(ON_A_CPU, (1, 2), (1, 4), 256, BUDGET_S)]
         if on_a_cpu
-        else [Asked(MODELS[name], widths, sizes, seq, BUDGET_S) for name, seq, widths, sizes in SHAPES]
+        else [ProfileRequest(MODELS[name], widths, sizes, seq, BUDGET_S) for name, seq, widths, sizes in SHAPES]
     )
     errors: list[float] = []
     for each in asked:
@@ -55,7 +55,7 @@ def main() -> None:
     print(f"\nForward and backward of blocks, predicted for eager kernels: median error {median(map(abs, errors)):.1%}")
 
 
-def table(asked: Asked, gpu: Gpu, precision: str, rows: Sequence[Measured]) -> list[float]:
+def table(asked: ProfileRequest, gpu: Gpu, precision: str, rows: Sequence[ProfiledRow]) -> list[float]:
     """Prints a line for each row; errors of the blocks' whole time."""
     costs = {
         name: CostModel(problem(asked, gpu, precision, kind)) for name, kind in (("eager", EAGER), ("", Software()))
@@ -84,7 +84,7 @@ def table(asked: Asked, gpu: Gpu, precision: str, rows: Sequence[Measured]) -> l
     return errors
 
 
-def problem(asked: Asked, gpu: Gpu, precision: str, software: Software) -> Problem:
+def problem(asked: ProfileRequest, gpu: Gpu, precision: str, software: Software) -> Problem:
     """One node of this GPU whose inside costs nothing; no profile, so that the formulas answer."""
     quick = replace(gpu, nvlink_bytes_per_s=ENDLESS_BYTES_PER_S)
     here = Domain("here", 1, 8, ENDLESS_BYTES_PER_S, ENDLESS_BYTES_PER_S, 0.0)

@@ -21,8 +21,8 @@ import numpy as np
 
 from hippo.plan.codec import save_plan
 from hippo.plan.plan import Compression, Pipeline, Plan, ScheduleChoice, Stage
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow

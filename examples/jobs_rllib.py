@@ -34,10 +34,8 @@ from torch import Tensor, nn
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
-from hippo.jobs.env.env import Queue
-from hippo.jobs.env.generator import Cuts
+from hippo.jobs.env.env import C, Cuts, F, Queue
 from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
-from hippo.jobs.env.spaces import C, F
 from hippo.jobs.policies.fifo import FIFO
 from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.policies.two_queue import TWO_QUEUE

@@ -18,9 +18,9 @@ from hippo.plan.plan import (
     Sync,
 )
 from hippo.plan.runtimes import runtime_rules, tp_refusal
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
+from hippo.problem.gpus import GPUS
 from hippo.problem.model import Experts, Model, gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem

@@ -77,7 +77,7 @@ LEARNING: Mapping[str, str] = {
     "hi_ppo": "hippo.learn.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
-    "deadlines": "hippo.jobs.train.deadline_settings:parse_settings",
+    "deadlines": "hippo.jobs.train.settings:parse_deadline_settings",
 }
 """What makes settings of a learner's configuration."""
 

@@ -80,7 +80,7 @@ def test_a_table_for_people_and_a_file(hippo, trace, tmp_path):
         (("--objective", "cost"), "--objective: only of a network of yours"),
         (("--epoch", 60), "--epoch: only of a network of yours"),
         (("--methods", "static", "--policy", "no.policy"), "only hi_ppo takes a policy"),
-        (("--policy", "no.policy"), "no.policy: policy file does not exist"),
+        (("--policy", "no.policy"), "no.policy: Hi-PPO policy does not exist"),
     ],
 )
 def test_what_is_refused(refused, arguments, words):

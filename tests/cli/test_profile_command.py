@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hippo.problem.load import load_cluster, load_model, load_profile
-from hippo.problem.profile_json import check_profile
+from hippo.problem.profile import check_profile
 
 CONFIG = {
     "model_type": "llama",

@@ -135,7 +135,7 @@ def test_a_run_in_the_order_of_the_policy(hippo, slow_policy):
     document = result.document
     base = followed(ordering(problem, plan), lazy_weights())
     assert f"pipeline 1: the policy was slower in trial plays: its base, {base}, is followed" in result.err
-    ran = tuple("".join("FBW"[row[0]] for row in seat["operations"] if row[0] < 3) for seat in document["timeline"])
+    ran = tuple("".join("FBW"[row[0]] for row in worker["operations"] if row[0] < 3) for worker in document["timeline"])
     assert ran == own.pipelines[0].order
     assert ran != letters_of(split(order_of(plan, plan.pipelines[0])))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hippo.cost.calibration import CALIBRATION
 from hippo.cost.kernels import Kernels, peak_flops, tile_efficiency
-from hippo.problem.catalogue.gpus import GPUS, gpu
+from hippo.problem.gpus import GPUS, gpu
 
 from .worlds import PERFECT, exact
 

@@ -23,8 +23,8 @@ from hippo.cost.layers import (
     overlapped,
 )
 from hippo.cost.stage import Layout
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.catalogue.models import model
+from hippo.problem.gpus import gpu
 from hippo.problem.model import Layer
 from hippo.problem.workload import Software
 

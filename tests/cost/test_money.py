@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hippo.cost.money import egress_usd, rent_usd_per_s
-from hippo.problem.catalogue.gpus import gpu
+from hippo.problem.gpus import gpu
 
 
 def test_an_hour_of_a_gpu_costs_its_price():

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from hippo.cost.calibration import CALIBRATION, Calibration, Generation
 from hippo.cost.collectives import Fabric
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain
+from hippo.problem.gpus import gpu
 from hippo.problem.model import Experts, Model, gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo.emulate.emulate import Outcome, emulate, setting_of
+from hippo.emulate.emulate import EmulationOutcome, emulate, setting_of
 from hippo.problem.load import load_cluster, load_trace
 
 CLUSTER = """
@@ -32,14 +32,14 @@ def cluster_file(tmp_path: Path) -> Path:
     return path
 
 
-Emulated = Callable[..., Outcome]
+Emulated = Callable[..., EmulationOutcome]
 
 
 @pytest.fixture
 def emulated(namespaces: None, cluster_file: Path, tmp_path: Path) -> Emulated:
     """``emulated("bash", "-c", ..)`` runs a command inside; ``trace`` is the text of one."""
 
-    def run(*command: str, trace: str = "", **options: object) -> Outcome:
+    def run(*command: str, trace: str = "", **options: object) -> EmulationOutcome:
         cluster = load_cluster(str(cluster_file))
         if trace:
             path = tmp_path / "net.csv"

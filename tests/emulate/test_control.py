@@ -8,25 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hippo.emulate.control import Control, Timetable
 from hippo.emulate.emulate import moves_of, setting_of
 from hippo.emulate.emulation import set_link
-from hippo.emulate.setting import Move, Setting, dumped, loaded
+from hippo.emulate.forward import Control, Timetable
+from hippo.emulate.setting import EmulatorSetting, LinkMove, dumped, loaded
 from hippo.errors import InputError
+from hippo.problem.links import Trace
 from hippo.problem.load import load_cluster
-from hippo.problem.network import Trace
 
 
 @pytest.fixture
-def setting(cluster_file: Path) -> Setting:
+def setting(cluster_file: Path) -> EmulatorSetting:
     return setting_of(load_cluster(str(cluster_file)), ["true"], source=str(cluster_file))
 
 
-def test_a_setting_travels(setting: Setting):
+def test_a_setting_travels(setting: EmulatorSetting):
     assert loaded(dumped(setting)) == setting
 
 
-def test_links_of_a_cluster(setting: Setting):
+def test_links_of_a_cluster(setting: EmulatorSetting):
     rates = [link.rate_bytes_per_s for link in setting.links]
     assert rates == pytest.approx([12.5e6, 12.5e6, 6.25e6, 12.5e6])  # 0.05 Gbit/s a node: one node, two nodes
     assert [setting.address(domain) for domain in (0, 2, 255)] == ["10.77.0.1", "10.77.0.3", "10.77.1.0"]
@@ -38,13 +38,13 @@ def test_moves_are_the_changes_of_a_trace():
         np.array([100.0, 160.0, 220.0]), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0]]), np.full((3, 2), 0.01)
     )
     first, second, third = moves_of(trace, 60.0)
-    assert (first, second) == (Move(0.0, 0, 1.0, 0.01), Move(0.0, 1, 2.0, 0.01))
-    assert third == Move(1.0, 1, 0.0, 0.01)
+    assert (first, second) == (LinkMove(0.0, 0, 1.0, 0.01), LinkMove(0.0, 1, 2.0, 0.01))
+    assert third == LinkMove(1.0, 1, 0.0, 0.01)
 
 
 def test_a_timetable_makes_every_move_once():
     made: list[tuple[int, float, float]] = []
-    table = Timetable((Move(0.0, 0, 1.0, 2.0), Move(1.0, 1, 3.0, 4.0)), 10)
+    table = Timetable((LinkMove(0.0, 0, 1.0, 2.0), LinkMove(1.0, 1, 3.0, 4.0)), 10)
     table.apply(10, lambda *change: made.append(change))
     assert table.due_ns() == 1_000_000_010
     table.apply(2_000_000_000, lambda *change: made.append(change))
@@ -53,7 +53,7 @@ def test_a_timetable_makes_every_move_once():
 
 
 @pytest.fixture
-def control(setting: Setting, tmp_path: Path):
+def control(setting: EmulatorSetting, tmp_path: Path):
     """A control socket that is served, its path, and what it was asked for."""
     control, asked = Control(str(tmp_path / "c"), setting), []
     stop = threading.Event()

@@ -207,7 +207,7 @@ def test_a_program_that_cannot_run(emulated, tmp_path: Path):
 def test_when_the_emulator_dies_the_command_is_ended(emulated):
     script = """
 import os, time
-assert b"emulator.sandbox" in open("/proc/1/cmdline", "rb").read()  # processes of our own, none of the machine's
+assert b"hippo.emulate.sandbox" in open("/proc/1/cmdline", "rb").read()  # processes of our own, none of the machine's
 for child in map(int, open("/proc/1/task/1/children").read().split()):
     if child != os.getpid():
         os.kill(child, 9)

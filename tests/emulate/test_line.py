@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.emulate.line import SMALLEST_QUEUE_BYTES, Line, queue_limit_bytes
+from hippo.emulate.forward import SMALLEST_QUEUE_BYTES, DelayLine, queue_limit_bytes
 
 US, MS = 1_000, 1_000_000
 
 
 @pytest.fixture
-def line() -> Line:
-    return Line(1e6, 0.01)
+def line() -> DelayLine:
+    return DelayLine(1e6, 0.01)
 
 
-def releases(line: Line) -> list[int]:
+def releases(line: DelayLine) -> list[int]:
     return [entry[0] for entry in line.waiting]
 
 
-def test_rate_then_delay(line: Line):
+def test_rate_then_delay(line: DelayLine):
     assert line.take(0, 1000, b"a")
     assert releases(line) == [11 * MS]
 
 
-def test_one_after_the_other(line: Line):
+def test_one_after_the_other(line: DelayLine):
     line.take(0, 1000, b"a")
     line.take(500 * US, 1000, b"b")  # waits for a
     line.take(5 * MS, 1000, b"c")  # finds the link free
     assert releases(line) == [11 * MS, 12 * MS, 16 * MS]
 
 
-def test_tail_drop(line: Line):
+def test_tail_drop(line: DelayLine):
     taken = [line.take(0, 1000, b"") for _ in range(300)]
     assert taken == [True] * (SMALLEST_QUEUE_BYTES // 1000) + [False] * (300 - SMALLEST_QUEUE_BYTES // 1000)
     assert (line.carried_frames, line.dropped_frames, line.dropped_bytes) == (262, 38, 38_000)
@@ -42,7 +42,7 @@ def test_the_queue_holds_a_round_trip_and_20_ms():
     assert queue_limit_bytes(0.0, 1.0) == SMALLEST_QUEUE_BYTES
 
 
-def test_a_change_holds_for_what_has_not_departed(line: Line):
+def test_a_change_holds_for_what_has_not_departed(line: DelayLine):
     for name in (b"a", b"b", b"c"):
         line.take(0, 1000, name)  # depart at 1, 2, 3 ms
     line.change(1500 * US, 0.5e6, 0.01)  # b is half sent: its rest takes 1 ms, c takes 2 ms
@@ -51,14 +51,14 @@ def test_a_change_holds_for_what_has_not_departed(line: Line):
     assert releases(line)[-1] == 16_500 * US
 
 
-def test_a_shorter_way_overtakes_nothing(line: Line):
+def test_a_shorter_way_overtakes_nothing(line: DelayLine):
     line.take(0, 1000, b"a")
     line.change(2 * MS, 1e6, 0.0)
     line.take(2 * MS, 1000, b"b")
     assert releases(line) == [11 * MS, 11 * MS]
 
 
-def test_an_outage_loses_what_has_not_departed_and_what_comes(line: Line):
+def test_an_outage_loses_what_has_not_departed_and_what_comes(line: DelayLine):
     line.take(0, 1000, b"a")
     line.take(0, 1000, b"b")
     line.change(1500 * US, 0.0, 0.01)
@@ -71,7 +71,7 @@ def test_an_outage_loses_what_has_not_departed_and_what_comes(line: Line):
 
 
 def test_order_is_kept_whatever_happens():
-    line = Line(1e6, 0.01)
+    line = DelayLine(1e6, 0.01)
     now = 0
     for step in range(200):
         now += 100 * US

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from hippo.emulate.wire import destination, wire_bytes
+from hippo.emulate.forward import destination, wire_bytes
 
 
 def frame(payload: int, *, protocol: int = 6, segment: int = 0, options: int = 12) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hippo.plan.plan import Pipeline, Plan, Stage
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import GPUS
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps

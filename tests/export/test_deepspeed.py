@@ -10,7 +10,7 @@ import pytest
 
 from hippo.errors import InfeasibleError
 from hippo.export import deepspeed
-from hippo.export.seats import seat
+from hippo.export.ranks import rank_order
 from hippo.plan.plan import Pipeline, ScheduleChoice
 
 from .conftest import Asked, Written, exported
@@ -136,9 +136,9 @@ def test_deepspeed_takes_the_example_and_refuses_broken_ones(written: Written, a
     assert told["cut"] == [13, 25]
     assert told["batch"] == [16, 8, 4]
     assert told["hosts"] == [["dc-a-0", 8], ["dc-b-0", 8]]
-    seats = seat(example()[1]).seats
+    ranks = rank_order(example()[1]).ranks
     assert [dict(place) for place in told["places"]] == [
-        {"pipe": each.stage, "data": each.lane, "model": each.tensor} for each in seats
+        {"pipe": each.stage, "data": each.lane, "model": each.tensor} for each in ranks
     ]
     assert told["too few layers"] == "refused: the plan cuts 34 layers, the model has 33"
     assert "train_batch_size is not equal to micro_batch_per_gpu" in told["other batch"]
@@ -153,5 +153,5 @@ def test_deepspeed_takes_lanes_outermost(written: Written, ask: Asked):
     assert told["cut"] == [17, 34]  # rank 10: the second domain's first lane, stage 1
     assert [dict(place) for place in told["places"]] == [
         {"pipe": each.stage, "data": 2 * each.pipeline + each.lane, "model": each.tensor}
-        for each in seat(replicas()[1]).seats
+        for each in rank_order(replicas()[1]).ranks
     ]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hippo.errors import InfeasibleError
 from hippo.export import megatron
 from hippo.export.base import Wishes
-from hippo.export.megatron_model import model_flags, unsaid
+from hippo.export.megatron import model_flags, unsaid_of_model
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.problem import Problem
@@ -72,9 +72,9 @@ def test_the_batch_divides():
 def test_every_model_of_the_catalogue_has_flags_or_a_reason(name: str):
     model = MODELS[name]
     if name.startswith("bloom"):
-        assert unsaid(model) == [f"Megatron-LM has no norm behind the embedding ({name})"]
+        assert unsaid_of_model(model) == [f"Megatron-LM has no norm behind the embedding ({name})"]
         return
-    assert unsaid(model) == []
+    assert unsaid_of_model(model) == []
     words = " ".join(model_flags(model, Workload(seq=1024))).split()
     assert words[words.index("--num-layers") + 1] == str(model.num_blocks)
     assert ("--swiglu" in words) == (not name.startswith(("gpt", "megatron", "mt-nlg")))

@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.export import deepspeed, megatron, torchtitan
-from hippo.export.limits import cannot_express
-from hippo.export.nearest import left_out
-from hippo.export.program import instead
+from hippo.export.program import cannot_express, instead, left_out
 from hippo.plan.check import check
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Sync
 from hippo.problem.problem import Problem
@@ -129,7 +127,7 @@ def test_any_plan_is_written_or_refused_by_name(drawn: tuple[Problem, Plan]):
             made = MADE[runtime](problem, plan)
         except InputError:  # the simulator's own limits: a link of no use, a schedule too long to play
             continue
-        assert len(made.seating.seats) == plan.gpus
+        assert len(made.placed.ranks) == plan.gpus
         text = "\n".join(made.words)
         if runtime == "megatron":
             assert f"--num-layers {problem.model.num_blocks}" in text

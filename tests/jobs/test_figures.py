@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from hippo.jobs.deadlines import missed
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import fairness, figures
 from hippo.jobs.job import Job
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
+from hippo.jobs.traces.mix import missed
 from hippo.jobs.workload import Workload
 from hippo.registry import job_policy
 

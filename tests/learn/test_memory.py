@@ -21,7 +21,7 @@ from hippo.dispatch.train import train as dispatch
 from hippo.dispatch.train.policy import DispatchPolicy
 from hippo.dispatch.train.settings import Settings, Worlds
 from hippo.errors import InputError
-from hippo.jobs.train import deadline_settings, deadlines
+from hippo.jobs.train import deadlines
 from hippo.jobs.train import settings as jobs_settings
 from hippo.jobs.train import train as jobs
 from hippo.learn import memory as room
@@ -38,8 +38,8 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_defaults_fit() -> None:
     needs = (
         [learner.need(Settings())],
-        jobs.needs(jobs_settings.Settings()),
-        deadlines.needs(deadline_settings.Settings()),
+        jobs.needs(jobs_settings.KeyTraining()),
+        deadlines.needs(jobs_settings.DeadlineTraining()),
     )
     assert all(sum(need.held_bytes for need in each) < 2 * GB for each in needs)
 
@@ -51,12 +51,16 @@ def test_the_defaults_fit() -> None:
         (dispatch.train, Settings(worlds=Worlds(draws=1_000, plays=10_000)), "worlds.plays"),
         (dispatch.train, Settings(worlds=Worlds(each_update=10_000)), "worlds.each_update"),
         (dispatch.train, Settings(worlds=Worlds(most_ranks=256)), "worlds.most_ranks"),
-        (jobs.train, jobs_settings.Settings(hazards=jobs_settings.Hazards(keys=10_000_000)), "hazards.keys"),
-        (jobs.train, jobs_settings.Settings(windows=jobs_settings.Windows(drawn=1000, jobs=100_000)), "windows.drawn"),
-        (jobs.train, jobs_settings.Settings(gradient=jobs_settings.Gradient(rolls=100_000)), "gradient.rolls"),
+        (jobs.train, jobs_settings.KeyTraining(hazards=jobs_settings.Hazards(keys=10_000_000)), "hazards.keys"),
+        (
+            jobs.train,
+            jobs_settings.KeyTraining(windows=jobs_settings.Windows(drawn=1000, jobs=100_000)),
+            "windows.drawn",
+        ),
+        (jobs.train, jobs_settings.KeyTraining(gradient=jobs_settings.Gradient(rolls=100_000)), "gradient.rolls"),
         (
             deadlines.train,
-            deadline_settings.Settings(search=deadline_settings.Search(rolls=100_000)),
+            jobs_settings.DeadlineTraining(search=jobs_settings.Search(rolls=100_000)),
             "search.rolls",
         ),
     ],

@@ -10,7 +10,7 @@ import pytest
 from hippo.network.robust import Spread, along, under_noise
 from hippo.plan.plan import Plan
 from hippo.problem.cluster import Dynamics
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.problem.problem import Problem
 from hippo.simulate import fast
 from hippo.simulate.lower import lower

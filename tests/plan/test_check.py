@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from tests.strategies import planned
 
-from hippo.plan.check import MOST, check
+from hippo.plan.check import MOST, REMEDIES, check
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
-from hippo.plan.remedies import REMEDIES
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective

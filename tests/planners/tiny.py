@@ -7,8 +7,8 @@ from itertools import permutations
 from random import Random
 from typing import Any
 
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hippo.plan.check import check
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import GPUS
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload

@@ -12,10 +12,10 @@ from tests.strategies import clusters
 
 from hippo.errors import InputError
 from hippo.files import json_text
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Link
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
 from hippo.problem.document import parse_yaml
+from hippo.problem.gpus import gpu
 
 SMALL = """
 gpu: A100-SXM-80GB

@@ -21,7 +21,7 @@ from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
 from hippo.problem.config_json import model_from_config
 from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
-from hippo.problem.profile_json import check_profile, profile_from_document
+from hippo.problem.profile import check_profile, profile_from_document
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.score.cases import load_cases
 

@@ -21,8 +21,7 @@ from hippo.problem import cluster_yaml, config_json
 from hippo.problem.cluster import Dynamics
 from hippo.problem.load import load_cluster, load_model, load_problem, load_profile, load_trace
 from hippo.problem.problem import Problem
-from hippo.problem.profile import ProfileRow
-from hippo.problem.profile_json import check_profile
+from hippo.problem.profile import ProfileRow, check_profile
 from hippo.schedule import problem_json
 from hippo.schedule.problem import PLACEMENTS, Link, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text

@@ -9,7 +9,7 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.problem.catalogue.clusters import cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.problem.trace_csv import MAX_CELLS, trace_from_csv
 
 HEADER = "time_s,src,dst,bandwidth_gbps,latency_ms\n"

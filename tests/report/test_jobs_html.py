@@ -16,7 +16,7 @@ from hippo.jobs.policies.fifo import FIFO
 from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site_of
-from hippo.jobs.traces.trace import Trace
+from hippo.jobs.traces.load import Trace
 from hippo.jobs.workload import Workload
 from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.report.jobs_account import Account, played

@@ -8,7 +8,7 @@ import pytest
 
 from hippo.dispatch.dispatch import made_by_policy
 from hippo.errors import InputError
-from hippo.plan.own_order import order_flaws
+from hippo.plan.check import order_flaws
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.run.learned_order import with_learned_order
 from hippo.schedule.schedule import letters_of, order_of

@@ -15,12 +15,11 @@ from hippo.plan.plan import Plan
 from hippo.run import checkpoint, move
 from hippo.run.executor import handing
 from hippo.run.executor.handing import Both, Giver, Taker
-from hippo.run.executor.settings import settings_of
 from hippo.run.handover import hands, predicted_s, wan_bytes
-from hippo.run.job import Job, Options
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
-from hippo.run.model.stage import Part
-from hippo.run.model.weights import Split, forms
+from hippo.run.model.stage import Part, settings_of
+from hippo.run.model.weights import TensorSplit, forms
 from hippo.run.move import Then, check_then, run_then
 from hippo.run.run import Crew, RunError, Saving
 from hippo.run.work import Work
@@ -32,17 +31,17 @@ LEFT = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
 RIGHT = Plan(pipelines((2, [("b", 0, 2, 2, 1), ("a", 2, 6, 1, 2)])), 4)
 
 
-def parts(job: Job) -> dict[int, Part]:
+def parts(job: RunJob) -> dict[int, Part]:
     """What each process of a plan holds, by rank; every number of the state is its own."""
     work = Work(job.problem.model, job.plan)
     found = {}
-    for seat in work.seats:
-        split = Split(work.widths(work.stage(seat))[0], seat.tp_index, work.parts)
-        found[seat.rank] = Part.new(job.problem.model, work.chunks(seat), settings_of(job), split)
+    for worker in work.workers:
+        split = TensorSplit(work.widths(work.stage(worker))[0], worker.tp_index, work.parts)
+        found[worker.rank] = Part.new(job.problem.model, work.chunks(worker), settings_of(job), split)
     return found
 
 
-def grown(job: Job, held: dict[int, Part], factor: float) -> None:
+def grown(job: RunJob, held: dict[int, Part], factor: float) -> None:
     """Moments that follow from the weights, so that whole tensors can be compared."""
     for part in held.values():
         for states in part.states.values():
@@ -62,8 +61,8 @@ def grown(job: Job, held: dict[int, Part], factor: float) -> None:
     ],
 )
 def test_every_number_of_the_state_arrives(name: str, one: Plan, two: Plan, tmp_path: Path):
-    options = Options(timeout_s=20.0)
-    before, after = Job(problem(GPT2), one, options), Job(problem(GPT2), two, options)
+    options = RunOptions(timeout_s=20.0)
+    before, after = RunJob(problem(GPT2), one, options), RunJob(problem(GPT2), two, options)
     held, empty, wanted = parts(before), parts(after), parts(after)
     grown(before, held, 1.5)
     grown(after, wanted, 1.5)
@@ -100,11 +99,11 @@ class _Posts:
 
 def test_what_comes_lands_on_the_device_of_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(handing, "Meeting", _Posts)
-    before, after = Job(problem(GPT2), LEFT), Job(problem(GPT2), RIGHT)
+    before, after = RunJob(problem(GPT2), LEFT), RunJob(problem(GPT2), RIGHT)
     work = Work(GPT2, RIGHT)
-    seat = work.seats[-1]
-    part = Part.new(GPT2, work.chunks(seat), replace(settings_of(after), device="meta"))
-    taker = Taker(before, after, tmp_path, seat.rank, part)
+    worker = work.workers[-1]
+    part = Part.new(GPT2, work.chunks(worker), replace(settings_of(after), device="meta"))
+    taker = Taker(before, after, tmp_path, worker.rank, part)
     posted = [one for group in set(taker.groups.values()) for one in group.posted]
     assert posted
     assert {one.device.type for one in posted} == {"meta"}
@@ -115,18 +114,18 @@ def test_heads_that_are_split_in_one_plan_only_arrive_whole(name: str, tp: int):
     model, two = PLANS[name]
     one = Plan(pipelines((4, [("a", 0, model.num_layers, tp, 1)])), 2)
     for first, second in ((one, two), (two, one)):
-        both = Both(Work(model, first), Work(model, second), Job(problem(model), second))
+        both = Both(Work(model, first), Work(model, second), RunJob(problem(model), second))
         covered: dict[tuple[int, int, str], float] = defaultdict(float)
         for (_, destination), layers in both.messages().items():
             for piece in (piece for pieces in layers.values() for piece in pieces):
                 covered[destination, piece.layer, piece.name] += 1 / piece.parts
-        for seat in both.new.seats:
-            tp = both.new.widths(both.new.stage(seat))[0]
-            for start, stop in both.new.chunks(seat):
+        for worker in both.new.workers:
+            tp = both.new.widths(both.new.stage(worker))[0]
+            for start, stop in both.new.chunks(worker):
                 for layer in range(start, stop):
                     for form in forms(model, layer, both.new.parts):
                         share = 1 / tp if form.split is not None else 1.0
-                        assert covered[seat.rank, layer, form.name] == pytest.approx(share)
+                        assert covered[worker.rank, layer, form.name] == pytest.approx(share)
 
 
 def test_layers_that_stay_in_their_domain_do_not_cross_the_wan():
@@ -147,7 +146,7 @@ def test_a_replica_nearby_gives():
 
 
 def test_a_step_outside_the_run_is_refused():
-    job = Job(problem(GPT2), LEFT, Options(steps=4))
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4))
     for step in (0, 4):
         with pytest.raises(InputError, match="step from 1 to 3"):
             check_then(job, Then(RIGHT, step), source="--then")
@@ -157,13 +156,13 @@ def test_a_domain_without_a_way_there_is_refused():
     world = problem(GPT2)
     lonely = replace(world, cluster=replace(world.cluster, links=world.cluster.links[:1]))
     with pytest.raises(InputError, match="no link leads there"):
-        check_then(Job(lonely, LEFT, Options(steps=4)), Then(RIGHT, 2), source="--then")
+        check_then(RunJob(lonely, LEFT, RunOptions(steps=4)), Then(RIGHT, 2), source="--then")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
-    job = Job(problem(GPT2), LEFT, Options(steps=5, precision=precision, timeout_s=60.0))
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=5, precision=precision, timeout_s=60.0))
     found = run_then(job, Then(RIGHT, 2))
     steps = [*found.before.steps, *found.after.steps]
     expected = list(losses(job.problem, settings_of(job), steps=5, micro_batch=2))
@@ -174,7 +173,7 @@ def test_the_loss_after_a_move_is_that_of_one_process(precision: str):
 
 @pytest.mark.slow
 def test_a_death_in_the_middle_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = Job(problem(GPT2), LEFT, Options(steps=4, timeout_s=30.0))
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4, timeout_s=30.0))
     met = move._hand_over
 
     def killed(old: Crew, young: Crew, folder: Path) -> tuple[float, int]:

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from hippo.plan.plan import Plan, Sync
-from hippo.run.job import Job, Options
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.move import Then, run_then
-from hippo.run.run import Here, RunError, Step, run
+from hippo.run.run import Here, RunError, RunStep, run
 
-from .test_run import _none_left, seats  # noqa: F401
+from .test_run import _none_left, workers  # noqa: F401
 from .worlds import GPT2, pipelines, problem
 
 LEFT = Plan(pipelines((4, [("a", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 2)
@@ -23,19 +23,21 @@ SHORT_S = 2.0
 """No step stands still for so long, however busy the machine is."""
 
 
-def slow(step: Step) -> None:
+def slow(step: RunStep) -> None:
     """Steps take longer than no timeout, all of them together longer than twice as long."""
     time.sleep(0.6 * SHORT_S)
 
 
 def test_replicas_may_train_alone_for_longer_than_the_timeout():
     plan = replace(TWINS, sync=Sync("local_sgd", 5))
-    job = Job(replace(problem(GPT2), allow_local_sgd=True), plan, Options(steps=6, stand_in=True, timeout_s=SHORT_S))
+    job = RunJob(
+        replace(problem(GPT2), allow_local_sgd=True), plan, RunOptions(steps=6, stand_in=True, timeout_s=SHORT_S)
+    )
     assert len(run(job, watch=slow).steps) == 6
 
 
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
-    job = Job(problem(GPT2), LEFT, Options(steps=9, stand_in=True, timeout_s=SHORT_S))
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=9, stand_in=True, timeout_s=SHORT_S))
     assert len(run_then(job, Then(TWINS, 8), watch=slow).whole.steps) == 9
 
 
@@ -45,18 +47,18 @@ class Hanging(Here):
     first: str | None = None
 
     def command(self, domain: str, argv: list[str]) -> list[str]:
-        """The seat, or something that sleeps."""
+        """The worker, or something that sleeps."""
         self.first = self.first or argv[-2]
         return argv if argv[-2] == self.first else ["sleep", "1000"]
 
 
 def test_a_death_while_the_next_plan_starts_ends_the_run_at_once():
-    job = Job(problem(GPT2), LEFT, Options(steps=4, stand_in=True, timeout_s=60.0))
+    job = RunJob(problem(GPT2), LEFT, RunOptions(steps=4, stand_in=True, timeout_s=60.0))
     began: list[float] = []
 
-    def strike(step: Step) -> None:
+    def strike(step: RunStep) -> None:
         began.append(time.monotonic())
-        os.kill(seats()[0], signal.SIGKILL)
+        os.kill(workers()[0], signal.SIGKILL)
 
     with pytest.raises(RunError, match="signal 9"):
         run_then(job, Then(TWINS, 3), place=Hanging(), watch=strike)

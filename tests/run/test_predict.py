@@ -10,20 +10,20 @@ import pytest
 from tests.run.worlds import PLANS, problem
 
 from hippo.emulate.emulation import VARIABLE
-from hippo.problem.network import Trace
-from hippo.run.job import Job, Options
-from hippo.run.predict import INSTANTS, Network, predicted_along, predicted_s
+from hippo.problem.links import Trace
+from hippo.run.job import RunJob, RunOptions
+from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.transport.carried import carried
 from hippo.simulate.transport.transport import HIPPO
 
 
-def job(name: str = "stages", **options: object) -> Job:
+def job(name: str = "stages", **options: object) -> RunJob:
     """A stand-in run over links of 20 ms; what is not said differently keeps the schedule's order."""
     model, plan = PLANS[name]
     given = {"stand_in": True, "order": "fixed", "backward": "whole", **options}
-    return Job(problem(model, latency_s=0.02), plan, Options(**given))  # type: ignore[arg-type]
+    return RunJob(problem(model, latency_s=0.02), plan, RunOptions(**given))  # type: ignore[arg-type]
 
 
 def test_a_fixed_order_is_what_the_quick_engine_plays():
@@ -34,7 +34,7 @@ def test_a_fixed_order_is_what_the_quick_engine_plays():
 
 def test_without_a_network_messages_cost_next_to_nothing():
     asked = job()
-    assert predicted_s(asked, Network(emulated=False)) < 0.5 * predicted_s(asked)
+    assert predicted_s(asked, RunNetwork(emulated=False)) < 0.5 * predicted_s(asked)
 
 
 @pytest.mark.parametrize("name", ["stages", "split backwards"])
@@ -57,25 +57,25 @@ def test_along_a_trace_a_step_may_begin_anywhere():
     links = asked.problem.cluster.links
     rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s)
     still = Trace(np.array([0.0, 1.0]), rate, np.full(rate.shape, 0.02))
-    assert predicted_along(asked, Network(trace=still)) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
+    assert predicted_along(asked, RunNetwork(trace=still)) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
     slower = Trace(still.time_s, rate, np.array([[0.02] * len(links), [0.2] * len(links)]))
-    found = predicted_along(asked, Network(trace=slower))
+    found = predicted_along(asked, RunNetwork(trace=slower))
     assert found[0] == pytest.approx(predicted_s(asked))
     assert found[-1] > found[0]
-    assert predicted_s(asked, Network(trace=slower)) == found.mean()
+    assert predicted_s(asked, RunNetwork(trace=slower)) == found.mean()
 
 
 def test_the_network_around_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Nothing: the loopback. Else what ``hippo emulate`` left word of; ten times as fast, a trace takes a tenth."""
     cluster = job().problem.cluster
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert not Network.around(cluster).emulated
+    assert not RunNetwork.around(cluster).emulated
     trace = tmp_path / "net.csv"
     trace.write_text("time_s,src,dst,bandwidth_gbps,latency_ms\n0,a,b,0.8,20\n50,a,b,0.4,20\n")
     told = {"cluster": "x", "control": "y", "domains": {}, "started_s": 0.0, "trace": str(trace), "speed": 10.0}
     (tmp_path / "emulation.json").write_text(json.dumps({**told, "congestion": "bbr", "backend": "userspace"}))
     monkeypatch.setenv(VARIABLE, str(tmp_path / "emulation.json"))
-    network = Network.around(cluster)
+    network = RunNetwork.around(cluster)
     assert (network.emulated, network.congestion) == (True, "bbr")
     assert network.trace is not None
     assert network.trace.time_s.tolist() == [0.0, 5.0]

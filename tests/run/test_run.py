@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
+from hippo.emulate.emulation import DomainPlace as Domicile
 from hippo.emulate.emulation import Emulation
-from hippo.emulate.emulation import Place as Domicile
 from hippo.errors import InputError
 from hippo.plan.plan import Compression, Plan, Relay
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
-from hippo.run.executor.settings import settings_of
 from hippo.run.fits import check_job
-from hippo.run.job import Job, Options
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
-from hippo.run.predict import Network, predicted_s
-from hippo.run.run import Crew, Emulated, RunError, Saving, Step, run
+from hippo.run.model.stage import settings_of
+from hippo.run.predict import RunNetwork, predicted_s
+from hippo.run.run import Crew, Emulated, RunError, RunStep, Saving, run
 from hippo.run.work import Work
 
 from ..processes import started
 from .worlds import PLANS, SEQ, pipelines, problem
 
 
-def seats() -> list[int]:
-    """Processes of seats that this process started."""
+def workers() -> list[int]:
+    """Processes of workers that this process started."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -40,7 +40,7 @@ def seats() -> list[int]:
         except OSError:
             continue
         parent = int(status.rpartition(")")[2].split()[1])
-        if parent == os.getpid() and b"launch.executor.seat" in words:
+        if parent == os.getpid() and b"hippo.run.process" in words:
             found.append(int(entry.name))
     return sorted(found)
 
@@ -48,13 +48,13 @@ def seats() -> list[int]:
 @pytest.fixture(autouse=True)
 def _none_left() -> Iterator[None]:
     yield
-    assert seats() == []
+    assert workers() == []
 
 
-def job(**options: object) -> Job:
+def job(**options: object) -> RunJob:
     model, plan = PLANS["stages"]
     given = {"steps": 3, "stand_in": True, "timeout_s": 20.0, **options}
-    return Job(problem(model), plan, Options(**given))  # type: ignore[arg-type]
+    return RunJob(problem(model), plan, RunOptions(**given))  # type: ignore[arg-type]
 
 
 def test_a_loss_that_is_no_number_ends_the_run():
@@ -70,7 +70,7 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
         assert [row[0] for row in rows].count(0) == 4
         assert all(start <= end for *_, start, end in rows)
         assert [row[0] for row in rows][-2:] == [3, 4]
-    assert predicted_s(asked, Network(emulated=False), result=result) <= result.steps[-1].seconds
+    assert predicted_s(asked, RunNetwork(emulated=False), result=result) <= result.steps[-1].seconds
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
 def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout_s: float, within_s: float):
     asked, began = job(steps=1000, timeout_s=timeout_s), []
 
-    def strike(step: Step) -> None:
+    def strike(step: RunStep) -> None:
         if step.number == 1:
-            os.kill(seats()[1], sent)
+            os.kill(workers()[1], sent)
             began.append(time.monotonic())
 
     with pytest.raises(RunError, match=told) as error:
@@ -109,13 +109,13 @@ def test_who_was_killed_is_named_though_a_neighbour_tells_of_it_first(tmp_path: 
 
 def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_path: Path):
     model, plan = PLANS["stages"]
-    options = Options(steps=2, precision="fp64", timeout_s=20.0)
-    asked = Job(problem(model), plan, options)
+    options = RunOptions(steps=2, precision="fp64", timeout_s=20.0)
+    asked = RunJob(problem(model), plan, options)
 
-    def strike(step: Step) -> None:
+    def strike(step: RunStep) -> None:
         if step.number == 2:
             (tmp_path / ".step-00000002.part").mkdir()  # what a kill amid saving leaves
-            os.kill(seats()[0], signal.SIGKILL)
+            os.kill(workers()[0], signal.SIGKILL)
 
     with pytest.raises(RunError):
         run(asked, watch=strike, saving=Saving(tmp_path, every=1))
@@ -131,7 +131,7 @@ def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_
 
 
 def test_what_cannot_be_run_is_refused_before_anything_starts():
-    asked = replace(job(), options=Options())
+    asked = replace(job(), options=RunOptions())
     mixed = gpt_model("moe", layers=4, hidden=32, heads=4, vocab=61, seq=SEQ, experts=Experts(4, 2, 16))
     plan = asked.plan
     for broken, key in (
@@ -143,24 +143,24 @@ def test_what_cannot_be_run_is_refused_before_anything_starts():
         with pytest.raises(InputError, match=key):
             check_job(broken, source="plan.json")
     check_job(asked, source="plan.json")
-    for options in (Options(order="no"), Options(precision="no"), Options(backward="no")):
+    for options in (RunOptions(order="no"), RunOptions(precision="no"), RunOptions(backward="no")):
         with pytest.raises(InputError, match="unknown"):
             check_job(replace(asked, options=options), source="plan.json")
 
 
 def test_more_tokens_than_learned_positions_are_refused():
-    asked = replace(job(), options=Options())
+    asked = replace(job(), options=RunOptions())
     longer = replace(asked.problem, workload=replace(asked.problem.workload, seq=SEQ + 1))
     with pytest.raises(InputError, match=f"problem.workload.seq: exceeds the {SEQ} learned positions"):
         check_job(replace(asked, problem=longer), source="plan.json")
     check_job(replace(job(), problem=longer), source="plan.json")  # stand-ins look nothing up
     model, plan = PLANS["split backwards"]
     rotary = replace(longer, model=model)
-    check_job(Job(rotary, plan, Options()), source="plan.json")
+    check_job(RunJob(rotary, plan, RunOptions()), source="plan.json")
 
 
 def test_what_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
-    asked = replace(job(), options=Options(device="cuda"))
+    asked = replace(job(), options=RunOptions(device="cuda"))
     for there, enough in ((1, False), (2, True)):
         monkeypatch.setattr(fits, "_gpus", lambda there=there: there)
         if enough:
@@ -169,7 +169,7 @@ def test_what_this_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
             with pytest.raises(InputError, match="a GPU per process: 2, and this machine has 1"):
                 fits.check_machine(asked)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match="pip install 'hippo\\[run\\]'"):
+    with pytest.raises(InputError, match=r"needs torch.*\[run\]'"):
         fits.check_machine(job())
 
 
@@ -186,7 +186,7 @@ def test_a_domain_that_the_emulation_lacks_is_refused():
 def test_a_model_that_this_machine_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fits, "available_bytes", lambda: 1e8)
     with pytest.raises(InputError, match="needs .* GB on this machine"):
-        check_job(replace(job(), options=Options()), source="plan.json")
+        check_job(replace(job(), options=RunOptions()), source="plan.json")
     check_job(job(), source="plan.json")  # stand-ins need next to nothing
 
 

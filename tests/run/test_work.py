@@ -23,15 +23,18 @@ def fits(work: Work) -> None:
     plan = work.plan
     for p, pipeline in enumerate(plan.pipelines):
         for s in range(len(pipeline.stages)):
-            lanes = [seat for seat in work.seats if (seat.pipeline, seat.stage) == (p, s) and seat.leads]
+            lanes = [worker for worker in work.workers if (worker.pipeline, worker.stage) == (p, s) and worker.leads]
             held = [
-                i for seat in lanes for w in range(pipeline.num_micro_batches) for i in range(*work.sequences(seat, w))
+                i
+                for worker in lanes
+                for w in range(pipeline.num_micro_batches)
+                for i in range(*work.sequences(worker, w))
             ]
             before = sum(one.num_micro_batches * work.wave(one) for one in plan.pipelines[:p])
             assert sorted(held) == list(range(before, before + pipeline.num_micro_batches * work.wave(pipeline)))
     for one in work.transfers:
         for rank in (one.source, one.destination):
-            start, stop = work.share(work.seats[rank])
+            start, stop = work.share(work.workers[rank])
             assert start <= one.start < one.start + one.count <= stop
 
 
@@ -53,18 +56,18 @@ def test_what_comes_in_is_a_stages_share_once(name: str):
     model, plan = PLANS[name]
     work = Work(model, plan)
     fits(work)
-    for seat in work.seats:
+    for worker in work.workers:
         for kind in (FORWARD, BACKWARD):
             for chunk in range(plan.interleave):
                 got = [
                     t
                     for t in work.transfers
-                    if (t.destination, t.kind, t.destination_chunk) == (seat.rank, kind, chunk)
+                    if (t.destination, t.kind, t.destination_chunk) == (worker.rank, kind, chunk)
                 ]
                 covered = sorted(i for t in got for i in range(t.start, t.start + t.count))
-                assert covered in ([], list(range(*work.share(seat))))
-                first, last = work.chunks(seat)[chunk][0] == 0, work.chunks(seat)[chunk][1] == model.num_layers
-                wanted = seat.leads and not (first if kind == FORWARD else last)
+                assert covered in ([], list(range(*work.share(worker))))
+                first, last = work.chunks(worker)[chunk][0] == 0, work.chunks(worker)[chunk][1] == model.num_layers
+                wanted = worker.leads and not (first if kind == FORWARD else last)
                 assert bool(covered) == wanted
 
 
@@ -72,13 +75,13 @@ def test_what_comes_in_is_a_stages_share_once(name: str):
 def test_arrivals_are_all_messages_in_the_order_of_their_sender(name: str):
     model, plan = PLANS[name]
     work = Work(model, plan)
-    for seat in work.seats:
-        waves = plan.pipelines[seat.pipeline].num_micro_batches
-        arrivals = work.arrivals(seat)
-        incoming = [one for one in work.transfers if one.destination == seat.rank]
+    for worker in work.workers:
+        waves = plan.pipelines[worker.pipeline].num_micro_batches
+        arrivals = work.arrivals(worker)
+        incoming = [one for one in work.transfers if one.destination == worker.rank]
         assert Counter(one for one, _ in arrivals) == dict.fromkeys(incoming, waves)
         for source in {one.source for one in incoming}:
-            made = work.operations(work.seats[source])
+            made = work.operations(work.workers[source])
             places = [made.index((t.kind, t.source_chunk, wave)) for t, wave in arrivals if t.source == source]
             assert places == sorted(places)
 
@@ -91,8 +94,8 @@ def test_every_part_of_every_layer_is_agreed_by_all_who_hold_it(name: str):
         for part in range(work.parts):
             holders = work.holders(layer, part)
             for rank in holders:
-                seat = work.seats[rank]
-                assert any(start <= layer < stop for start, stop in work.chunks(seat))
+                worker = work.workers[rank]
+                assert any(start <= layer < stop for start, stop in work.chunks(worker))
             found = [a.ranks for a in work.agreements if a.part == part and a.layers[0] <= layer < a.layers[1]]
             assert found == ([holders] if len(holders) > 1 else [])
 
@@ -109,7 +112,7 @@ def test_a_stand_in_is_a_stage_and_its_bytes_are_the_plans():
     model, plan = PLANS["unlike dp"]
     question = problem(model)
     work = Work(model, plan, whole_stages=True)
-    assert [seat.stage for seat in work.seats] == [0, 1, 2]
+    assert [worker.stage for worker in work.workers] == [0, 1, 2]
     found = times(question, work)
     whole = 4 * 16 * 32 * 2  # sequences of a wave, tokens, hidden, bytes
     assert found[1].down_bytes == (whole,)

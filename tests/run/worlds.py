@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import count
 
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hippo.plan.plan import Pipeline, Plan, Stage
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload

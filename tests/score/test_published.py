@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hippo.cost.calibration import CALIBRATION
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.catalogue.models import model
+from hippo.problem.gpus import gpu
 from hippo.problem.model import gpt_model
 from hippo.problem.workload import Software
 from hippo.score.cases import Case, load_cases

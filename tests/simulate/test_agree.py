@@ -11,8 +11,8 @@ from tests.simulate.conftest import PlanOf
 
 from hippo.errors import InputError
 from hippo.plan.plan import Relay, Sync
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster, Domain, Link
+from hippo.problem.gpus import gpu
 from hippo.problem.problem import Problem
 from hippo.simulate.lower import lower
 from hippo.simulate.ring import ring

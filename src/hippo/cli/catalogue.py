@@ -77,7 +77,7 @@ def _clusters() -> Rows:
 
 
 def _gpus() -> Rows:
-    from hippo.problem.catalogue.gpus import GPUS
+    from hippo.problem.gpus import GPUS
     from hippo.units import gb_from_bytes
 
     return [

@@ -13,8 +13,8 @@ from hippo.cli.output import print_document, say
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.emulate.emulate import Opened, Outcome
-    from hippo.emulate.setting import Setting
+    from hippo.emulate.emulate import EmulationOutcome, Opened
+    from hippo.emulate.setting import EmulatorSetting
 
 FASTEST = 1e6
 MOST_LINES = 12
@@ -76,7 +76,7 @@ def emulate(choice: Choice) -> None:
     raise typer.Exit(outcome.exit_code)
 
 
-def _setting(choice: Choice) -> Setting:
+def _setting(choice: Choice) -> EmulatorSetting:
     """The question, checked: every mistake that can be seen is said before anything is made."""
     from hippo.emulate.emulate import check, setting_of
     from hippo.problem.load import load_cluster, load_trace
@@ -115,14 +115,14 @@ def _set(change: str, control: str | None) -> None:
     set_link(control or (around.control if around else ""), change)
 
 
-def _say_opened(setting: Setting, opened: Opened) -> None:
+def _say_opened(setting: EmulatorSetting, opened: Opened) -> None:
     say(
         f"{len(setting.names)} domains, {len(setting.links)} links ({opened.backend}, {setting.congestion}); "
         f"to move one: hippo emulate --set 'SRC DST GBPS MS' --control {opened.control}"
     )
 
 
-def _say_outcome(outcome: Outcome) -> None:
+def _say_outcome(outcome: EmulationOutcome) -> None:
     """What the links carried, and how well the emulator kept up."""
     run = outcome.run
     used = [link for link in run.links if link.carried_bytes or link.dropped_bytes]

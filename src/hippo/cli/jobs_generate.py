@@ -48,7 +48,7 @@ def generate(drawing: Drawing) -> None:
     is from the trace is printed as Kolmogorov-Smirnov distances.
     """
     from hippo.jobs.traces.mix import Mix
-    from hippo.jobs.traces.write import check_ending
+    from hippo.jobs.traces.own import check_ending
 
     check_ending(drawing.out)
     if drawing.jobs is not None and drawing.jobs < 1:
@@ -88,11 +88,10 @@ def _drawn(drawing: Drawing, mix: Any, progress: Watch) -> dict[str, Any]:
     """Reads, fits, draws and writes; the document of ``--json``."""
     import numpy as np
 
-    from hippo.jobs.traces.fit import fitted
-    from hippo.jobs.traces.generate import distances, generated, moments
+    from hippo.jobs.traces.generate import distances, fitted, generated, moments
     from hippo.jobs.traces.load import load_trace
     from hippo.jobs.traces.mix import mixed
-    from hippo.jobs.traces.write import write_jobs
+    from hippo.jobs.traces.own import write_jobs
 
     progress("reading the trace", 0.0)
     trace = load_trace(drawing.like, form=drawing.format, skip_bad=drawing.skip_bad)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hippo.jobs.policies.policy import Policy
     from hippo.jobs.settings import Failures, Settings
     from hippo.jobs.site import Site
-    from hippo.jobs.traces.trace import Trace
+    from hippo.jobs.traces.load import Trace
     from hippo.jobs.workload import Workload
     from hippo.problem.cluster import Cluster
     from hippo.report.jobs_account import Account
@@ -245,7 +245,7 @@ def _volume(text: str) -> float | None:
 
 def _known_by_alias(workload: Workload, site: Site) -> Workload:
     """Kinds of device that the site has under another name of the catalogue (``A100``), by the site's name."""
-    from hippo.problem.catalogue.gpus import ALIASES
+    from hippo.problem.gpus import ALIASES
 
     other = {name: full for name, full in ALIASES.items() if full in site.kinds and name not in site.kinds}
     named = tuple(tuple(dict.fromkeys(other.get(kind, kind) for kind in kinds)) for kinds in workload.device_kinds)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from hippo.measure.probe.findings import Findings
-    from hippo.measure.probe.prometheus import Span
-    from hippo.measure.probe.rounds import Leg, Look
+    from hippo.measure.probe.prometheus import TimeSpan
+    from hippo.measure.probe.rounds import Leg, LegMeasured
     from hippo.measure.probe.wire import Effort
     from hippo.problem.cluster import Cluster
 
@@ -168,8 +168,7 @@ def _from_own(choice: Choice, base: Cluster | None) -> Findings:
 def _legs(choice: Choice, base: Cluster | None) -> Iterator[tuple[tuple[Leg, ...], Cluster | None]]:
     """The pairs to measure (only those that the cluster file links, where it links any), and the cluster file."""
     from hippo.emulate.emulation import DOMAIN_VARIABLE, emulation
-    from hippo.measure.probe.hosts import hosts_from_texts
-    from hippo.measure.probe.rounds import legs_between
+    from hippo.measure.probe.rounds import hosts_from_texts, legs_between
     from hippo.problem.load import load_cluster
 
     known = None if base is None else [domain.name for domain in base.domains]
@@ -224,7 +223,7 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
         raise InputError("a trace is there already", source="--out", value=str(choice.out / TRACE_FILE), remedy=remedy)
     assert choice.every is not None
     lasting = _seconds("--for", choice.every if choice.lasting is None else choice.lasting, LONGEST_PROBING_S)
-    seen: dict[float, Sequence[Look]] = {}
+    seen: dict[float, Sequence[LegMeasured]] = {}
     with Watch("probing") as watch:
         for time_s, looks in rounds(legs, effort, every_s=choice.every, for_s=lasting, progress=watch):
             if not seen:
@@ -237,10 +236,11 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
     return findings
 
 
-def _written(choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[Look]]) -> Findings:
+def _written(
+    choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[LegMeasured]]
+) -> Findings:
     from hippo.files import write_whole
-    from hippo.measure.probe.findings import Findings, files_of, how_probed
-    from hippo.measure.probe.textfile import textfile
+    from hippo.measure.probe.findings import Findings, files_of, how_probed, textfile
 
     samples = tuple(sample for time_s, looks in seen.items() for look in looks for sample in look.samples(time_s))
     last = seen[max(seen)]
@@ -310,19 +310,20 @@ def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
     return _from_others(choice, base, Findings(known.samples, how, known.remarks))
 
 
-def _span(choice: Choice) -> Span:
+def _span(choice: Choice) -> TimeSpan:
     import time
 
-    from hippo.measure.probe.instants import instant
-    from hippo.measure.probe.prometheus import Span
+    from hippo.measure.probe.prometheus import TimeSpan, instant
 
     now_s = time.time()
-    return Span(instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step)
+    return TimeSpan(
+        instant(choice.start, now_s, option="--start"), instant(choice.end, now_s, option="--end"), choice.step
+    )
 
 
 def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:
     """Address to domain; a domain's name is an address of its own."""
-    from hippo.measure.probe.hosts import domains_of_addresses
+    from hippo.measure.probe.rounds import domains_of_addresses
 
     known = None if base is None else [domain.name for domain in base.domains]
     given = domains_of_addresses(choice.host or (), source="--host", known=known)
@@ -349,7 +350,7 @@ def _given_cluster(choice: Choice) -> Cluster | None:
 
 def _hardware(choice: Choice, base: Cluster | None, domains: Sequence[str]) -> Cluster:
     """The cluster file's, or equal domains of --gpu, --nodes and --gpus-per-node."""
-    from hippo.measure.probe.cluster_text import bare_cluster
+    from hippo.measure.probe.findings import bare_cluster
 
     if base is not None:
         return base

@@ -17,7 +17,7 @@ from hippo.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hippo.measure.profile.rows import Answer, Asked, Measured
+    from hippo.measure.profile.rows import ProfiledDevice, ProfiledRow, ProfileRequest
     from hippo.problem.cluster import Cluster, Gpu
 
 PROFILERS = {"torch": "hippo.measure.profile.measure:profiled"}
@@ -57,7 +57,7 @@ def profile(choice: Choice) -> None:
     parallelism are not in the seconds. For a device that the catalogue does not hold, a cluster file that does is
     written beside --out.
     """
-    from hippo.problem.profile_json import profile_to_document
+    from hippo.problem.profile import profile_to_document
 
     asked, cluster = _asked(choice), _cluster(choice)
     with Watch("profiling") as watch:
@@ -74,12 +74,12 @@ def profile(choice: Choice) -> None:
         say(f"wrote {name}")
 
 
-def _profiled() -> Callable[[Asked, Watch], Answer]:
+def _profiled() -> Callable[[ProfileRequest, Watch], ProfiledDevice]:
     """Who times; torch is loaded only now."""
     from hippo.registry import load
 
     try:
-        found: Callable[[Asked, Watch], Answer] = load(PROFILERS, "profiler", "torch")
+        found: Callable[[ProfileRequest, Watch], ProfiledDevice] = load(PROFILERS, "profiler", "torch")
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -118,10 +118,10 @@ def _numbers(option: str, text: str, most: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _asked(choice: Choice) -> Asked:
+def _asked(choice: Choice) -> ProfileRequest:
     """The question, checked as far as it can be without the device."""
     from hippo.errors import UnknownNameError
-    from hippo.measure.profile.rows import PRECISIONS, Asked
+    from hippo.measure.profile.rows import PRECISIONS, ProfileRequest
     from hippo.problem.load import DEFAULT_SEQ, MAX_SEQ, load_model
 
     widths = _numbers("--tp", choice.tp, MOST_TP)
@@ -134,7 +134,7 @@ def _asked(choice: Choice) -> Asked:
         raise InputError("must be a positive whole number", source="--seq", value=seq, remedy=remedy)
     if choice.precision is not None and choice.precision not in PRECISIONS:
         raise UnknownNameError("precision", choice.precision[:60], PRECISIONS, source="--precision")
-    return Asked(model, widths, sizes, seq, choice.seconds, choice.precision, choice.gpu, choice.threads)
+    return ProfileRequest(model, widths, sizes, seq, choice.seconds, choice.precision, choice.gpu, choice.threads)
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -147,8 +147,8 @@ def _cluster(choice: Choice) -> Cluster | None:
 def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> list[str]:
     """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
-    from hippo.measure.profile.cluster_file import cluster_with
-    from hippo.problem.catalogue.gpus import GPUS
+    from hippo.measure.profile.rows import cluster_with
+    from hippo.problem.gpus import GPUS
 
     if choice.out is None:
         return []
@@ -168,7 +168,7 @@ def _gpu_document(gpu: Gpu) -> object:
 
 
 # ----------------------------------------------------------------------------------------------------------------- view
-def _detail(each: Measured) -> dict[str, object]:
+def _detail(each: ProfiledRow) -> dict[str, object]:
     """A row with the range over its repeats."""
     row, times = each.row, each.times
     seconds = {name: asdict(getattr(times, name)) for name in ("forward", "backward", "weight")}
@@ -181,7 +181,7 @@ def _detail(each: Measured) -> dict[str, object]:
     return {**key, "tp": row.tp, "micro_batch": row.micro_batch, "repeats": times.repeats, **seconds, **bytes_}
 
 
-def _view(found: Sequence[Measured]) -> RenderableType:
+def _view(found: Sequence[ProfiledRow]) -> RenderableType:
     """A line for each row: medians in ms, their range, MB."""
     from hippo.report.fitted import FittedTable, column
 

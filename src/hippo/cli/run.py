@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
-    from hippo.run.job import Job
-    from hippo.run.run import Place, Result, Saving, Step
+    from hippo.run.job import RunJob
+    from hippo.run.run import Result, RunStep, Saving, WorkerPlace
 
 MOST_STEPS = 1_000_000
 DEFAULT_CONGESTION = "cubic"
@@ -141,10 +141,10 @@ def _check_words(choice: Choice, inside: Emulation | None) -> None:
         raise InputError("stand-ins have no layers to save", source="--checkpoint", value="--stand-in", remedy=remedy)
 
 
-def _job(choice: Choice) -> Job:
+def _job(choice: Choice) -> RunJob:
     """The job, checked."""
     from hippo.run.fits import check_job, check_machine
-    from hippo.run.job import Job, Options
+    from hippo.run.job import RunJob, RunOptions
 
     for name, low, high in (
         ("steps", 1, MOST_STEPS),
@@ -163,7 +163,7 @@ def _job(choice: Choice) -> Job:
     told: list[str] = []  # said when all is checked
     if choice.order in LEARNED:
         plan = _learned(choice, problem, plan, told.append)
-    options = Options(
+    options = RunOptions(
         steps=choice.steps,
         stand_in=choice.stand_in,
         precision=choice.precision,
@@ -176,11 +176,11 @@ def _job(choice: Choice) -> Job:
         runtime=choice.runtime,
         outer_late=choice.outer_late,
     )
-    job = Job(problem, plan, options)
+    job = RunJob(problem, plan, options)
     check_job(job, source=str(choice.plan))
     check_machine(job)
     if choice.checkpoint is not None:
-        from hippo.run.saving import check_saving
+        from hippo.run.job import check_saving
 
         check_saving(job, source=str(choice.plan))
     job = _resumed(choice, job)
@@ -203,7 +203,7 @@ def _learned(choice: Choice, problem: Problem, plan: Plan, tell: Callable[[str],
     return with_learned_order(problem, plan, source=str(choice.plan), say=tell)
 
 
-def _resumed(choice: Choice, job: Job) -> Job:
+def _resumed(choice: Choice, job: RunJob) -> RunJob:
     """The job, going on from the newest checkpoint where that was asked for."""
     from hippo.run.checkpoint import last, refuse_older
 
@@ -222,7 +222,7 @@ def _resumed(choice: Choice, job: Job) -> Job:
     )
 
 
-def _saving(choice: Choice, job: Job) -> Saving | None:
+def _saving(choice: Choice, job: RunJob) -> Saving | None:
     """Where checkpoints go; None: nowhere."""
     if choice.checkpoint is None:
         return None
@@ -233,7 +233,7 @@ def _saving(choice: Choice, job: Job) -> Saving | None:
     return Saving(choice.checkpoint, choice.every, before)
 
 
-def _inside(choice: Choice, job: Job) -> int:
+def _inside(choice: Choice, job: RunJob) -> int:
     """The same command inside an emulated WAN; its exit code."""
     from hippo.emulate.emulate import Stopped, emulate, setting_of
     from hippo.problem.load import load_trace
@@ -261,7 +261,7 @@ def _words_inside(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _place(choice: Choice, job: Job, inside: Emulation | None) -> Place:
+def _place(choice: Choice, job: RunJob, inside: Emulation | None) -> WorkerPlace:
     """Where processes run; what is wrong with the plans there is said before anything starts."""
     from hippo.cli.then import read_then
     from hippo.run.fits import check_machine
@@ -279,18 +279,18 @@ def _place(choice: Choice, job: Job, inside: Emulation | None) -> Place:
     return place
 
 
-def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[str, Any]:
+def _trained(choice: Choice, job: RunJob, place: WorkerPlace, *, emulated: bool) -> dict[str, Any]:
     """Runs the job and, where asked, its reference; everything that is told of it."""
     from hippo.cli.then import read_then, told_of
-    from hippo.run.move import Moved, run_then
+    from hippo.run.move import PlanMoved, run_then
     from hippo.run.run import run as launch
 
     then = None if choice.then is None else read_then(choice.then, job)
-    moved: Moved | None = None
+    moved: PlanMoved | None = None
     with Watch("training") as watch:
         begun = job.options.first_step - 1
 
-        def told(step: Step) -> None:
+        def told(step: RunStep) -> None:
             watch(_told(step), (step.number - begun) / job.options.steps)
 
         saving = _saving(choice, job)
@@ -310,7 +310,7 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
         "first_step": job.options.first_step,
         "model": job.problem.model.name,
         "cluster": job.problem.cluster.name,
-        "processes": len(result.seats),
+        "processes": len(result.workers),
         "emulated": emulated,
         "stand_in": job.options.stand_in,
         "timeline": _timeline(result),
@@ -318,11 +318,11 @@ def _trained(choice: Choice, job: Job, place: Place, *, emulated: bool) -> dict[
     }
 
 
-def _predicted(job: Job, result: Result) -> dict[str, Any]:
+def _predicted(job: RunJob, result: Result) -> dict[str, Any]:
     """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
-    from hippo.run.predict import Network, predicted_along, predicted_s
+    from hippo.run.predict import RunNetwork, predicted_along, predicted_s
 
-    network = Network.around(job.problem.cluster)
+    network = RunNetwork.around(job.problem.cluster)
     if network.trace is None:
         first = predicted_s(job, network, result=result, cold=True)
         usual = predicted_s(job, network, result=result)
@@ -332,11 +332,11 @@ def _predicted(job: Job, result: Result) -> dict[str, Any]:
     return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
 
 
-def _told(step: Step) -> str:
+def _told(step: RunStep) -> str:
     return f"step {step.number}: {step.seconds:.3f} s"
 
 
-def _reference(choice: Choice, job: Job) -> list[float] | None:
+def _reference(choice: Choice, job: RunJob) -> list[float] | None:
     """Loss of the same training in one process; None: not asked for."""
     from hippo.run.fits import is_small
 
@@ -352,6 +352,6 @@ def _timeline(result: Result) -> list[dict[str, Any]]:
     """Operations of the last step, process by process."""
     last = result.steps[-1]
     return [
-        {"rank": seat.rank, "domain": seat.domain, "stage": seat.stage, "operations": [list(row) for row in rows]}
-        for seat, rows in zip(result.seats, last.operations, strict=True)
+        {"rank": worker.rank, "domain": worker.domain, "stage": worker.stage, "operations": [list(row) for row in rows]}
+        for worker, rows in zip(result.workers, last.operations, strict=True)
     ]

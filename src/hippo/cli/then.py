@@ -11,13 +11,13 @@ from hippo.cli.plan_file import read_plan
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.run.job import Job
-    from hippo.run.move import Moved, Then
+    from hippo.run.job import RunJob
+    from hippo.run.move import PlanMoved, Then
 
 OPTION = "--then"
 
 
-def read_then(text: str, job: Job) -> Then:
+def read_then(text: str, job: RunJob) -> Then:
     """The plan under which a run goes on, checked against the run and its model.
 
     Raises
@@ -45,10 +45,10 @@ def read_then(text: str, job: Job) -> Then:
     return then
 
 
-def told_of(moved: Moved, job: Job, then: Then, *, emulated: bool) -> dict[str, Any]:
+def told_of(moved: PlanMoved, job: RunJob, then: Then, *, emulated: bool) -> dict[str, Any]:
     """The move and the steps after it, as data."""
     from hippo.run.move import after
-    from hippo.run.predict import Network, predicted_s
+    from hippo.run.predict import RunNetwork, predicted_s
 
     seconds = [step.seconds for step in moved.after.steps]
     move = moved.move
@@ -59,7 +59,7 @@ def told_of(moved: Moved, job: Job, then: Then, *, emulated: bool) -> dict[str, 
         "measured_s": move.measured_s,
         "predicted_s": move.predicted_s if emulated else None,
         "stopped_s": move.stopped_s,
-        "processes": len(moved.after.seats),
+        "processes": len(moved.after.workers),
         "median_step_s": median(seconds[1:] or seconds),
-        "predicted_step_s": predicted_s(after(job, then), Network.around(job.problem.cluster), result=moved.after),
+        "predicted_step_s": predicted_s(after(job, then), RunNetwork.around(job.problem.cluster), result=moved.after),
     }

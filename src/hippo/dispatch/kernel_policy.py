@@ -6,8 +6,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from hippo.dispatch.network import Weights, unpacked
-from hippo.errors import InputError
+from hippo.dispatch.network import FORM, Weights, sound, unpacked
 
 SHIPPED = "dispatch.npz"
 
@@ -20,9 +19,4 @@ def shipped() -> Weights:
 
 def read(path: str | Path) -> Weights:
     """Weights from a file; ``InputError`` when there is none, or it is something else."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError:
-        remedy = "give a policy that 'hippo train --config configs/algo/dispatch.yaml' wrote"
-        raise InputError("cannot be read", source=str(path), remedy=remedy) from None
-    return unpacked(content, str(path))
+    return sound(FORM.read(path)[0], str(path))

@@ -8,7 +8,7 @@ Letters: n features, h units.
 
 from __future__ import annotations
 
-from io import BytesIO
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.features import CHOICES, FEATURES, MOVING
 from hippo.dispatch.fixed import FIXED
-from hippo.errors import InputError
+from hippo.learn.weights import Form
 
 Floats32 = NDArray[np.float32]
 HIDDEN = 32
-FORMAT = "hippo dispatch policy 1"
+FORM = Form(
+    "dispatch policy",
+    {"fixed": list(FIXED), "moving": list(MOVING)},
+    "give a policy that 'hippo train --config configs/algo/dispatch.yaml' wrote",
+)
 
 
 class Weights(NamedTuple):
@@ -71,15 +75,8 @@ def scores(weights, seen, says, one, two, found):  # type: ignore[no-untyped-def
 
 
 def packed(weights: Weights) -> bytes:
-    """The weights as the bytes of an .npz file."""
-    stream = BytesIO()
-    names = np.array([FORMAT, *FIXED, *MOVING])
-    np.savez_compressed(stream, features=names, **weights._asdict())
-    return stream.getvalue()
-
-
-def _is_sound(array: NDArray[Any]) -> bool:
-    return array.dtype == np.float32 and bool(np.isfinite(array).all())
+    """The weights as the bytes of a file."""
+    return FORM.packed(weights._asdict())
 
 
 def unpacked(content: bytes, source: str) -> Weights:
@@ -87,14 +84,16 @@ def unpacked(content: bytes, source: str) -> Weights:
 
     Raises ``InputError`` when it is something else, is damaged, or was made for other features.
     """
-    remedy = "give a policy that 'hippo train --config configs/algo/dispatch.yaml' wrote"
-    try:
-        with np.load(BytesIO(content), allow_pickle=False) as stored:
-            names = stored["features"].tolist()
-            found = Weights(*(np.ascontiguousarray(stored[name]) for name in Weights._fields))
-    except Exception:  # what is no such file may break the reader anywhere
-        raise InputError("is no dispatch policy, or a broken one", source=source, remedy=remedy) from None
+    arrays, _ = FORM.unpacked(content, source)
+    return sound(arrays, source)
+
+
+def sound(arrays: Mapping[str, NDArray[Any]], source: str) -> Weights:
+    """The arrays of a file as weights; ``InputError`` where they are not what a network of these layers has."""
+    if set(arrays) != set(Weights._fields):
+        raise FORM.wrong(source)
+    found = Weights(*(np.ascontiguousarray(arrays[name]) for name in Weights._fields))
     shaped = [each.shape for each in found] == shapes(len(np.ravel(found.first_bias)))
-    if names != [FORMAT, *FIXED, *MOVING] or not shaped or not all(map(_is_sound, found)):
-        raise InputError("is no dispatch policy of this version", source=source, remedy=remedy)
+    if not shaped or not all(each.dtype == np.float32 and np.isfinite(each).all() for each in found):
+        raise FORM.wrong(source)
     return found

@@ -1,4 +1,4 @@
-"""An emulated WAN around a command, seen from outside: ``emulate(setting) -> Outcome``.
+"""An emulated WAN around a command, seen from outside: ``emulate(setting) -> EmulationOutcome``.
 
 Linux only. Needs ``ip`` (iproute2), and root or user namespaces. Nothing of it is seen by the machine: no interface, no
 namespace, no file; several run side by side.
@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from hippo.emulate.commands import PATIENCE_S
-from hippo.emulate.sandbox import CONTROL
-from hippo.emulate.setting import EmulatedLink, Move, Run, Setting, Traffic, dumped
+from hippo.emulate.sandbox import CONTROL, PATIENCE_S
+from hippo.emulate.setting import EmulatedLink, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, dumped
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 
 BACKENDS = ("auto", "userspace", "netem")
 DEFAULT_CONGESTION = "cubic"
@@ -36,12 +35,12 @@ _END_WITHIN_S = 3 * PATIENCE_S
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EmulationOutcome:
     """How the command ended, and what the links carried."""
 
     exit_code: int
     backend: str
-    run: Run
+    run: EmulatorRun
 
 
 class Stopped(Exception):
@@ -70,7 +69,7 @@ def setting_of(
     each: bool = False,
     congestion: str = DEFAULT_CONGESTION,
     backend: str = "auto",
-) -> Setting:
+) -> EmulatorSetting:
     """The links of ``cluster`` (from ``source``) around ``command``; with a trace they move, ``speed`` times as fast.
 
     A link's rate is what all nodes of its source send together: ``bandwidth_gbps``, ``per_node_gbps`` times nodes.
@@ -87,7 +86,7 @@ def setting_of(
         for link in cluster.links
     )
     names = tuple(domain.name for domain in cluster.domains)
-    return Setting(
+    return EmulatorSetting(
         cluster=os.path.abspath(source) if os.path.exists(source) else source,
         names=names,
         namespaces=tuple(_namespace(name, index) for index, name in enumerate(names)),
@@ -107,7 +106,7 @@ def _namespace(name: str, index: int) -> str:
     return name if _PLAIN.fullmatch(name) else f"domain-{index}"
 
 
-def moves_of(trace: Trace, speed: float) -> tuple[Move, ...]:
+def moves_of(trace: Trace, speed: float) -> tuple[LinkMove, ...]:
     """Every change of every link, the first instant included, in seconds of the clock from the first instant on."""
     rate, latency = trace.bandwidth_bytes_per_s, trace.latency_s  # (T, E) each
     moves = []
@@ -115,11 +114,11 @@ def moves_of(trace: Trace, speed: float) -> tuple[Move, ...]:
         for link in range(rate.shape[1]):
             now = rate[instant, link], latency[instant, link]
             if instant == 0 or now != (rate[instant - 1, link], latency[instant - 1, link]):
-                moves.append(Move(float(time_s - trace.time_s[0]) / speed, link, float(now[0]), float(now[1])))
+                moves.append(LinkMove(float(time_s - trace.time_s[0]) / speed, link, float(now[0]), float(now[1])))
     return tuple(moves)
 
 
-def check(setting: Setting) -> None:
+def check(setting: EmulatorSetting) -> None:
     """``InputError`` for whatever can be known before anything is made."""
     if not sys.platform.startswith("linux"):
         raise InputError(
@@ -159,8 +158,8 @@ def _check_congestion(name: str) -> None:
 
 
 def emulate(
-    setting: Setting, *, opened: Callable[[Opened], None] = lambda _: None, stdout: int | None = None
-) -> Outcome:
+    setting: EmulatorSetting, *, opened: Callable[[Opened], None] = lambda _: None, stdout: int | None = None
+) -> EmulationOutcome:
     """Runs the command inside the emulated WAN and waits for it.
 
     ``opened`` is told once the links stand; ``stdout`` (a descriptor) takes the command's stdout.
@@ -259,7 +258,7 @@ def _listen(mine: socket.socket, opened: Callable[[Opened], None], asked: _Asked
                 opened(Opened(told["ready"], f"/proc/{told['first']}/root{CONTROL}"))
 
 
-def _outcome(told: Mapping[str, Any]) -> Outcome:
+def _outcome(told: Mapping[str, Any]) -> EmulationOutcome:
     """What was said at the end; ``InputError`` where it was a complaint."""
     if "error" in told:
         said = told["error"]
@@ -269,5 +268,5 @@ def _outcome(told: Mapping[str, Any]) -> Outcome:
         remedy = "run it again; under HIPPO_TRACE=1 it says more"
         raise InputError(f"the emulator ended before the command did: {why}", source="hippo emulate", remedy=remedy)
     run = dict(told["done"]["run"])
-    links = tuple(Traffic(**link) for link in run.pop("links"))
-    return Outcome(told["done"]["exit_code"], told["ready"], Run(**run, links=links))
+    links = tuple(LinkTraffic(**link) for link in run.pop("links"))
+    return EmulationOutcome(told["done"]["exit_code"], told["ready"], EmulatorRun(**run, links=links))

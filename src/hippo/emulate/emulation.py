@@ -31,7 +31,7 @@ ANSWER_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
-class Place:
+class DomainPlace:
     """Where a domain lives: its network namespace, and the IPv4 address of its one interface to the WAN."""
 
     namespace: str
@@ -45,7 +45,7 @@ class Emulation:
 
     cluster: str  # file, or a name of the catalogue
     control: str  # path of the socket that moves links
-    domains: Mapping[str, Place]  # in the order of the cluster
+    domains: Mapping[str, DomainPlace]  # in the order of the cluster
     started_s: float  # time.monotonic() at the trace's first instant
     trace: str | None = None
     speed: float = 1.0  # seconds of the trace per second of the clock
@@ -62,7 +62,7 @@ class Emulation:
         """
         return ["ip", "netns", "exec", self.place(domain).namespace, *argv]
 
-    def place(self, domain: str) -> Place:
+    def place(self, domain: str) -> DomainPlace:
         """Where a domain lives; ``UnknownNameError``: the emulation has no such domain."""
         if domain not in self.domains:
             raise UnknownNameError("domain", domain, self.domains, source=self.cluster)
@@ -98,7 +98,7 @@ def _from_document(document: Mapping[str, object]) -> Emulation:
     domains = rest.pop("domains")
     if not isinstance(domains, dict):
         raise TypeError("domains are no mapping")
-    return Emulation(domains=MappingProxyType({name: Place(**place) for name, place in domains.items()}), **rest)  # type: ignore[arg-type]
+    return Emulation(domains=MappingProxyType({name: DomainPlace(**place) for name, place in domains.items()}), **rest)  # type: ignore[arg-type]
 
 
 def set_link(control: str, change: str) -> None:

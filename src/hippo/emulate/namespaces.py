@@ -15,7 +15,7 @@ from types import MappingProxyType
 from hippo.emulate.emulation import INTERFACE
 from hippo.emulate.kernel import set_network_namespace
 from hippo.emulate.netem import interface_to
-from hippo.emulate.setting import EmulatedLink, Setting, port_name
+from hippo.emulate.setting import EmulatedLink, EmulatorSetting, port_name
 from hippo.errors import InputError
 
 NAMES = "/run/netns"
@@ -34,7 +34,7 @@ TUNING: Mapping[str, str] = MappingProxyType(
 _NO_IPV6 = "net/ipv6/conf/default/disable_ipv6"
 
 
-def make_namespaces(setting: Setting) -> None:
+def make_namespaces(setting: EmulatorSetting) -> None:
     """Makes every namespace and its interfaces; the emulator's ends are in the namespace of the caller.
 
     Raises
@@ -53,7 +53,7 @@ def make_namespaces(setting: Setting) -> None:
         ip(_inside(setting, domain), namespace=name)
 
 
-def _port(setting: Setting, domain: int) -> Sequence[str]:
+def _port(setting: EmulatorSetting, domain: int) -> Sequence[str]:
     """The pair of interfaces of a domain."""
     name = setting.namespaces[domain]
     far = f"peer name {INTERFACE} address {_SHARED_HARDWARE_ADDRESS} netns {name}"
@@ -64,7 +64,7 @@ def _ends(link: EmulatedLink) -> tuple[int, int]:
     return min(link.source, link.destination), max(link.source, link.destination)
 
 
-def _pair(setting: Setting, one: int, other: int) -> str:
+def _pair(setting: EmulatorSetting, one: int, other: int) -> str:
     """Interfaces between two domains (netem only)."""
     near, far = (
         f"name {interface_to(there)} address {_SHARED_HARDWARE_ADDRESS} netns {setting.namespaces[here]}"
@@ -73,7 +73,7 @@ def _pair(setting: Setting, one: int, other: int) -> str:
     return f"link add {near} type veth peer {far}"
 
 
-def _inside(setting: Setting, domain: int) -> Sequence[str]:
+def _inside(setting: EmulatorSetting, domain: int) -> Sequence[str]:
     """Address, and a route for each link."""
     netem = setting.backend == "netem"
     reached = {link.destination for link in setting.links if link.source == domain}

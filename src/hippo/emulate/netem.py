@@ -16,9 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hippo.emulate.control import Control, Timetable
-from hippo.emulate.line import queue_limit_bytes
-from hippo.emulate.setting import EmulatedLink, Run, Setting, Traffic
+from hippo.emulate.forward import Control, Timetable, queue_limit_bytes
+from hippo.emulate.setting import EmulatedLink, EmulatorRun, EmulatorSetting, LinkTraffic
 
 _TC_WITHIN_S = 30.0
 _LONGEST_WAIT_S = 1.0
@@ -52,7 +51,7 @@ def discipline(rate_bytes_per_s: float, latency_s: float) -> list[str]:
     return f"{words} limit {math.ceil(held_bytes / _PACKET_BYTES)} loss {lost}%".split()
 
 
-def tc_words(setting: Setting, link: EmulatedLink, verb: str) -> list[str]:
+def tc_words(setting: EmulatorSetting, link: EmulatedLink, verb: str) -> list[str]:
     """``tc`` without its own name: one link's discipline made (``add``) or moved (``change``)."""
     where = ["-netns", setting.namespaces[link.source], "qdisc", verb, "dev", interface_to(link.destination), "root"]
     return [*where, *discipline(link.rate_bytes_per_s, link.latency_s)]
@@ -61,13 +60,13 @@ def tc_words(setting: Setting, link: EmulatedLink, verb: str) -> list[str]:
 class Netem:
     """Moves links by ``tc``; the kernel does the rest."""
 
-    def __init__(self, setting: Setting, control: Control, started_ns: int) -> None:
+    def __init__(self, setting: EmulatorSetting, control: Control, started_ns: int) -> None:
         self._setting, self._control = setting, control
         self._timetable = Timetable(setting.moves, started_ns)
         for link in setting.links:
             self._run(tc_words(setting, link, "add"))
 
-    def run(self, stop: int) -> Run:
+    def run(self, stop: int) -> EmulatorRun:
         """Moves links until the file ``stop`` becomes readable."""
         begun_ns = time.monotonic_ns()
         while True:
@@ -88,19 +87,19 @@ class Netem:
         if done.returncode:
             raise OSError(f"'tc {' '.join(words)}' failed: {done.stderr.strip() or 'no word'}")
 
-    def _told(self, seconds: float) -> Run:
+    def _told(self, seconds: float) -> EmulatorRun:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         links = tuple(self._traffic(link) for link in self._setting.links)
-        return Run(seconds, used.ru_utime + used.ru_stime, 0.0, 0.0, 0, links)
+        return EmulatorRun(seconds, used.ru_utime + used.ru_stime, 0.0, 0.0, 0, links)
 
-    def _traffic(self, link: EmulatedLink) -> Traffic:
+    def _traffic(self, link: EmulatedLink) -> LinkTraffic:
         namespace = self._setting.namespaces[link.source]
         shown = _tc(["-netns", namespace, "-s", "-j", "qdisc", "show", "dev", interface_to(link.destination)])
         rows: list[dict[str, Any]] = json.loads(shown.stdout or "[]")
         counts = next((row for row in rows if row.get("kind") == "netem"), {})
         packets, drops = int(counts.get("packets", 0)), int(counts.get("drops", 0))
         carried = int(counts.get("bytes", 0)) + packets * _CHECK_SEQUENCE
-        return Traffic(*self._setting.position(link), carried, packets, drops * _PACKET_BYTES, drops)
+        return LinkTraffic(*self._setting.position(link), carried, packets, drops * _PACKET_BYTES, drops)
 
 
 def _tc(words: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -22,17 +22,199 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from hippo.emulate import kernel
-from hippo.emulate.commands import run_commands
-from hippo.emulate.emulation import INTERFACE, VARIABLE
+from hippo.emulate.emulation import DOMAIN_VARIABLE, INTERFACE, VARIABLE
+from hippo.emulate.forward import Control, Forwarder
+from hippo.emulate.kernel import run_first
 from hippo.emulate.namespaces import make_namespaces
-from hippo.emulate.netem import has_netem
-from hippo.emulate.setting import Setting, loaded
-from hippo.emulate.worker import start_worker
+from hippo.emulate.netem import Netem, has_netem
+from hippo.emulate.setting import EmulatorSetting, loaded
 from hippo.errors import InputError
+
+# ------------------------------------------------------------------------------------------------------------ commands
+# The user's command inside: started, waited for, and ended when somebody asks for that.
+
+PATIENCE_S = 5.0
+"""How long a command may take to end after it was asked to; and how long the rest may go on after one has failed."""
+EMULATOR_DIED = 70
+_ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_USUAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)  # the last two Python ignores
+
+
+@dataclass(frozen=True)
+class CommandEnded:
+    """A process that has ended, and how."""
+
+    process: int
+    code: int
+
+
+def run_commands(setting: EmulatorSetting, emulator: int) -> int:
+    """Runs the command once, or once per domain, and returns its exit code (of several: the first that failed).
+
+    Raises
+    ------
+    InputError
+        The command cannot be started.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED)  # they are waited for, not handled: none is lost
+    if not setting.each:
+        return _wait({_start(setting.command, os.environ): 0}, emulator)
+    running = {
+        _start(("ip", "netns", "exec", namespace, *setting.command), os.environ | {DOMAIN_VARIABLE: name}): index
+        for index, (name, namespace) in enumerate(zip(setting.names, setting.namespaces, strict=True))
+    }
+    return _wait(running, emulator)
+
+
+def _start(argv: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    """Starts a command with the signals as it expects them."""
+    try:
+        return os.posix_spawnp(argv[0], argv, environment, setsigmask=(), setsigdef=_USUAL)
+    except OSError as error:
+        raise InputError(
+            f"cannot run it: {error.strerror}",
+            source="COMMAND",
+            value=argv[0],
+            remedy="give a program that can be run",
+        ) from None
+
+
+def _wait(running: dict[int, int], emulator: int) -> int:
+    """Waits until all have ended; ends them when asked to, when one has failed, or when the emulator has died."""
+    code, asked, until_s = 0, False, float("inf")
+    while running:
+        for ended in _ended():
+            if ended.process == emulator:
+                return EMULATOR_DIED
+            if running.pop(ended.process, None) is None:
+                continue  # an orphan that process 1 inherits
+            if ended.code and not code and not asked:
+                code, until_s = ended.code, time.monotonic() + PATIENCE_S
+            elif asked and not running:
+                code = code or ended.code
+        if running and time.monotonic() > until_s:
+            _signal(running, signal.SIGTERM if not asked else signal.SIGKILL)
+            asked, until_s = True, time.monotonic() + PATIENCE_S
+        if running and (request := _request(until_s - time.monotonic())):
+            asked, until_s = True, time.monotonic() + PATIENCE_S
+            if request != signal.SIGINT:  # the terminal tells every process of its own
+                _signal(running, request)
+            code = code or 128 + request
+    return code
+
+
+def _ended() -> list[CommandEnded]:
+    """Every child that has ended since the last call."""
+    found: list[CommandEnded] = []
+    while True:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if process == 0:
+            return found
+        code = os.waitstatus_to_exitcode(status)
+        found.append(CommandEnded(process, code if code >= 0 else 128 - code))
+
+
+def _request(patience_s: float) -> int:
+    """Waits for a signal: 0 for a child's end or none within the time, else the request to end."""
+    if patience_s == float("inf"):
+        number = signal.sigwait(_ASKED)
+    else:
+        caught = signal.sigtimedwait(_ASKED, max(0.0, patience_s))
+        number = caught.si_signo if caught else 0
+    return number if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) else 0
+
+
+def _signal(running: Mapping[int, int], number: int) -> None:
+    for process in running:
+        os.kill(process, number)
+
+
+# -------------------------------------------------------------------------------------------------------------- worker
+# The process that is the WAN: forked from process 1, asked to stop by the end of a pipe, says its run on another.
+
+READY = b"ready\n"
+
+
+@dataclass(frozen=True)
+class ForwarderProcess:
+    """A running emulator."""
+
+    process: int
+    stopper: int
+    answer: int
+
+    def stop(self) -> Mapping[str, Any]:
+        """Ends it; what it carried, or ``error`` where it died before."""
+        os.close(self.stopper)
+        with os.fdopen(self.answer, "rb") as stream:
+            text = stream.read()
+        with suppress(ChildProcessError):
+            os.waitpid(self.process, 0)
+        try:
+            told: Mapping[str, Any] = json.loads(text)
+        except ValueError:
+            return {"error": text.decode(errors="replace").strip() or "it was killed"}
+        return told
+
+
+def start_worker(setting: EmulatorSetting, control: str, started_ns: int) -> ForwarderProcess:
+    """Forks the emulator and waits until it forwards.
+
+    Raises
+    ------
+    InputError
+        It cannot open its ports or its socket; the message says why.
+    """
+    stop, stopper = os.pipe()
+    answer, teller = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            os.close(stopper)
+            os.close(answer)
+            _work(setting, control, started_ns, stop, teller)
+        finally:
+            os._exit(0)  # never back into the parent's code
+    os.close(stop)
+    os.close(teller)
+    first = os.read(answer, 4096)
+    if first != READY:
+        raise InputError(
+            f"the emulator did not start: {first.decode(errors='replace').strip() or 'it died'}", source="hippo emulate"
+        )
+    return ForwarderProcess(process, stopper, answer)
+
+
+def _work(setting: EmulatorSetting, control: str, started_ns: int, stop: int, teller: int) -> None:
+    """The child's life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the command; process 1 ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.setsid()  # a session has its own share of the machine (autogroup), however many processes train
+    run_first()
+    try:
+        wide_area = (Netem if setting.backend == "netem" else Forwarder)(setting, Control(control, setting), started_ns)
+        os.write(teller, READY)
+        _write(teller, json.dumps(asdict(wide_area.run(stop))))
+    except Exception as error:
+        _write(teller, str(error) or type(error).__name__)
+        if os.environ.get("HIPPO_TRACE"):
+            traceback.print_exc()
+
+
+def _write(descriptor: int, text: str) -> None:
+    """All of it; where nobody reads any more, nothing."""
+    with suppress(OSError), os.fdopen(descriptor, "w", closefd=False) as stream:
+        stream.write(text)
+
 
 FOLDER = "/run/hippo"
 CONTROL = f"{FOLDER}/control"
@@ -104,7 +286,7 @@ def _pass_on(first: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _REQUESTS)
 
 
-def _first(setting: Setting, stream: socket.socket, parents_end: int) -> int:
+def _first(setting: EmulatorSetting, stream: socket.socket, parents_end: int) -> int:
     """Process 1."""
     for number in _REQUESTS:
         signal.signal(number, lambda *_: os._exit(1))  # until the command runs
@@ -162,7 +344,7 @@ def _mount() -> None:
     os.mkdir(FOLDER)
 
 
-def _name_hosts(setting: Setting) -> None:
+def _name_hosts(setting: EmulatorSetting) -> None:
     """A domain's name is a host's name inside, where it can be one and is none yet."""
     with suppress(OSError):
         with open("/etc/hosts") as stream:
@@ -188,7 +370,7 @@ def _show(old: str, new: str, entry: os.DirEntry[str]) -> None:
     kernel.mount(old, new, None, kernel.MS_BIND | kernel.MS_REC)
 
 
-def _write_document(setting: Setting, started_ns: int) -> None:
+def _write_document(setting: EmulatorSetting, started_ns: int) -> None:
     domains = {
         name: {"namespace": namespace, "address": setting.address(index), "interface": INTERFACE}
         for index, (name, namespace) in enumerate(zip(setting.names, setting.namespaces, strict=True))

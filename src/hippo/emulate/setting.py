@@ -12,7 +12,7 @@ FIRST_ADDRESS = 1  # domain 0 is 10.77.0.1
 
 @dataclass(frozen=True)
 class EmulatedLink:
-    """A directed link between two domains (positions in ``Setting.namespaces``)."""
+    """A directed link between two domains (positions in ``EmulatorSetting.namespaces``)."""
 
     source: int
     destination: int
@@ -21,24 +21,24 @@ class EmulatedLink:
 
 
 @dataclass(frozen=True)
-class Move:
+class LinkMove:
     """A link takes another rate and delay, seconds of the clock after the start."""
 
     after_s: float
-    link: int  # position in Setting.links
+    link: int  # position in EmulatorSetting.links
     rate_bytes_per_s: float
     latency_s: float
 
 
 @dataclass(frozen=True)
-class Setting:
+class EmulatorSetting:
     """Everything the inner process needs."""
 
     cluster: str
     names: tuple[str, ...]  # (K,) domains
     namespaces: tuple[str, ...]  # (K,)
     links: tuple[EmulatedLink, ...]  # (E,)
-    moves: tuple[Move, ...]  # in time
+    moves: tuple[LinkMove, ...]  # in time
     command: tuple[str, ...]
     each: bool
     congestion: str
@@ -57,7 +57,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LinkTraffic:
     """What one directed link carried: bytes and frames as on the wire, super-packets counted as one frame."""
 
     source: str
@@ -69,7 +69,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Run:
+class EmulatorRun:
     """What the emulator says at its end."""
 
     seconds: float
@@ -77,23 +77,23 @@ class Run:
     mean_late_ms: float  # by how much frames left later than they should
     max_late_ms: float
     missed_frames: int  # never seen: the emulator did not keep up
-    links: tuple[Traffic, ...]
+    links: tuple[LinkTraffic, ...]
 
 
-def dumped(setting: Setting) -> str:
+def dumped(setting: EmulatorSetting) -> str:
     """The setting as JSON."""
     return json.dumps(asdict(setting))
 
 
-def loaded(text: str) -> Setting:
+def loaded(text: str) -> EmulatorSetting:
     """What ``dumped`` wrote."""
     document: dict[str, Any] = json.loads(text)
     lists: Mapping[str, Sequence[Any]] = {
         "links": [EmulatedLink(**link) for link in document["links"]],
-        "moves": [Move(**move) for move in document["moves"]],
+        "moves": [LinkMove(**move) for move in document["moves"]],
         **{key: document[key] for key in ("names", "namespaces", "command")},
     }
-    return Setting(**{**document, **{key: tuple(values) for key, values in lists.items()}})
+    return EmulatorSetting(**{**document, **{key: tuple(values) for key, values in lists.items()}})
 
 
 def port_name(domain: int) -> str:

@@ -5,10 +5,14 @@ A target is one file of this folder with one function of the form ``Exporter``; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
+
+import yaml
 
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
@@ -45,3 +49,56 @@ class Exporter(Protocol):
         Raises ``InfeasibleError`` naming what the target cannot express, with the nearest plan that it can.
         """
         ...
+
+
+# --------------------------------------------------------------------------------------------------------------- slugs
+# Names that machines take: domains as lower-case ASCII words, each its own.
+
+MOST = 20  # a pod is called job-domain-hosts-0-0-xxxxx, of 63 letters at most
+
+
+def slug(text: str) -> str:
+    """Letters, digits and dashes, beginning with a letter (RFC 1123 and Python's own names both take it so)."""
+    ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9]+", "-", ascii_text).strip("-")[:MOST].strip("-")
+    return words if words[:1].isalpha() else f"d-{words}".rstrip("-")
+
+
+def slugs(names: Iterable[str]) -> Mapping[str, str]:
+    """A slug for each name, no two alike."""
+    found: dict[str, str] = {}
+    for name in names:
+        word, again = slug(name), 2
+        while word in found.values():
+            word, again = f"{slug(name)}-{again}", again + 1
+        found[name] = word
+    return MappingProxyType(found)
+
+
+def job_name(model: str) -> str:
+    """What a job that trains the model is called."""
+    return f"hippo-{slug(model)}"
+
+
+# ----------------------------------------------------------------------------------------------------------- yaml text
+# YAML as people write it: keys in the order given, texts of several lines as blocks.
+
+
+class _Blocks(yaml.SafeDumper):
+    """Several lines are a block; nothing is an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Always: equal parts are written out."""
+        return True
+
+
+def _text(dumper: _Blocks, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Blocks.add_representer(str, _text)
+
+
+def yaml_text(documents: Sequence[dict[str, Any]]) -> str:
+    """The documents as one file."""
+    return str(yaml.dump_all(documents, Dumper=_Blocks, sort_keys=False, width=110, allow_unicode=True))

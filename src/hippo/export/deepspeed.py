@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 
-from hippo.export.base import Export, Wishes
-from hippo.export.launch_script import launch_script, program_script
-from hippo.export.program import Blank, Program, refuse_unsaid
-from hippo.export.readme import readme
-from hippo.export.seats import STAGES, seat
-from hippo.export.slugs import slugs
+from hippo.export.base import Export, Wishes, slugs
+from hippo.export.program import Blank, LaunchedProgram, refuse_unsaid
+from hippo.export.ranks import STAGES, rank_order
 from hippo.export.templates import rendered
-from hippo.export.torchrun import export_program
+from hippo.export.torchrun import export_program, launch_script, program_script, readme
 from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
@@ -39,33 +36,33 @@ UNIVERSAL = (
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """Launched by ``deepspeed`` from one host, or by ``launch.sh`` where a host's ranks or GPUs are not in a row."""
     made = program(problem, plan)
-    hosts = made.seating.hosts
-    if not made.seating.whole or any(host.agents[0].gpus != tuple(range(len(host.seats))) for host in hosts):
+    hosts = made.placed.hosts
+    if not made.placed.whole or any(host.agents[0].gpus != tuple(range(len(host.ranks))) for host in hosts):
         return export_program("torchrun", problem, plan, made)
     command = 'source program.sh && deepspeed --hostfile hostfile --no_local_rank "${PROGRAM[@]}"'
     blanks = (Blank("hostfile", "each line's first word: the host's name, as ssh knows it from the first host"),)
     text = readme("DeepSpeed", problem, plan, made, command=command, blanks=blanks)
-    names = slugs(made.seating.domains)
-    hostfile = "".join(f"{names[host.domain]}-{host.position} slots={len(host.seats)}\n" for host in hosts)
+    names = slugs(made.placed.domains)
+    hostfile = "".join(f"{names[host.domain]}-{host.position} slots={len(host.ranks)}\n" for host in hosts)
     files = {**made.files, "hostfile": hostfile, "program.sh": program_script(made), "launch.sh": launch_script(made)}
     return Export({**files, "README.md": text}, command, made.notes)
 
 
-def program(problem: Problem, plan: Plan) -> Program:
+def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     """``train.py`` with the plan's cuts; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
-    seating = seat(plan)
+    placed = rank_order(plan)
     stage = plan.pipelines[0].stages[0]
     lanes = sum(pipeline.stages[0].dp for pipeline in plan.pipelines)
     sizes = {"pipe": len(plan.pipelines[0].stages), "data": lanes, "model": stage.tp}
-    axes = ("pipe", "data", "model") if seating.order == STAGES else ("data", "pipe", "model")
+    axes = ("pipe", "data", "model") if placed.order == STAGES else ("data", "pipe", "model")
     bounds = [0, *(each.layers[1] for each in plan.pipelines[0].stages)]
     deep = len(bounds) > 2
     cuts = rendered("cut_pipeline.py.jinja", bounds=bounds, axes=axes, dims=[sizes[axis] for axis in axes], sizes=sizes)
-    return Program(
+    return LaunchedProgram(
         name="DeepSpeed",
         words=("train.py", "--deepspeed_config ds_config.json", "${TRAIN:-}"),
-        seating=seating,
+        placed=placed,
         files={
             "ds_config.json": json_text(ds_config(problem, plan)),
             **({"cut_pipeline.py": cuts} if deep else {}),

@@ -10,14 +10,10 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Any
 
-from hippo.export.base import Export, Wishes
-from hippo.export.launch_script import C10D
-from hippo.export.program import Blank, Program
+from hippo.export.base import Export, Wishes, job_name, slugs, yaml_text
+from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.readme import ADDRESS, readme
-from hippo.export.slugs import job_name, slugs
-from hippo.export.torchrun import program_files, split_note
-from hippo.export.yaml_text import yaml_text
+from hippo.export.torchrun import ADDRESS, C10D, program_files, readme, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -36,7 +32,7 @@ HOST_NETWORK = "Pods use their hosts' network: the domains' clusters reach each 
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``jobset-*.yaml``, ``kueue-manager.yaml``, ``kueue-worker-*.yaml`` and the program's files (a ConfigMap)."""
     program = program_named(problem, plan, wishes.program)
-    names, job = slugs(program.seating.domains), job_name(problem.model.name)
+    names, job = slugs(program.placed.domains), job_name(problem.model.name)
     own = program_files(program)
     command = _command(program, names, job, wishes)
     notes = (TOGETHER, HOST_NETWORK, C10D, *split_note(program))
@@ -56,7 +52,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     return Export(files, command, (*notes, *program.notes))
 
 
-def _command(program: Program, names: Mapping[str, str], job: str, wishes: Wishes) -> str:
+def _command(program: LaunchedProgram, names: Mapping[str, str], job: str, wishes: Wishes) -> str:
     """What is typed, in order: the plan and its queues in every domain's cluster, then the jobs at the manager."""
     given = " ".join(f"--from-file={name}" for name in sorted(program_files(program)))
     lines = []
@@ -69,9 +65,9 @@ def _command(program: Program, names: Mapping[str, str], job: str, wishes: Wishe
     return "\n".join(lines)
 
 
-def jobset(program: Program, domain: str, name: str, job: str) -> Document:
+def jobset(program: LaunchedProgram, domain: str, name: str, job: str) -> Document:
     """The hosts of one domain: an Indexed job whose completion index is the position of the host."""
-    hosts = program.seating.hosts_of(domain)
+    hosts = program.placed.hosts_of(domain)
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -98,8 +94,8 @@ def jobset(program: Program, domain: str, name: str, job: str) -> Document:
     }
 
 
-def _pod(program: Program, domain: str, job: str) -> Document:
-    gpus = max(len(host.seats) for host in program.seating.hosts_of(domain))
+def _pod(program: LaunchedProgram, domain: str, job: str) -> Document:
+    gpus = max(len(host.ranks) for host in program.placed.hosts_of(domain))
     given = {"MASTER_ADDR": "fill-in.example", "MASTER_PORT": "29500", **dict.fromkeys(program.variables, "")}
     start = f'cp /plan/* . && exec bash launch.sh {quote(domain)} "$JOB_COMPLETION_INDEX"'
     return {
@@ -129,7 +125,7 @@ def _pod(program: Program, domain: str, job: str) -> Document:
     }
 
 
-def manager(program: Program, names: Mapping[str, str]) -> list[Document]:
+def manager(program: LaunchedProgram, names: Mapping[str, str]) -> list[Document]:
     """The manager's side of MultiKueue: per domain a cluster, a config, a check, and queues."""
     found: list[Document] = []
     for domain, name in names.items():
@@ -144,10 +140,10 @@ def manager(program: Program, names: Mapping[str, str]) -> list[Document]:
     return found
 
 
-def queues(program: Program, domain: str, name: str, *, checks: list[str]) -> list[Document]:
+def queues(program: LaunchedProgram, domain: str, name: str, *, checks: list[str]) -> list[Document]:
     """A flavour, a queue with room for the domain's part of the plan, and its door."""
-    hosts = program.seating.hosts_of(domain)
-    quota = len(hosts) * max(len(host.seats) for host in hosts)
+    hosts = program.placed.hosts_of(domain)
+    quota = len(hosts) * max(len(host.ranks) for host in hosts)
     spec: Document = {
         "namespaceSelector": {},
         "resourceGroups": [

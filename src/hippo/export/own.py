@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from hippo.export.program import Blank, Program
-from hippo.export.seats import PLAN, Seating, seat
+from hippo.export.program import Blank, LaunchedProgram
+from hippo.export.ranks import PLAN, RankOrder, rank_order
 from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
 
-def program(problem: Problem, plan: Plan) -> Program:
+def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     """Whatever ``$TRAIN`` holds, once per rank."""
-    seating = seat(plan, (PLAN,))
-    return Program(
+    placed = rank_order(plan, (PLAN,))
+    return LaunchedProgram(
         name="your own program",
         words=('${TRAIN:?your training program and its arguments, for instance "train.py --config run.yaml"}',),
-        seating=seating,
-        files={"ranks.json": json_text(rank_map(plan, seating))},
+        placed=placed,
+        files={"ranks.json": json_text(rank_map(plan, placed))},
         blanks=(Blank("TRAIN", "your training program; ranks.json says what part of the plan each rank has"),),
     )
 
 
-def rank_map(plan: Plan, seating: Seating) -> list[dict[str, object]]:
+def rank_map(plan: Plan, placed: RankOrder) -> list[dict[str, object]]:
     """Per rank: its domain, device, pipeline, stage, lane, and layers."""
     return [
         {
@@ -35,5 +35,5 @@ def rank_map(plan: Plan, seating: Seating) -> list[dict[str, object]]:
             "tensor": each.tensor,
             "layers": list(plan.pipelines[each.pipeline].stages[each.stage].layers),
         }
-        for each in seating.seats
+        for each in placed.ranks
     ]

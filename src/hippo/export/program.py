@@ -2,18 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from types import MappingProxyType
 
 from hippo.decide.wording import described, seconds
-from hippo.errors import InfeasibleError, UnknownNameError
-from hippo.export.limits import SPOKEN, cannot_express
-from hippo.export.nearest import Nearest, Unsaid, left_out, planned_anew
-from hippo.export.seats import Seating
-from hippo.plan.plan import Plan
+from hippo.errors import HippoError, InfeasibleError, UnknownNameError
+from hippo.export.ranks import RankOrder
+from hippo.plan.check import check
+from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
+from hippo.plan.runtimes import RuntimeRules, runtime_rules
+from hippo.planners.base import Stop
+from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
+from hippo.score.judge import evaluate, fits
+
+# -------------------------------------------------------------------------------------------------------------- limits
+# What a runtime cannot express of a plan, in sentences.
+#
+# The rules of ``plan/runtimes.py`` say most of it. What they leave open because no planner needs it to be closed is
+# added here: none of the runtimes lets one domain pass on traffic of two others, or runs DiLoCo in one job.
+
+SPOKEN: Mapping[str, str] = MappingProxyType(
+    {"megatron": "Megatron-LM", "deepspeed": "DeepSpeed", "torch": "torchtitan"}
+)
+"""Names of runtimes as they are written."""
+
+
+def cannot_express(problem: Problem, plan: Plan, runtime: str) -> list[str]:
+    """Sentences without a full stop, one for each thing that the runtime cannot express; empty: it can run the plan."""
+    found = [
+        violation.message
+        for violation in check(replace(problem, runtime=runtime), plan)
+        if violation.rule in ("runtime", "tensor parallel")
+    ]
+    name = SPOKEN[runtime]
+    told = [message.replace(runtime, name, 1) if message.startswith(runtime) else message for message in found]
+    for relay in plan.relays:
+        told.append(f"{name} cannot relay '{relay.source}' to '{relay.destination}' through '{relay.via}'")
+    if runtime == "torch" and plan.sync.method == "local_sgd":
+        told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job")
+    return list(dict.fromkeys(told))
+
+
+# ------------------------------------------------------------------------------------------------------------- nearest
+# The nearest plan that a runtime can run: the plan with what cannot be said left out, or planned anew.
+#
+# First each thing that the rules forbid is replaced by what the runtime does instead. That may be no plan (unlike tp
+# per stage cannot be made alike without moving layers), not fit, or be slow: the exact search plans for the runtime,
+# too.
+
+STOP = Stop(time_limit_s=5.0)
+
+Unsaid = Callable[[Problem, Plan], list[str]]
+"""Sentences on what a target cannot express beyond the rules of its runtime."""
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A plan that the runtime can run, and what it costs."""
+
+    plan: Plan
+    step_time_s: float
+    anew: bool  # planned anew; False: the same plan with something left out
+
+
+def left_out(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) -> Nearest | None:
+    """The plan without what the runtime cannot express; None: that is no plan, or does not fit.
+
+    ``unsaid``: sentences on what the target cannot express beyond the rules of its runtime.
+    """
+    asked = replace(problem, runtime=runtime, allow_local_sgd=False)
+    return _sound(asked, plain(plan, runtime_rules(runtime)), unsaid, anew=False)
+
+
+def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | None:
+    """The best plan for the runtime that a short search finds; None: none."""
+    asked = replace(problem, runtime=runtime, allow_local_sgd=False)
+    try:
+        proposal = Exact().propose(asked, STOP)
+    except HippoError:
+        return None
+    if proposal.plan is None:
+        return None
+    return _sound(asked, plain(proposal.plan, runtime_rules(runtime)), unsaid, anew=True)
+
+
+def _sound(problem: Problem, plan: Plan, unsaid: Unsaid, *, anew: bool) -> Nearest | None:
+    """The plan with its step time, if it is one, fits, and the runtime can express it."""
+    if check(problem, plan) or cannot_express(problem, plan, problem.runtime) or unsaid(problem, plan):
+        return None
+    return Nearest(plan, evaluate(problem, plan).step_time_s, anew) if fits(problem, plan) else None
+
+
+def plain(plan: Plan, rules: RuntimeRules) -> Plan:
+    """The plan with everything left out that the rules forbid and that leaving out mends."""
+    free = rules.schedules is None
+    name = plan.schedule.name if free or plan.schedule.name in (rules.schedules or ()) else "1f1b"
+    limit = plan.schedule.live_limit if rules.live_limit else None
+    deep = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
+    shardings = rules.shardings_with_pipeline if deep else rules.shardings
+    return replace(
+        plan,
+        pipelines=tuple(_plain_pipeline(each, plan, rules, name) for each in plan.pipelines),
+        schedule=ScheduleChoice(name, limit),
+        interleave=plan.interleave if name == "interleaved" and rules.interleave else 1,
+        sharding=plan.sharding if plan.sharding in shardings else _sharding(plan.sharding, shardings),
+        recompute=plan.recompute if plan.recompute in rules.recompute else "full",
+        relays=(),
+        compression=(),
+        sync=Sync(),
+    )
+
+
+def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: RuntimeRules, schedule: str) -> Pipeline:
+    """Its own order and warm-up where the schedule keeps them; the first pipeline's cuts and a fair share."""
+    kept = schedule == plan.schedule.name
+    first, stages, waves = plan.pipelines[0], pipeline.stages, pipeline.num_micro_batches
+    if rules.uniform_cuts_across_replicas and len(stages) == len(first.stages):
+        stages = tuple(replace(one, layers=two.layers) for one, two in zip(stages, first.stages, strict=True))
+    total = sum(each.num_micro_batches for each in plan.pipelines)
+    if rules.equal_shares and total % len(plan.pipelines) == 0:
+        waves = total // len(plan.pipelines)
+    same = waves == pipeline.num_micro_batches
+    warm_up = pipeline.warm_up if kept and same and rules.live_limit else ()
+    return Pipeline(stages, waves, warm_up, pipeline.order if kept else ())
+
+
+def _sharding(wanted: str, possible: tuple[str, ...]) -> str:
+    """The first that saves as much memory as the one wanted, or more; else the one that saves most."""
+    saves = ("none", "optimizer", "gradients", "hybrid", "full")
+    enough = [each for each in saves[saves.index(wanted) :] if each in possible]
+    return enough[0] if enough else [each for each in saves if each in possible][-1]
 
 
 @dataclass(frozen=True)
@@ -31,7 +152,7 @@ NETWORK = Blank(
 
 
 @dataclass(frozen=True)
-class Program:
+class LaunchedProgram:
     """One command per rank under one rank order.
 
     ``words`` are what stands behind torchrun's own options, as lines of bash: quoted where they must be.
@@ -39,7 +160,7 @@ class Program:
 
     name: str  # as it is written: Megatron-LM
     words: tuple[str, ...]
-    seating: Seating
+    placed: RankOrder
     files: Mapping[str, str]
     blanks: tuple[Blank, ...] = ()
     notes: tuple[str, ...] = ()
@@ -79,8 +200,11 @@ def _told(found: Nearest, own_s: float) -> str:
     return f"{described(found.plan)}; {seconds(found.step_time_s)} a step instead of {seconds(own_s)}"
 
 
-PROGRAMS: Sequence[str] = ("megatron", "torchtitan", "deepspeed", "own")
-"""What a launcher may start on every rank; ``auto`` is the plan's runtime, else the first of these that can run it."""
+PROGRAMS: Mapping[str, str] = MappingProxyType(
+    {name: f"hippo.export.{name}" for name in ("megatron", "torchtitan", "deepspeed", "own")}
+)
+"""What a launcher may start on every rank, and the module whose ``program`` writes it (``unsaid``: what its runtime
+cannot be told), found by name as it lies above this file. ``auto``: the plan's runtime, else the first that can."""
 
 LAUNCHERS: Sequence[str] = ("torchrun", "slurm", "skypilot", "ray", "jobset")
 """Targets that start whatever program they are told to."""
@@ -88,21 +212,14 @@ LAUNCHERS: Sequence[str] = ("torchrun", "slurm", "skypilot", "ray", "jobset")
 _OF_RUNTIME = {"megatron": "megatron", "torch": "torchtitan", "deepspeed": "deepspeed"}
 
 
-def program(problem: Problem, plan: Plan, name: str) -> Program:
+def program(problem: Problem, plan: Plan, name: str) -> LaunchedProgram:
     """The program of that name for a plan; ``InfeasibleError`` when it cannot run the plan."""
-    from hippo.export import deepspeed, megatron, own, torchtitan
-
-    makers = {
-        "megatron": megatron.program,
-        "torchtitan": torchtitan.program,
-        "deepspeed": deepspeed.program,
-        "own": own.program,
-    }
     if name == "auto":
         name = _chosen(problem, plan)
-    if name not in makers:
-        raise UnknownNameError("program", name[:60], ("auto", *makers), source="--program")
-    return makers[name](problem, plan)
+    if name not in PROGRAMS:
+        raise UnknownNameError("program", name[:60], ("auto", *PROGRAMS), source="--program")
+    found: LaunchedProgram = import_module(PROGRAMS[name]).program(problem, plan)
+    return found
 
 
 def _chosen(problem: Problem, plan: Plan) -> str:
@@ -153,6 +270,4 @@ def _asked(problem: Problem, target: str, wished: str) -> tuple[str, ...]:
 
 
 def _unsaid() -> Mapping[str, Unsaid]:
-    from hippo.export import deepspeed, megatron, torchtitan
-
-    return {"megatron": megatron.unsaid, "torch": torchtitan.unsaid, "deepspeed": deepspeed.unsaid}
+    return {runtime: import_module(PROGRAMS[name]).unsaid for runtime, name in _OF_RUNTIME.items()}

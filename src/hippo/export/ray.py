@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 
 from hippo.export.base import Export, Wishes
-from hippo.export.launch_script import C10D
 from hippo.export.program import Blank
 from hippo.export.program import program as program_named
-from hippo.export.readme import readme
 from hippo.export.templates import rendered
-from hippo.export.torchrun import program_files, split_note
+from hippo.export.torchrun import C10D, program_files, readme, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -28,8 +26,8 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``ray_launch.py`` and the program's files."""
     program = program_named(problem, plan, wishes.program)
     hosts = [
-        (_word(wishes.place(host.domain)), _word(host.domain), host.position, len(host.seats))
-        for host in program.seating.hosts
+        (_word(wishes.place(host.domain)), _word(host.domain), host.position, len(host.ranks))
+        for host in program.placed.hosts
     ]
     notes = (TRAIN, C10D, *split_note(program))
     files = {

@@ -12,14 +12,10 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
-from hippo.export.base import Export, Wishes
-from hippo.export.launch_script import C10D
-from hippo.export.program import Blank, Program
+from hippo.export.base import Export, Wishes, job_name, slugs, yaml_text
+from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.readme import readme
-from hippo.export.slugs import job_name, slugs
-from hippo.export.torchrun import program_files, split_note
-from hippo.export.yaml_text import yaml_text
+from hippo.export.torchrun import C10D, program_files, readme, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -49,7 +45,7 @@ _CLOUD = re.compile(r"(aws|gcp|azure)-([a-z0-9-]+)")
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``hippo.sky.yaml`` and the program's files, which are the tasks' working directory."""
     program = program_named(problem, plan, wishes.program)
-    command = COMMAND if len(program.seating.domains) > 1 else "sky jobs launch hippo.sky.yaml"
+    command = COMMAND if len(program.placed.domains) > 1 else "sky jobs launch hippo.sky.yaml"
     notes = (C10D, *split_note(program))
     blanks = (ADDRESS, INFRA, Blank("setup", "how a host gets torch and the program, in hippo.sky.yaml"))
     files = {
@@ -60,21 +56,23 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     return Export(files, command, (*notes, *program.notes))
 
 
-def documents(problem: Problem, program: Program, wishes: Wishes) -> list[dict[str, Any]]:
+def documents(problem: Problem, program: LaunchedProgram, wishes: Wishes) -> list[dict[str, Any]]:
     """The group and its tasks; a plan in one domain is one task without a group."""
-    names = slugs(program.seating.domains)
+    names = slugs(program.placed.domains)
     tasks = [
         _task(problem, program, wishes, domain, names[domain], first=at == 0)
-        for at, domain in enumerate(program.seating.domains)
+        for at, domain in enumerate(program.placed.domains)
     ]
     if len(tasks) == 1:
         return tasks
     return [{"name": job_name(problem.model.name), "execution": "parallel", "inter_connection": False}, *tasks]
 
 
-def _task(problem: Problem, program: Program, wishes: Wishes, domain: str, name: str, *, first: bool) -> dict[str, Any]:
-    hosts = program.seating.hosts_of(domain)
-    gpu, count = problem.cluster.gpu.name, max(len(host.seats) for host in hosts)
+def _task(
+    problem: Problem, program: LaunchedProgram, wishes: Wishes, domain: str, name: str, *, first: bool
+) -> dict[str, Any]:
+    hosts = program.placed.hosts_of(domain)
+    gpu, count = problem.cluster.gpu.name, max(len(host.ranks) for host in hosts)
     resources: dict[str, Any] = {"accelerators": f"{ACCELERATORS.get(gpu, gpu)}:{count}"}
     infra = infra_of(domain, wishes)
     if infra:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from shlex import quote
 
-from hippo.export.base import Export, Wishes
-from hippo.export.launch_script import C10D
-from hippo.export.program import Blank, Program
+from hippo.export.base import Export, Wishes, job_name, slugs
+from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.readme import readme
-from hippo.export.slugs import job_name, slugs
-from hippo.export.torchrun import program_files, split_note
+from hippo.export.torchrun import C10D, program_files, readme, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -46,9 +43,9 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     return Export(files, COMMAND, (*notes, *program.notes))
 
 
-def batch_script(problem: Problem, program: Program, wishes: Wishes) -> str:
+def batch_script(problem: Problem, program: LaunchedProgram, wishes: Wishes) -> str:
     """The text of ``job.sbatch``."""
-    domains, names = program.seating.domains, slugs(program.seating.domains)
+    domains, names = program.placed.domains, slugs(program.placed.domains)
     components = [_component(program, domain, wishes.places.get(domain, names[domain])) for domain in domains]
     first = [f"#SBATCH --job-name={job_name(problem.model.name)}", "#SBATCH --time=24:00:00"]
     head = "\n#SBATCH hetjob\n".join("\n".join(lines) for lines in components)
@@ -72,9 +69,9 @@ def batch_script(problem: Problem, program: Program, wishes: Wishes) -> str:
     )
 
 
-def _component(program: Program, domain: str, partition: str) -> list[str]:
-    hosts = program.seating.hosts_of(domain)
-    gpus = max(len(host.seats) for host in hosts)
+def _component(program: LaunchedProgram, domain: str, partition: str) -> list[str]:
+    hosts = program.placed.hosts_of(domain)
+    gpus = max(len(host.ranks) for host in hosts)
     return [
         f"#SBATCH --partition={partition}",
         f"#SBATCH --nodes={len(hosts)}",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hippo.export.base import Export, Wishes
-from hippo.export.program import Blank, Program, refuse_unsaid
-from hippo.export.seats import STAGES, seat
+from hippo.export.program import Blank, LaunchedProgram, refuse_unsaid
+from hippo.export.ranks import STAGES, rank_order
 from hippo.export.templates import rendered
 from hippo.export.torchrun import export_program
 from hippo.plan.plan import Pipeline, Plan
@@ -59,7 +59,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     return export_program("torchrun", problem, plan, program(problem, plan))
 
 
-def program(problem: Problem, plan: Plan) -> Program:
+def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     """``torchtitan.train`` with the plan's recipe; ``InfeasibleError`` as ``refuse_unsaid`` raises it."""
     refuse_unsaid(problem, plan, RUNTIME, unsaid)
     family, flavor = flavor_of(problem.model)
@@ -67,10 +67,10 @@ def program(problem: Problem, plan: Plan) -> Program:
     texts = {f"schedule{'' if len(orders) == 1 else f'-{at}'}.csv": text for at, text in enumerate(orders)}
     recipe = rendered("titan_recipe.py.jinja", family=family, flavor=flavor, **_values(problem, plan, name, texts))
     own_model = [] if family else [Blank("MODEL_SPEC", "MODULE:FUNCTION of yours that returns the model's ModelSpec")]
-    return Program(
+    return LaunchedProgram(
         name="torchtitan",
         words=("-m torchtitan.train", "--module hippo_recipe", "--config planned", "${TRAIN:-}"),
-        seating=seat(plan, (STAGES,)),
+        placed=rank_order(plan, (STAGES,)),
         files={"hippo_recipe.py": recipe, **texts},
         blanks=(
             *own_model,

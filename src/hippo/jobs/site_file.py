@@ -22,10 +22,10 @@ from typing import Any
 from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.jobs.site import Pool, Site, site_of
-from hippo.problem.catalogue.gpus import ALIASES, GPUS
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import MAX_GPUS_PER_NODE, MAX_NODES, cluster_from_document
 from hippo.problem.document import parse_json, parse_yaml
+from hippo.problem.gpus import ALIASES, GPUS
 from hippo.problem.load import load_cluster
 from hippo.problem.table import Table, open_table
 

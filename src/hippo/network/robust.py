@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hippo.network.dynamics.network import states_of, stationary_states
 from hippo.plan.plan import Plan
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.problem.problem import Problem
 from hippo.simulate.batch import step_times
 from hippo.simulate.lower import lower

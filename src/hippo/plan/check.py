@@ -8,13 +8,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
+from types import MappingProxyType
 
-from hippo.plan.own_order import order_flaws
-from hippo.plan.plan import Pipeline, Plan, Stage
-from hippo.plan.remedies import REMEDIES
+import numpy as np
+
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, Stage
 from hippo.plan.runtimes import cuts_are_uniform, runtime_rules, tp_refusal
 from hippo.problem.problem import Problem
+
+# ----------------------------------------------------------------------------------------------------------- own order
+# Whether the order that a plan writes out for a pipeline is one: every wave once, each kind after what it needs.
+
+
+def order_flaws(plan: Plan, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """Where in ``Pipeline.order`` something is wrong (``""`` or ``"[stage]"``), and a sentence.
+
+    Whether stages wait for each other in a circle is told when the order is made a schedule.
+    """
+    given, waves, name = pipeline.order, pipeline.num_micro_batches, plan.schedule.name
+    if bool(given) != (name == WITH_ORDER):
+        yield "", "is missing" if not given else f"the schedule '{name}' has an order of its own"
+        return
+    if given and (len(given) != len(pipeline.stages) or plan.interleave > 1):
+        yield "", f"{len(given)} texts for {len(pipeline.stages)} stages with one chunk each"
+        return
+    kinds = "FBW" if any("W" in each for each in given) else "FB"
+    for stage, letters in enumerate(given):
+        if any(letters.count(kind) != waves for kind in kinds):
+            yield f"[{stage}]", f"{', '.join(f'{letters.count(kind)} {kind}' for kind in kinds)} for {waves} waves"
+        elif not _in_turn(letters, kinds):
+            yield f"[{stage}]", "a B before its F, or a W before its B"
+
+
+def _in_turn(letters: str, kinds: str) -> bool:
+    """Whether no B comes before its F, and no W before its B; there are as many of each of ``kinds``."""
+    given = np.frombuffer(letters.encode(), dtype=np.uint8)
+    places = [np.flatnonzero(given == ord(kind)) for kind in kinds]
+    return all(bool((one < two).all()) for one, two in pairwise(places))
+
 
 MOST = 100
 """Violations that are reported at most; the first ones say it all."""
@@ -386,3 +418,38 @@ def _runtime_shapes(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 _SHAPE: tuple[Rule, ...] = (_degrees, _layers, _devices)
 _REST: tuple[Rule, ...] = (_batch, _splits, _choices, _profile, _relays, _links, _runtime)
+
+
+# ------------------------------------------------------------------------------------------------------------ remedies
+# What to do about a broken rule of ``plan/check.py``, by the rule's name.
+
+REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "empty": "describe at least one pipeline, and a stage in each",
+        "degree": "write a whole number of at least 1",
+        "layers": "let the stages of a pipeline follow on from one another and hold every layer once",
+        "interleave": "use the schedule 'interleaved' and no more chunks than a stage has layers, or interleave 1",
+        "domain": "use a domain of the cluster",
+        "devices": "list tp x cp x dp devices of the stage's domain, each used once in the plan",
+        "batch": "change num_micro_batches, micro_batch or dp, or ask for that global batch",
+        "wave": "give the stage a dp that divides the wave",
+        "order": "with schedule best write one text of letters F, B and W per stage; with any other leave it out",
+        "warm-up": "with schedule cross-domain write one number per stage, never rising, at most num_micro_batches",
+        "tensor parallel": "use a tp that divides heads and widths",
+        "context parallel": "use a degree that divides the sequence",
+        "sequence parallel": "use degrees that divide the sequence, or switch sequence_parallel off",
+        "expert parallel": "use a degree that divides the experts and the ranks of every stage",
+        "precision": "use a precision that the GPU has",
+        "local SGD": "allow it, or write sync: {method: allreduce}",
+        "sync": "write every: 1, or the method local_sgd",
+        "uniform cuts": "cut into stages of equally many blocks, or do not ask for uniform cuts",
+        "profile": "use what the profile measures, or measure more",
+        "relay": "relay between two domains through a third that has links from the one and to the other",
+        "compression": "name two domains of the cluster",
+        "links": "add the link to the cluster, relay the pair, or put the stages elsewhere",
+        "bandwidth floor": "cut across faster links, or lower the floor",
+        "sync links": "add links or relays until a ring joins these domains, or put the stages elsewhere",
+        "runtime": "keep to what the runtime can express, or ask for --runtime any",
+    }
+)
+"""Remedies as imperative sentences without a full stop."""

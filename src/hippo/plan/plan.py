@@ -20,6 +20,7 @@ from dataclasses import dataclass
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 SYNC = ("allreduce", "local_sgd")
+WITH_ORDER = "best"  # the schedule whose order stands in the plan
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.problem.catalogue.gpus import ALIASES, GPUS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
+from hippo.problem.gpus import ALIASES, GPUS
 from hippo.problem.table import Table, open_table
 from hippo.units import (
     bytes_per_s_from_gbps,

@@ -23,7 +23,7 @@ from hippo.problem.load import RUNTIMES
 from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
 from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.problem import Problem
-from hippo.problem.profile_json import profile_from_document, profile_to_document
+from hippo.problem.profile import profile_from_document, profile_to_document
 from hippo.problem.table import Table, open_table
 from hippo.problem.workload import Software, Workload
 

@@ -14,12 +14,11 @@ from hippo.problem.cluster import Cluster, Gpu
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.config_json import model_from_config
 from hippo.problem.document import parse_json, parse_yaml
+from hippo.problem.links import Trace
 from hippo.problem.model import Model
-from hippo.problem.network import Trace
 from hippo.problem.objective import objective_from_text
 from hippo.problem.problem import Problem
-from hippo.problem.profile import Profile
-from hippo.problem.profile_json import check_profile, profile_from_document
+from hippo.problem.profile import Profile, check_profile, profile_from_document
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.problem.cluster import Cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.units import bytes_per_s_from_gbps, s_from_ms
 
 HEADER = ("time_s", "src", "dst", "bandwidth_gbps", "latency_ms")

@@ -20,7 +20,7 @@ from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
-from hippo.jobs.traces.trace import Trace
+from hippo.jobs.traces.load import Trace
 from hippo.jobs.workload import Workload
 from hippo.problem.cluster import Cluster
 

@@ -16,7 +16,7 @@ from hippo.jobs.figures import Group, counted
 from hippo.report.html import frame
 from hippo.report.jobs_account import Account, Play
 from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, span, stacked, swatch
-from hippo.report.jobs_terminal import COLUMNS, any_deadline, cells_of, headline, verdict
+from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
 from hippo.report.templates import template
 from hippo.report.text import NOTHING, unbroken, usd
 
@@ -139,9 +139,7 @@ def _panels(account: Account) -> dict[str, object]:
 
 def _shown(account: Account) -> list[tuple[str, bool]]:
     """Heads of the columns of the table of policies, and whether they are figures."""
-    late, egress = any_deadline(account), any(each.egress_usd > 0 for each in account.plays)
-    names = [name for name in COLUMNS if (name != "late" or late) and (name != "egress" or egress)]
-    return [(TITLES.get(name, name), name != "knows") for name in names[1:]]
+    return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:]]
 
 
 def _policies(account: Account) -> list[Row]:

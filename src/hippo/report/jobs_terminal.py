@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from hippo.decide.wording import count, percent
+from hippo.report.fitted import FittedTable, column
 from hippo.report.jobs_account import Account, Play
 from hippo.report.jobs_charts import span
 from hippo.report.text import NOTHING, usd
@@ -17,21 +17,28 @@ COLUMNS = (
     *("policy", "knows", "mean", "p50", "p95", "p99", "queueing", "makespan", "busy", "late", "fairness", "stops"),
     "egress",
 )
+RANKS = {
+    **{"late": 1, "queueing": 2, "p95": 3, "busy": 4, "knows": 5, "p50": 6, "p99": 7},
+    **{"fairness": 8, "stops": 9, "makespan": 10, "egress": 11},
+}
+"""Which columns go first where the terminal is narrow: the highest; policy and mean stay."""
+
 REASONS = 5  # of refusal that are told one by one
 
 
 def account_view(account: Account) -> RenderableType:
     """The table, the verdict, and reasons of refusal."""
-    late, egress = any_deadline(account), any(each.egress_usd > 0 for each in account.plays)
-    shown = [name for name in COLUMNS if (name != "late" or late) and (name != "egress" or egress)]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in shown:
-        table.add_column(title, justify="left" if title in ("policy", "knows") else "right", no_wrap=True)
-    for each in account.plays:
-        cells = dict(zip(COLUMNS, cells_of(each), strict=True))
-        table.add_row(*(cells[name] for name in shown), style="bold" if each is account.first else None)
-    parts: list[RenderableType] = [Text(headline(account), style="dim"), Text(), table, Text()]
+    rows = [dict(zip(COLUMNS, cells_of(each), strict=True)) for each in account.plays]
+    table = FittedTable(
+        tuple(
+            column(name, (row[name] for row in rows), rank=RANKS.get(name, 0), right=name not in ("policy", "knows"))
+            for name in columns_of(account)
+        ),
+        highlight=0,
+    )
+    parts: list[RenderableType] = [Text(headline(account), style="dim"), table, Text()]
     parts.append(Text(verdict(account)))
+    parts += [Text(remark, style="dim") for remark in remarks(account)]
     for reason, number in account.refused[:REASONS]:
         parts.append(Text(f"refused {count(number, 'job')}: {reason}", style="red"))
     more = account.refused[REASONS:]
@@ -44,6 +51,12 @@ def account_view(account: Account) -> RenderableType:
 def any_deadline(account: Account) -> bool:
     """Whether any job has a deadline."""
     return any(each.figures.deadline_jobs for each in account.plays)
+
+
+def columns_of(account: Account) -> tuple[str, ...]:
+    """``COLUMNS`` without those in which nothing would stand."""
+    idle = {"late": not any_deadline(account), "egress": not any(each.egress_usd > 0 for each in account.plays)}
+    return tuple(name for name in COLUMNS if not idle.get(name))
 
 
 def cells_of(each: Play) -> tuple[str, ...]:
@@ -78,6 +91,20 @@ def headline(account: Account) -> str:
         f"{count(len(jobs), 'job')} of {count(users, 'user')} over {span(seconds)}, {load}, "
         f"on {kinds} in {count(len(site.domains), 'domain')}"
     )
+
+
+def remarks(account: Account) -> tuple[str, ...]:
+    """How to read the table: sentences about figures that would mislead."""
+    if not account.ran:
+        return ()
+    found, last_s = [], float(account.workload.arrival_s[-1])
+    if account.first.figures.utilization < 0.5:
+        to_s = account.first.figures.makespan_s
+        found.append(f"Devices are counted up to the last finish, after {span(to_s)}; jobs arrive for {span(last_s)}.")
+    by_deadline = [each.policy.name for each in account.plays if each.policy.name in ("deadline", "least_slack")]
+    if by_deadline and not any_deadline(account):
+        found.append(f"No job has a deadline, so priority and arrival decide under {' and '.join(by_deadline)}.")
+    return tuple(found)
 
 
 def verdict(account: Account) -> str:

@@ -30,7 +30,7 @@ _NAME = re.compile(r"step-(\d{8,})(\.old)?")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class RunCheckpoint:
     """A whole checkpoint."""
 
     folder: Path
@@ -82,7 +82,7 @@ def commit(hidden: Path, model: Model, step: int, losses: Sequence[float], *, se
     return final
 
 
-def last(place: Path, model: Model, *, seed: int | None = None) -> Checkpoint:
+def last(place: Path, model: Model, *, seed: int | None = None) -> RunCheckpoint:
     """The newest whole checkpoint; ``seed``: of the run that goes on from it.
 
     Raises
@@ -108,7 +108,7 @@ def last(place: Path, model: Model, *, seed: int | None = None) -> Checkpoint:
         remedy = f"give --seed {meta.seed}, or begin anew in another folder"
         raise InputError(f"is not the seed of {folder}, {meta.seed}", source="--seed", value=seed, remedy=remedy)
     _check_files(folder, meta.files)
-    return Checkpoint(folder, step, meta.losses)
+    return RunCheckpoint(folder, step, meta.losses)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
-from hippo.errors import InputError, MissingExtraError, UnknownNameError
+from hippo.errors import InfeasibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.machine import available_bytes
+from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
-from hippo.run.job import Job, Options
-from hippo.run.torch_runtime.fits import check_torch
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.work import Work
+from hippo.schedule.schedule import FORWARD, order_of
 
 PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")
@@ -24,7 +25,7 @@ SMALL_PARAMETER_TOKENS = 3e11
 MOST_PROCESSES = 256
 
 
-def check_job(job: Job, *, source: str) -> None:
+def check_job(job: RunJob, *, source: str) -> None:
     """``InputError`` for a plan that the executor cannot run."""
     options, plan = job.options, job.plan
     if options.precision not in PRECISIONS:
@@ -53,7 +54,7 @@ def check_job(job: Job, *, source: str) -> None:
         _check_memory(job, source)
 
 
-def check_machine(job: Job) -> None:
+def check_machine(job: RunJob) -> None:
     """``InputError`` where this machine lacks what the processes of a job need: torch, a GPU for each."""
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "run", source="hippo run")
@@ -70,11 +71,11 @@ def _gpus() -> int:
     return count
 
 
-def _check_own(job: Job) -> None:
+def _check_own(job: RunJob) -> None:
     """``InputError`` for what only hippo's own executor can be told."""
     for name in ("order", "backward"):
         value = getattr(job.options, name)
-        if value != getattr(Options, name):
+        if value != getattr(RunOptions, name):
             remedy = f"leave out --{name}, or --runtime torch"
             raise InputError("torch's runtime has its own way", source=f"--{name}", value=value, remedy=remedy)
 
@@ -84,16 +85,16 @@ STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}
 PROCESS_BYTES = 250e6  # Python with torch loaded
 
 
-def _check_memory(job: Job, source: str) -> None:
+def _check_memory(job: RunJob, source: str) -> None:
     """All processes share this machine: their weights and states alone must fit."""
     work, layers = Work(job.problem.model, job.plan), job.problem.model.layers
     held = sum(
-        layers[layer].parameters / work.widths(work.stage(seat))[0]
-        for seat in work.seats
-        for start, stop in work.chunks(seat)
+        layers[layer].parameters / work.widths(work.stage(worker))[0]
+        for worker in work.workers
+        for start, stop in work.chunks(worker)
         for layer in range(start, stop)
     )
-    needed = held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.seats)
+    needed = held * STATE_BYTES[job.options.precision] + PROCESS_BYTES * len(work.workers)
     there = available_bytes()
     if there is not None and needed > there:
         told = f"needs {needed / 1e9:.3g} GB on this machine, which has {there / 1e9:.3g} GB free"
@@ -101,7 +102,7 @@ def _check_memory(job: Job, source: str) -> None:
         raise InputError(told, source=source, key="problem.model", value=job.problem.model.name, remedy=remedy)
 
 
-def _check_plan(job: Job, source: str) -> None:
+def _check_plan(job: RunJob, source: str) -> None:
     """What a plan may ask for and the executor cannot do (yet)."""
     plan, stand_in = job.plan, job.options.stand_in
     limits: list[tuple[bool, str, object, str]] = [
@@ -125,7 +126,7 @@ def _check_plan(job: Job, source: str) -> None:
         _check_seq(job, source)
 
 
-def _check_seq(job: Job, source: str) -> None:
+def _check_seq(job: RunJob, source: str) -> None:
     """Every token needs a position: learned ones are as many as the model has."""
     model, seq = job.problem.model, job.problem.workload.seq
     learned = model.layers[0].positions
@@ -149,7 +150,58 @@ def refuse_model(model: Model, *, source: str | None = None) -> None:
         raise InputError(told, source=source, key="problem.model", value=model.name, remedy=remedy)
 
 
-def is_small(job: Job) -> bool:
+def is_small(job: RunJob) -> bool:
     """Whether the same training in one process takes little."""
     tokens = job.problem.workload.tokens_per_step * job.options.steps
     return tokens * job.problem.model.parameters <= SMALL_PARAMETER_TOKENS
+
+
+# ---------------------------------------------------------------------------------------------------------------- fits
+# What ``torch.distributed.pipelining`` cannot run: refused before any process starts. No torch is needed here.
+
+NAME = "torch.distributed.pipelining"
+BUILT_IN = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe"}
+"""Schedules that the runtime has itself; the others are handed over as CSV."""
+
+
+def check_torch(job: RunJob) -> None:
+    """``InfeasibleError`` for a plan that the runtime cannot express."""
+    plan = job.plan
+    if plan.compression:
+        raise InfeasibleError([f"{NAME} sends activations as they are. Nearest plan: this one without compression."])
+    if plan.sync.method != "allreduce":
+        raise InfeasibleError(
+            [f"{NAME} knows no outer steps here. Nearest plan: this one with gradients agreed every step."]
+        )
+    for pipeline in plan.pipelines:
+        widths = {(stage.tp, stage.dp) for stage in pipeline.stages}
+        if len(widths) > 1 and not job.options.stand_in:
+            told = ", ".join(f"tp {tp} dp {dp}" for tp, dp in sorted(widths))
+            raise InfeasibleError(
+                [
+                    f"{NAME} sends from one rank to one rank: all stages of a pipeline need the same tp and dp, these "
+                    f"have {told}. Nearest plan: the same tp and dp on every stage."
+                ]
+            )
+        _check_losses(plan, pipeline)
+
+
+def _check_losses(plan: Plan, pipeline: Pipeline) -> None:
+    """Losses are stored in the order of F on the last stage, and looked up by micro-batch."""
+    rows = order_of(plan, pipeline).rank(len(pipeline.stages) - 1).tolist()
+    waves = [wave for kind, chunk, wave in rows if (kind, chunk) == (FORWARD, plan.interleave - 1)]
+    if waves != sorted(waves):
+        raise InfeasibleError(
+            [
+                f"{NAME} looks up losses by the order of F on the last stage; out of order its gradients are wrong. "
+                "Nearest plan: F in order there."
+            ]
+        )
+
+
+def built_in(plan: Plan, pipeline: Pipeline) -> str | None:
+    """The runtime's own class for the schedule; None: it is handed over as CSV."""
+    plain = plan.interleave == 1 and plan.schedule.live_limit is None and not pipeline.run_ahead
+    if not plain or pipeline.num_micro_batches < len(pipeline.stages):
+        return None
+    return BUILT_IN.get(plan.schedule.name)

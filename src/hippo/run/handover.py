@@ -13,7 +13,7 @@ from math import inf
 
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
-from hippo.run.work import Seat, Work
+from hippo.run.work import Work, Worker
 from hippo.simulate.transport.transport import HIPPO, Transport, lost_s
 
 STATE = 3  # numbers per parameter: master, first and second moment
@@ -41,17 +41,17 @@ def hands(old: Work, new: Work, cluster: Cluster) -> tuple[Hand, ...]:
     """
     found: list[Hand] = []
     last, given = old.model.num_layers - 1, defaultdict[int, int](int)
-    for seat in new.seats:
-        own = [layer for start, stop in new.chunks(seat) for layer in range(start, stop)]
+    for worker in new.workers:
+        own = [layer for start, stop in new.chunks(worker) for layer in range(start, stop)]
         for layer in own:
-            found.append(_nearest(old, (layer,), seat, cluster, given))
+            found.append(_nearest(old, (layer,), worker, cluster, given))
         if new.model.tied and last in own and 0 not in own:
-            nearest = _nearest(old, (0, last), seat, cluster, given)
-            found.append(Hand(last, nearest.team, seat.rank, tied=True))
+            nearest = _nearest(old, (0, last), worker, cluster, given)
+            found.append(Hand(last, nearest.team, worker.rank, tied=True))
     return tuple(found)
 
 
-def _nearest(old: Work, layers: tuple[int, ...], seat: Seat, cluster: Cluster, given: dict[int, int]) -> Hand:
+def _nearest(old: Work, layers: tuple[int, ...], worker: Worker, cluster: Cluster, given: dict[int, int]) -> Hand:
     """From the team that holds one of the layers and is nearest; of equals the one that has given least."""
     teams = [
         tuple(old.rank(p, old.owner(p, layer), lane, t) for t in range(tp))
@@ -60,17 +60,17 @@ def _nearest(old: Work, layers: tuple[int, ...], seat: Seat, cluster: Cluster, g
         for tp, dp in (old.widths(pipeline.stages[old.owner(p, layer)]),)
         for lane in range(dp)
     ]
-    far = {team: _distance(cluster, old.seats[team[0]].domain, seat.domain) for team in teams}
+    far = {team: _distance(cluster, old.workers[team[0]].domain, worker.domain) for team in teams}
     team = min(teams, key=lambda each: (far[each], given[each[0]], each))
     if far[team] == inf:
-        held = ", ".join(sorted({old.seats[each[0]].domain for each in teams}))
+        held = ", ".join(sorted({old.workers[each[0]].domain for each in teams}))
         raise InputError(
-            f"layer {layers[-1]} cannot get to '{seat.domain}': no link leads there from {held}",
+            f"layer {layers[-1]} cannot get to '{worker.domain}': no link leads there from {held}",
             source="--then",
             remedy="give a plan whose new domains have a link from those that hold their layers",
         )
     given[team[0]] += 1
-    return Hand(layers[0], team, seat.rank)
+    return Hand(layers[0], team, worker.rank)
 
 
 def _distance(cluster: Cluster, source: str, destination: str) -> float:
@@ -88,10 +88,10 @@ def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: in
     """
     found: dict[tuple[str, str], float] = defaultdict(float)
     for hand in given:
-        seat = new.seats[hand.destination]
-        pair = old.seats[hand.team[0]].domain, seat.domain
+        worker = new.workers[hand.destination]
+        pair = old.workers[hand.team[0]].domain, worker.domain
         if pair[0] != pair[1]:
-            tp = new.widths(new.stage(seat))[0]
+            tp = new.widths(new.stage(worker))[0]
             layer = new.model.layers[hand.layer]
             count = layer.vocab * layer.hidden if hand.tied else layer.parameters / tp
             found[pair] += STATE * number_bytes * count

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hippo.errors import InputError
 from hippo.files import json_text, write_whole
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
@@ -16,7 +17,7 @@ FILE = "job.json"
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How a plan is run. Seconds where it says so."""
 
     steps: int = 10
@@ -35,12 +36,12 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """One run: the plan, its problem, and how."""
 
     problem: Problem
     plan: Plan
-    options: Options = field(default_factory=Options)
+    options: RunOptions = field(default_factory=RunOptions)
 
     def write(self, folder: Path) -> None:
         """Leaves the job where its processes find it."""
@@ -48,9 +49,22 @@ class Job:
         write_whole(folder / FILE, json_text(document))
 
     @classmethod
-    def read(cls, folder: Path) -> Job:
+    def read(cls, folder: Path) -> RunJob:
         """The job of a folder."""
         document: dict[str, Any] = json.loads((folder / FILE).read_text())
         problem, plan = plan_from_document(document["plan"], source=FILE)
-        known = {each.name for each in fields(Options)}
-        return cls(problem, plan, Options(**{k: v for k, v in document["options"].items() if k in known}))
+        known = {each.name for each in fields(RunOptions)}
+        return cls(problem, plan, RunOptions(**{k: v for k, v in document["options"].items() if k in known}))
+
+
+# -------------------------------------------------------------------------------------------------------------- saving
+# Which runs can be saved, such that going on equals a run that was never ended. No torch.
+
+
+def check_saving(job: RunJob, *, source: str) -> None:
+    """``InputError`` where a checkpoint, which holds each layer once, would lose what replicas have of their own."""
+    plan = job.plan
+    if plan.sync.method == "local_sgd" and len(plan.pipelines) > 1:
+        remedy = "leave out --checkpoint, or give a plan whose replicas agree on gradients every step"
+        told = "replicas that train alone cannot be saved yet (their moments and the outer momentum would be lost)"
+        raise InputError(told, source=source, key="sync.method", value=plan.sync.method, remedy=remedy)

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from hippo.dispatch.dispatch import made_by_policy
 from hippo.errors import InputError
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import letters_of
 from hippo.simulate.ordering import ordering, ordering_key

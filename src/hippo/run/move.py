@@ -19,8 +19,8 @@ from typing import Any
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.run.handover import BEFORE, hands, predicted_s, wan_bytes
-from hippo.run.job import Job
-from hippo.run.run import Crew, Here, Place, Result, RunError, Saving, Step, Watcher, crew_of, save
+from hippo.run.job import RunJob
+from hippo.run.run import Crew, Here, Result, RunError, RunStep, Saving, Watcher, WorkerPlace, crew_of, save
 from hippo.run.work import Work
 
 
@@ -33,7 +33,7 @@ class Then:
 
 
 @dataclass(frozen=True)
-class Move:
+class PlanMove:
     """A move as it was. Seconds on the launcher's clock."""
 
     after_step: int
@@ -45,20 +45,20 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Moved:
+class PlanMoved:
     """A run with a move in it."""
 
     before: Result
     after: Result
-    move: Move
+    move: PlanMove
 
     @property
     def whole(self) -> Result:
         """All steps; the processes of the new plan."""
-        return Result(self.after.seats, (*self.before.steps, *self.after.steps))
+        return Result(self.after.workers, (*self.before.steps, *self.after.steps))
 
 
-def check_then(job: Job, then: Then, *, source: str) -> None:
+def check_then(job: RunJob, then: Then, *, source: str) -> None:
     """``InputError`` for a move that cannot be made."""
     first, last = job.options.first_step, job.options.first_step + job.options.steps - 1
     if not first <= then.after_step < last:
@@ -71,7 +71,7 @@ def check_then(job: Job, then: Then, *, source: str) -> None:
     hands(old, new, job.problem.cluster)
 
 
-def after(job: Job, then: Then) -> Job:
+def after(job: RunJob, then: Then) -> RunJob:
     """The job under the new plan."""
     options, done = job.options, then.after_step - job.options.first_step + 1
     return replace(
@@ -81,7 +81,7 @@ def after(job: Job, then: Then) -> Job:
     )
 
 
-def works(job: Job, new: Job) -> tuple[Work, Work]:
+def works(job: RunJob, new: RunJob) -> tuple[Work, Work]:
     """Both plans as processes."""
     stand_in = job.options.stand_in
     old = Work(job.problem.model, job.plan, whole_stages=stand_in)
@@ -89,8 +89,13 @@ def works(job: Job, new: Job) -> tuple[Work, Work]:
 
 
 def run_then(
-    job: Job, then: Then, *, place: Place | None = None, watch: Watcher | None = None, saving: Saving | None = None
-) -> Moved:
+    job: RunJob,
+    then: Then,
+    *,
+    place: WorkerPlace | None = None,
+    watch: Watcher | None = None,
+    saving: Saving | None = None,
+) -> PlanMoved:
     """Runs a job to its end, its last steps under another plan.
 
     Raises
@@ -123,11 +128,13 @@ def run_then(
                 young.dismiss()
     moved, expected_s = expected(job, new)
     done = then.after_step - job.options.first_step + 1
-    move = Move(then.after_step, moved, expected_s, measured_s, stopped_s, sent)
-    return Moved(Result(old_work.seats, tuple(log.steps[:done])), Result(new_work.seats, tuple(log.steps[done:])), move)
+    move = PlanMove(then.after_step, moved, expected_s, measured_s, stopped_s, sent)
+    return PlanMoved(
+        Result(old_work.workers, tuple(log.steps[:done])), Result(new_work.workers, tuple(log.steps[done:])), move
+    )
 
 
-def expected(job: Job, new: Job) -> tuple[Mapping[tuple[str, str], float], float]:
+def expected(job: RunJob, new: RunJob) -> tuple[Mapping[tuple[str, str], float], float]:
     """Bytes over the WAN by pair of domains, and the seconds that they should take."""
     old_work, new_work = works(job, new)
     cluster, wide = job.problem.cluster, 8 if job.options.precision == "fp64" else 4
@@ -176,9 +183,9 @@ class _Gathering:
 class _Log:
     """Steps as they are made, told and saved."""
 
-    def __init__(self, job: Job, watch: Watcher | None, saving: Saving | None) -> None:
+    def __init__(self, job: RunJob, watch: Watcher | None, saving: Saving | None) -> None:
         self._job, self._watch, self._saving = job, watch, saving
-        self.steps: list[Step] = []
+        self.steps: list[RunStep] = []
 
     def step(self, crew: Crew, number: int) -> None:
         """One step."""

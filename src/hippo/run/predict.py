@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Plan, ScheduleChoice
+from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
+from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
-from hippo.problem.network import Trace
-from hippo.run.job import Job
-from hippo.run.run import Result, Step
+from hippo.run.job import RunJob
+from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
 from hippo.simulate import fast
@@ -42,7 +41,7 @@ INSTANTS = 50
 BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 
 
-def as_run(job: Job) -> Plan:
+def as_run(job: RunJob) -> Plan:
     """The plan with its order written out, every backward as B and W, where its schedule has one chunk a stage."""
     plan, options = job.plan, job.options
     if plan.interleave > 1 or options.backward == "whole" or options.runtime == "torch":
@@ -54,7 +53,7 @@ def as_run(job: Job) -> Plan:
 
 
 @dataclass(frozen=True)
-class Network:
+class RunNetwork:
     """What a run has between its domains."""
 
     emulated: bool = True  # False: one machine's loopback, which costs next to nothing
@@ -62,7 +61,7 @@ class Network:
     trace: Trace | None = None  # links that move, in seconds of the clock
 
     @classmethod
-    def around(cls, cluster: Cluster) -> Network:
+    def around(cls, cluster: Cluster) -> RunNetwork:
         """The emulated WAN around this process, whose links are the cluster's; none: the loopback."""
         inside = emulation()
         if inside is None:
@@ -73,10 +72,10 @@ class Network:
         return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
 
 
-WAN = Network()
+WAN = RunNetwork()
 
 
-def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = None, cold: bool = False) -> float:
+def predicted_s(job: RunJob, network: RunNetwork = WAN, *, result: Result | None = None, cold: bool = False) -> float:
     """Seconds of a step; ``result``: of real layers, whose seconds then count.
 
     ``cold``: of the first step of a run, in which TCP comes up to the rate of its links. Where links move: the mean of
@@ -91,7 +90,7 @@ def predicted_s(job: Job, network: Network = WAN, *, result: Result | None = Non
     return fast.step_time(program, bandwidth_bytes_per_s=np.full(links, 1e12), latency_s=np.full(links, 1e-5))
 
 
-def predicted_along(job: Job, network: Network, *, result: Result | None = None) -> Floats:
+def predicted_along(job: RunJob, network: RunNetwork, *, result: Result | None = None) -> Floats:
     """Seconds of a step for each of ``INSTANTS`` in a trace at which it may begin, evenly spread, (INSTANTS,)."""
     trace = network.trace
     assert trace is not None, "links move along a trace"
@@ -101,34 +100,34 @@ def predicted_along(job: Job, network: Network, *, result: Result | None = None)
     return step_times(program, _transport(job, network), each)
 
 
-def _program(job: Job, result: Result | None) -> Program:
+def _program(job: RunJob, result: Result | None) -> Program:
     program = lower(job.problem, as_run(job))
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)
 
 
-def _transport(job: Job, network: Network) -> Transport:
+def _transport(job: RunJob, network: RunNetwork) -> Transport:
     runtime = TORCH if job.options.runtime == "torch" else HIPPO
     return replace(runtime, congestion=CONGESTIONS.get(network.congestion, runtime.congestion))
 
 
-def _live_limits(job: Job) -> tuple[float | None, ...]:
+def _live_limits(job: RunJob) -> tuple[float | None, ...]:
     """Waves in flight of each stage that runs what is ready (None: it keeps its order); nothing: all keep theirs."""
     if job.options.runtime == "torch" or job.plan.interleave > 1 or job.options.order == "fixed":
         return ()
     work = Work(job.problem.model, job.plan, whole_stages=True)
     across = {rank for one in work.transfers if work.crosses_wan(one) for rank in (one.source, one.destination)}
-    free = [job.options.order == "ready" or seat.rank in across for seat in work.seats]
-    return tuple(work.live_limit(seat) if may else None for seat, may in zip(work.seats, free, strict=True))
+    free = [job.options.order == "ready" or worker.rank in across for worker in work.workers]
+    return tuple(work.live_limit(worker) if may else None for worker, may in zip(work.workers, free, strict=True))
 
 
-def _with_measured(job: Job, program: Program, result: Result) -> Program:
+def _with_measured(job: RunJob, program: Program, result: Result) -> Program:
     """Seconds of the layers as they ran, bytes as they were sent; within a stage the slowest process counts."""
     places = zip(program.rank_pipeline.tolist(), program.rank_stage.tolist(), strict=True)
     rank_of = {place: rank for rank, place in enumerate(places)}
     seconds = np.zeros((*program.forward_s.shape, 4))
-    for seat in result.seats:
-        rank = rank_of[seat.pipeline, seat.stage]
-        seconds[rank] = np.maximum(seconds[rank], _medians(result.steps, seat.rank, seconds.shape[1]))
+    for worker in result.workers:
+        rank = rank_of[worker.pipeline, worker.stage]
+        seconds[rank] = np.maximum(seconds[rank], _medians(result.steps, worker.rank, seconds.shape[1]))
     wide = BYTES[job.options.precision]
     activations = wide / BYTES[job.plan.precision]
     gradients = wide / job.problem.workload.gradient_bytes_per_parameter
@@ -149,17 +148,17 @@ def _with_measured(job: Job, program: Program, result: Result) -> Program:
     )
 
 
-def _wider(job: Job, kind: int, shape: tuple[int, ...], factor: float) -> NDArray[np.float64]:
+def _wider(job: RunJob, kind: int, shape: tuple[int, ...], factor: float) -> NDArray[np.float64]:
     """By how much messages are larger than the plan's precision says, (ranks, chunks); packed ones are as they are."""
     found, work = np.full(shape, factor), Work(job.problem.model, job.plan, whole_stages=True)
     packed = {(one.source, one.destination) for one in job.plan.compression if one.kind != "none"}
     for one in work.transfers:
-        if one.kind == kind and (work.seats[one.source].domain, work.seats[one.destination].domain) in packed:
+        if one.kind == kind and (work.workers[one.source].domain, work.workers[one.destination].domain) in packed:
             found[one.source, one.source_chunk] = 1.0
     return found
 
 
-def _medians(steps: Sequence[Step], rank: int, chunks: int) -> Floats:
+def _medians(steps: Sequence[RunStep], rank: int, chunks: int) -> Floats:
     """(chunks, 4): forward, backward, weight gradient, optimizer of one process; the first step is left out."""
     rows = [row for step in steps[1:] or steps for row in step.operations[rank]]
     found = np.zeros((chunks, 4))

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hippo.run.job import Job
+from hippo.run.job import RunJob
 from hippo.run.run import RunError, last_line
 
 MODULE = "hippo.run.model.reference"
 
 
-def reference_losses(job: Job, watch: Callable[[str, float], None]) -> list[float]:
+def reference_losses(job: RunJob, watch: Callable[[str, float], None]) -> list[float]:
     """The loss of every step of the run, those before a resumed one left out; ``RunError`` when the process fails."""
     found: list[float] = []
     before = job.options.first_step - 1

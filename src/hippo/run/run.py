@@ -1,4 +1,4 @@
-"""Starts a process for every seat, conducts the steps, watches that they live, and ends them all.
+"""Starts a process for every worker, conducts the steps, watches that they live, and ends them all.
 
 The launcher says when each step starts, out of band (pipes, never the network that is measured). It ends a run, and
 every process of it, within the stated time when one dies or when nothing moves.
@@ -25,15 +25,15 @@ from hippo.emulate.emulation import Emulation
 from hippo.errors import HippoError, InputError
 from hippo.plan.plan import Plan
 from hippo.run import checkpoint
-from hippo.run.job import Job
-from hippo.run.work import Seat, Work
+from hippo.run.job import RunJob
+from hippo.run.work import Work, Worker
 
 LEAD_S = 0.02  # between the word and the start of a step, so that all hear it in time
 GRACE_S = 3.0  # for processes to end by themselves
 NEWS_S = 1.0  # for the end of a process to be seen of which its neighbours have told
 START_S = 60.0  # more patience while processes start: on a busy machine Python and torch take their time to load
 MOVING = {"met": "to meet for a move", "given": "to hand over layers", "taken": "to take layers over"}
-SEAT = "hippo.run.executor.seat"
+PROGRAM = "hippo.run.process"
 Row = tuple[int, int, int, float, float]  # kind, chunk, wave, start and end in seconds
 
 
@@ -41,7 +41,7 @@ class RunError(HippoError):
     """A run ended early: a process died, or nothing moved for the stated time."""
 
 
-class Place(Protocol):
+class WorkerPlace(Protocol):
     """Where processes of a domain run."""
 
     def command(self, domain: str, argv: list[str]) -> list[str]:
@@ -94,24 +94,24 @@ class Emulated:
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """One step as it was."""
 
     number: int
-    seconds: float  # from the word to the end of the last seat
+    seconds: float  # from the word to the end of the last worker
     loss: float
-    operations: tuple[tuple[Row, ...], ...] = ()  # of every seat, in the order they ran
+    operations: tuple[tuple[Row, ...], ...] = ()  # of every worker, in the order they ran
 
 
 @dataclass(frozen=True)
 class Result:
     """A run as it was."""
 
-    seats: tuple[Seat, ...]
-    steps: tuple[Step, ...] = field(default=())
+    workers: tuple[Worker, ...]
+    steps: tuple[RunStep, ...] = field(default=())
 
 
-Watcher = Callable[[Step], None]
+Watcher = Callable[[RunStep], None]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ class Saving:
     losses: tuple[float, ...] = ()  # of the steps before this run
 
 
-def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, saving: Saving | None = None) -> Result:
+def run(
+    job: RunJob, *, place: WorkerPlace | None = None, watch: Watcher | None = None, saving: Saving | None = None
+) -> Result:
     """Runs a job to its end.
 
     Raises
@@ -137,7 +139,7 @@ def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, s
         job.write(folder)
         with crew_of(work, folder, place or Here(), job.options.timeout_s) as crew:
             crew.gather("ready")
-            steps: list[Step] = []
+            steps: list[RunStep] = []
             first = job.options.first_step
             for number in range(first, first + job.options.steps):
                 steps.append(crew.step(number))
@@ -146,10 +148,10 @@ def run(job: Job, *, place: Place | None = None, watch: Watcher | None = None, s
                 if saving is not None and (number % saving.every == 0 or len(steps) == job.options.steps):
                     save(crew, saving, job, steps)
             crew.dismiss()
-    return Result(work.seats, tuple(steps))
+    return Result(work.workers, tuple(steps))
 
 
-def save(crew: Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
+def save(crew: Crew, saving: Saving, job: RunJob, steps: Sequence[RunStep]) -> None:
     """A checkpoint of the step just done: it gets its name when every process has written its layers."""
     number = steps[-1].number
     hidden = checkpoint.begin(saving.folder, number)
@@ -160,12 +162,12 @@ def save(crew: Crew, saving: Saving, job: Job, steps: Sequence[Step]) -> None:
 
 
 @contextmanager
-def crew_of(work: Work, folder: Path, place: Place, timeout_s: float) -> Iterator[Crew]:
+def crew_of(work: Work, folder: Path, place: WorkerPlace, timeout_s: float) -> Iterator[Crew]:
     """The processes of a plan, started; all have ended when the context is left."""
     crew = Crew(work, folder, timeout_s)
     try:
-        for seat in work.seats:
-            crew.start(seat, place)
+        for worker in work.workers:
+            crew.start(worker, place)
         yield crew
     finally:
         crew.end()
@@ -180,13 +182,13 @@ class Crew:
         self._heard: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
         self._waits: dict[int, str] = {}
 
-    def start(self, seat: Seat, place: Place) -> None:
-        """Starts the process of a seat."""
-        argv = [sys.executable, "-m", SEAT, str(self._folder), str(seat.rank)]
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": place.interface(seat.domain), "OMP_NUM_THREADS": "1"}
-        with open(self._folder / f"log-{seat.rank}", "w") as log:
+    def start(self, worker: Worker, place: WorkerPlace) -> None:
+        """Starts the process of a worker."""
+        argv = [sys.executable, "-m", PROGRAM, str(self._folder), str(worker.rank)]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": place.interface(worker.domain), "OMP_NUM_THREADS": "1"}
+        with open(self._folder / f"log-{worker.rank}", "w") as log:
             process = subprocess.Popen(
-                place.command(seat.domain, argv),
+                place.command(worker.domain, argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -195,7 +197,7 @@ class Crew:
             )
         self._processes.append(process)
         assert process.stdout is not None
-        Thread(target=self._listen, args=(seat.rank, process.stdout), daemon=True).start()
+        Thread(target=self._listen, args=(worker.rank, process.stdout), daemon=True).start()
 
     def _listen(self, rank: int, stream: IO[str]) -> None:
         with suppress(ValueError, OSError):  # the launcher closed it
@@ -212,7 +214,7 @@ class Crew:
                 process.stdin.flush()
 
     def gather(self, key: str) -> list[dict[str, Any]]:
-        """A message with ``key`` from every seat, by rank; raises ``RunError`` when one ends or nothing moves."""
+        """A message with ``key`` from every worker, by rank; raises ``RunError`` when one ends or nothing moves."""
         found: dict[int, dict[str, Any]] = {}
         moved_s, patience_s = time.monotonic(), self._timeout_s + (START_S if key == "ready" else 0.0)
         while len(found) < len(self._processes):
@@ -230,7 +232,7 @@ class Crew:
                 self._waits[rank] = told["beat"]
         return [found[rank] for rank in range(len(self._processes))]
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> RunStep:
         """Conducts one step; ``RunError`` where its loss is no number, before anything is saved."""
         at = time.monotonic() + LEAD_S
         self._waits.clear()
@@ -241,7 +243,7 @@ class Crew:
         loss = sum(one["loss"] for one in told)
         if not isfinite(loss):
             raise RunError(f"the loss of step {number} is {loss}. To fix: a lower --learning-rate, or --precision fp32")
-        return Step(number, seconds, loss, rows)
+        return RunStep(number, seconds, loss, rows)
 
     def dismiss(self) -> None:
         """Tells all to stop and waits for them."""
@@ -262,23 +264,23 @@ class Crew:
                     with suppress(BrokenPipeError):
                         stream.close()
 
-    def _seat(self, rank: int) -> str:
-        seat = self._work.seats[rank]
-        pipeline = f"pipeline {seat.pipeline}, " if len(self._work.plan.pipelines) > 1 else ""
-        return f"rank {rank} ({pipeline}stage {seat.stage}, {seat.domain})"
+    def _worker(self, rank: int) -> str:
+        worker = self._work.workers[rank]
+        pipeline = f"pipeline {worker.pipeline}, " if len(self._work.plan.pipelines) > 1 else ""
+        return f"rank {rank} ({pipeline}stage {worker.stage}, {worker.domain})"
 
     def _died(self, rank: int, told: Mapping[str, Any] | None) -> str:
         if told is not None:
             if (killed := self._killed()) is None:
-                return f"{self._seat(rank)} failed: {told['failed']}"
+                return f"{self._worker(rank)} failed: {told['failed']}"
             rank = killed
         try:
             code = self._processes[rank].wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            return f"{self._seat(rank)} closed its line"
+            return f"{self._worker(rank)} closed its line"
         reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = last_line(self._folder / f"log-{rank}")
-        return f"{self._seat(rank)} {reason}{': ' + last if last else ''}"
+        return f"{self._worker(rank)} {reason}{': ' + last if last else ''}"
 
     def _killed(self) -> int | None:
         """A process that was ended by a signal: its neighbours find their connections broken, and may say so first."""
@@ -292,8 +294,8 @@ class Crew:
 
     def _stuck(self, key: str, found: Mapping[int, Any], patience_s: float) -> str:
         missing = [rank for rank in range(len(self._processes)) if rank not in found]
-        told = [f"{self._seat(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
-        silent = [self._seat(rank) for rank in missing if not self._waits.get(rank)]
+        told = [f"{self._worker(rank)} {self._waits[rank]}" for rank in missing if self._waits.get(rank)]
+        silent = [self._worker(rank) for rank in missing if not self._waits.get(rank)]
         parts = [*told[:4], *([f"{_listed(silent)} said nothing"] if silent else [])]
         doing = {"ready": "to start", "saved": "to save", **MOVING}.get(key, "to end the step")
         return f"nothing moved for {patience_s:g} s while waiting for all processes {doing}: {'; '.join(parts)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hippo.problem.problem import Problem
-from hippo.run.work import Seat, Transfer, Work
+from hippo.run.work import Transfer, Work, Worker
 from hippo.schedule.schedule import FORWARD
 from hippo.simulate.layouts import costs
 from hippo.simulate.lower import lower
@@ -15,8 +15,8 @@ LOCAL_BYTES = 65_536
 
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds and bytes per wave of one seat, all lanes together; one entry per chunk."""
+class StageTimes:
+    """Seconds and bytes per wave of one worker, all lanes together; one entry per chunk."""
 
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]  # input gradient
@@ -28,13 +28,13 @@ class Times:
     finish_s: float  # optimizer and fixed time
 
 
-def times(problem: Problem, work: Work) -> tuple[Times, ...]:
-    """Of every seat of a plan whose stages are one process each."""
+def times(problem: Problem, work: Work) -> tuple[StageTimes, ...]:
+    """Of every worker of a plan whose stages are one process each."""
     assert work.whole_stages, "a stand-in process is a whole stage"
     program = lower(problem, work.plan)
     sizes = _sizes(problem, work)
     found = []
-    for rank, seat in enumerate(work.seats):
+    for rank, worker in enumerate(work.workers):
         mine = [one for one in work.transfers if one.source == rank]
         sent: list[list[int]] = [[0] * work.plan.interleave, [0] * work.plan.interleave]
         for one in mine:
@@ -43,14 +43,14 @@ def times(problem: Problem, work: Work) -> tuple[Times, ...]:
             max((sizes[t] for t in work.transfers if (t.destination, t.kind) == (rank, k)), default=0) for k in (0, 1)
         ]
         found.append(
-            Times(
+            StageTimes(
                 tuple(program.forward_s[rank].tolist()),
                 tuple(program.backward_s[rank].tolist()),
                 tuple(program.weight_s[rank].tolist()),
                 tuple(sent[0]),
                 tuple(sent[1]),
                 (got[0], got[1]),
-                float(program.sync_s[rank]) if len(work.plan.pipelines[seat.pipeline].stages) else 0.0,
+                float(program.sync_s[rank]) if len(work.plan.pipelines[worker.pipeline].stages) else 0.0,
                 float(program.finish_s[rank]),
             )
         )
@@ -66,16 +66,16 @@ def _sizes(problem: Problem, work: Work) -> dict[Transfer, int]:
         table = program.down_bytes if one.kind == FORWARD else program.up_bytes
         size = float(table[one.source, one.source_chunk])
         upper = one.source if one.kind == FORWARD else one.destination
-        found[one] = round(size) if work.crosses_wan(one) else min(LOCAL_BYTES, round(lanes[work.seats[upper]]))
+        found[one] = round(size) if work.crosses_wan(one) else min(LOCAL_BYTES, round(lanes[work.workers[upper]]))
     return found
 
 
-def _lane_bytes(problem: Problem, work: Work) -> dict[Seat, float]:
+def _lane_bytes(problem: Problem, work: Work) -> dict[Worker, float]:
     """What each stage hands on per wave, all lanes together."""
     known = costs(problem)
     found = {}
-    for seat in work.seats:
-        pipeline = work.plan.pipelines[seat.pipeline]
-        stage = pipeline.stages[seat.stage]
-        found[seat] = known.stages(work.plan, pipeline)[seat.stage].output_bytes * stage.dp
+    for worker in work.workers:
+        pipeline = work.plan.pipelines[worker.pipeline]
+        stage = pipeline.stages[worker.stage]
+        found[worker] = known.stages(work.plan, pipeline)[worker.stage].output_bytes * stage.dp
     return found

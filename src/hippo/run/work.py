@@ -1,6 +1,6 @@
 """What every process of a running plan has to do: where it sits, what it computes, with whom it talks. No torch.
 
-A seat is one process. Seats are numbered pipeline by pipeline, stage by stage, tp fastest, then the data-parallel lane.
+A worker is one process. They are numbered pipeline by pipeline, stage by stage, tp fastest, then by data-parallel lane.
 Of a stage's tensor-parallel ranks the first (``tp_index`` 0, the leader) talks with other stages; the activations at a
 border are the same on all of them. Letters: p stages, v chunks per stage, m waves.
 """
@@ -14,14 +14,17 @@ from math import lcm
 
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.model import LayerKind, Model
+from hippo.problem.problem import Problem
 from hippo.schedule.schedule import BACKWARD, FORWARD, Schedule, order_of
 from hippo.simulate.layouts import chunk_layers
+from hippo.simulate.ring import ring
+from hippo.simulate.routes import Routes
 
 Operation = tuple[int, int, int]  # kind, chunk, wave
 
 
 @dataclass(frozen=True)
-class Seat:
+class Worker:
     """One process: a device of a stage, or (stand-in) a whole stage."""
 
     rank: int
@@ -52,7 +55,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class GradientGroup:
     """Ranks that sum their gradients of layers [start, stop).
 
     Matrices that are split lie in ``parts`` equal parts, the finest split among the replicas; ``part`` is agreed here.
@@ -74,16 +77,16 @@ class Work:
     whole_stages: bool = False
 
     @cached_property
-    def seats(self) -> tuple[Seat, ...]:
+    def workers(self) -> tuple[Worker, ...]:
         """Every process, by rank."""
-        found: list[Seat] = []
+        found: list[Worker] = []
         for p, pipeline in enumerate(self.plan.pipelines):
             for s, stage in enumerate(pipeline.stages):
                 tp, dp = self.widths(stage)
                 for lane in range(dp):
                     for t in range(tp):
                         device = stage.devices[lane * tp + t]
-                        found.append(Seat(len(found), p, s, lane, t, stage.domain, device))
+                        found.append(Worker(len(found), p, s, lane, t, stage.domain, device))
         return tuple(found)
 
     def widths(self, stage: Stage) -> tuple[int, int]:
@@ -92,15 +95,15 @@ class Work:
 
     @cached_property
     def _rank_of(self) -> dict[tuple[int, int, int, int], int]:
-        return {(seat.pipeline, seat.stage, seat.lane, seat.tp_index): seat.rank for seat in self.seats}
+        return {(worker.pipeline, worker.stage, worker.lane, worker.tp_index): worker.rank for worker in self.workers}
 
     def rank(self, pipeline: int, stage: int, lane: int = 0, tp_index: int = 0) -> int:
-        """The seat's number."""
+        """The worker's number."""
         return self._rank_of[pipeline, stage, lane, tp_index]
 
-    def stage(self, seat: Seat) -> Stage:
-        """The stage of a seat."""
-        return self.plan.pipelines[seat.pipeline].stages[seat.stage]
+    def stage(self, worker: Worker) -> Stage:
+        """The stage of a worker."""
+        return self.plan.pipelines[worker.pipeline].stages[worker.stage]
 
     @cached_property
     def _chunks(self) -> tuple[list[list[tuple[int, int]]], ...]:
@@ -110,42 +113,42 @@ class Work:
             for pipeline in self.plan.pipelines
         )
 
-    def chunks(self, seat: Seat) -> list[tuple[int, int]]:
-        """Layers [start, stop) of each chunk of a seat."""
-        return self._chunks[seat.pipeline][seat.stage]
+    def chunks(self, worker: Worker) -> list[tuple[int, int]]:
+        """Layers [start, stop) of each chunk of a worker."""
+        return self._chunks[worker.pipeline][worker.stage]
 
     @cached_property
     def schedules(self) -> tuple[Schedule, ...]:
         """The schedule of each pipeline."""
         return tuple(order_of(self.plan, pipeline) for pipeline in self.plan.pipelines)
 
-    def operations(self, seat: Seat) -> list[Operation]:
-        """What a seat runs, in the order of the schedule: (kind, chunk, wave)."""
-        return [(k, c, w) for k, c, w in self.schedules[seat.pipeline].rank(seat.stage).tolist()]
+    def operations(self, worker: Worker) -> list[Operation]:
+        """What a worker runs, in the order of the schedule: (kind, chunk, wave)."""
+        return [(k, c, w) for k, c, w in self.schedules[worker.pipeline].rank(worker.stage).tolist()]
 
-    def fused(self, seat: Seat) -> bool:
+    def fused(self, worker: Worker) -> bool:
         """Whether a backward operation means the weight gradient too."""
-        return self.schedules[seat.pipeline].fused
+        return self.schedules[worker.pipeline].fused
 
-    def live_limit(self, seat: Seat) -> float:
-        """Waves in flight that the plan's order needs on this seat; no order may need more."""
-        return self.schedules[seat.pipeline].peak_live[seat.stage]
+    def live_limit(self, worker: Worker) -> float:
+        """Waves in flight that the plan's order needs on this worker; no order may need more."""
+        return self.schedules[worker.pipeline].peak_live[worker.stage]
 
     def wave(self, pipeline: Pipeline) -> int:
         """Sequences of one wave."""
         return self.plan.micro_batch * pipeline.stages[0].dp
 
-    def share(self, seat: Seat) -> tuple[int, int]:
-        """Sequences [start, stop) of every wave that a seat works on."""
-        pipeline = self.plan.pipelines[seat.pipeline]
-        each = self.wave(pipeline) // self.widths(self.stage(seat))[1]
-        return seat.lane * each, (seat.lane + 1) * each
+    def share(self, worker: Worker) -> tuple[int, int]:
+        """Sequences [start, stop) of every wave that a worker works on."""
+        pipeline = self.plan.pipelines[worker.pipeline]
+        each = self.wave(pipeline) // self.widths(self.stage(worker))[1]
+        return worker.lane * each, (worker.lane + 1) * each
 
-    def sequences(self, seat: Seat, wave: int) -> tuple[int, int]:
-        """Sequences [start, stop) of the global batch that a seat works on in a wave: pipeline by pipeline."""
-        before = sum(self.wave(p) * p.num_micro_batches for p in self.plan.pipelines[: seat.pipeline])
-        first = before + wave * self.wave(self.plan.pipelines[seat.pipeline])
-        start, stop = self.share(seat)
+    def sequences(self, worker: Worker, wave: int) -> tuple[int, int]:
+        """Sequences [start, stop) of the global batch that a worker works on in a wave: pipeline by pipeline."""
+        before = sum(self.wave(p) * p.num_micro_batches for p in self.plan.pipelines[: worker.pipeline])
+        first = before + wave * self.wave(self.plan.pipelines[worker.pipeline])
+        start, stop = self.share(worker)
         return first + start, first + stop
 
     @cached_property
@@ -167,27 +170,27 @@ class Work:
                         yield Transfer(FORWARD, sender.rank, receiver.rank, above, below, start, count)
                         yield Transfer(BACKWARD, receiver.rank, sender.rank, below, above, start, count)
 
-    def arrivals(self, seat: Seat) -> list[tuple[Transfer, int]]:
-        """Every message that a seat gets in a step and its wave, each sender's in the order in which it makes them."""
+    def arrivals(self, worker: Worker) -> list[tuple[Transfer, int]]:
+        """Every message that a worker gets in a step and its wave, each sender's in the order of their making."""
         found: list[tuple[int, Transfer, int]] = []
         for one in self.transfers:
-            if one.destination == seat.rank:
-                made = self.operations(self.seats[one.source])
+            if one.destination == worker.rank:
+                made = self.operations(self.workers[one.source])
                 places = [at for at, each in enumerate(made) if each[:2] == (one.kind, one.source_chunk)]
                 found += [(place, one, made[place][2]) for place in places]
         return [(one, wave) for _, one, wave in sorted(found, key=lambda each: each[0])]
 
-    def _leaders(self, pipeline: int, stage: int) -> list[Seat]:
-        return [s for s in self.seats if (s.pipeline, s.stage) == (pipeline, stage) and s.leads]
+    def _leaders(self, pipeline: int, stage: int) -> list[Worker]:
+        return [s for s in self.workers if (s.pipeline, s.stage) == (pipeline, stage) and s.leads]
 
     def crosses_wan(self, transfer: Transfer) -> bool:
         """Whether a message goes from one domain to another."""
-        return self.seats[transfer.source].domain != self.seats[transfer.destination].domain
+        return self.workers[transfer.source].domain != self.workers[transfer.destination].domain
 
-    def tensor_group(self, seat: Seat) -> tuple[int, ...]:
-        """Ranks that share the matrices of the seat's lane, itself among them."""
-        tp, _ = self.widths(self.stage(seat))
-        return tuple(self.rank(seat.pipeline, seat.stage, seat.lane, t) for t in range(tp))
+    def tensor_group(self, worker: Worker) -> tuple[int, ...]:
+        """Ranks that share the matrices of the worker's lane, itself among them."""
+        tp, _ = self.widths(self.stage(worker))
+        return tuple(self.rank(worker.pipeline, worker.stage, worker.lane, t) for t in range(tp))
 
     @cached_property
     def parts(self) -> int:
@@ -211,14 +214,14 @@ class Work:
         return tuple(found)
 
     @cached_property
-    def agreements(self) -> tuple[Agreement, ...]:
+    def agreements(self) -> tuple[GradientGroup, ...]:
         """Who sums which gradients: runs of layers with equal holders, the last layers (ready first) first."""
-        found: list[Agreement] = []
+        found: list[GradientGroup] = []
         for part in range(self.parts):
             start = 0
             for layer in range(1, self.model.num_layers + 1):
                 if layer == self.model.num_layers or self.holders(layer, part) != self.holders(start, part):
-                    found.append(Agreement((start, layer), part, self.parts, self.holders(start, part)))
+                    found.append(GradientGroup((start, layer), part, self.parts, self.holders(start, part)))
                     start = layer
         shared = (one for one in found if len(one.ranks) > 1)
         return tuple(sorted(shared, key=lambda one: (-one.layers[0], one.part)))
@@ -232,6 +235,22 @@ class Work:
         ranks = tuple(sorted({*self.holders(0, 0), *self.holders(last, 0)}))
         return ranks if len(ranks) > 1 else ()
 
-    def kinds(self, seat: Seat) -> set[LayerKind]:
-        """Kinds of layers that a seat holds."""
-        return {self.model.layers[i].kind for start, stop in self.chunks(seat) for i in range(start, stop)}
+    def kinds(self, worker: Worker) -> set[LayerKind]:
+        """Kinds of layers that a worker holds."""
+        return {self.model.layers[i].kind for start, stop in self.chunks(worker) for i in range(start, stop)}
+
+
+# ---------------------------------------------------------------------------------------------------------- ring order
+# In which order ranks stand on the ring on which they sum: domain by domain, as the simulator's best ring has them.
+
+USUAL_BYTES = 8e6  # of a bucket; only the order of domains depends on it
+
+
+def ring_order(problem: Problem, work: Work, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks in order; raises ``InputError`` when no ring of links joins their domains."""
+    domains = tuple(dict.fromkeys(work.workers[rank].domain for rank in ranks))
+    routes = Routes.of(problem.cluster, work.plan)
+    if len(domains) > 1:
+        links = problem.cluster.links
+        domains = tuple(links[pair[0]].source for pair in ring(routes, domains, USUAL_BYTES))
+    return tuple(sorted(ranks, key=lambda rank: (domains.index(work.workers[rank].domain), rank)))

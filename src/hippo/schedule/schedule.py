@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.plan.own_order import WITH_ORDER
-from hippo.plan.plan import Pipeline, Plan
+from hippo.plan.plan import WITH_ORDER, Pipeline, Plan
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 

@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 from hippo.errors import InputError
 from hippo.files import read_text
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.catalogue.models import ALIASES, MODELS, model
 from hippo.problem.cluster import Gpu
 from hippo.problem.cluster_yaml import MAX_GPUS
 from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOCAB, MAX_WIDTH
 from hippo.problem.document import parse_json
+from hippo.problem.gpus import gpu
 from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.table import Table

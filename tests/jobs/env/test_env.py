@@ -10,9 +10,7 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.engine.breaking import time_to_failure
 from hippo.jobs.engine.play import play
-from hippo.jobs.env.env import Came, Env, Queue
-from hippo.jobs.env.generator import Cuts
-from hippo.jobs.env.spaces import CANDIDATE_FEATURES, Observation
+from hippo.jobs.env.env import CANDIDATE_FEATURES, Came, Cuts, Env, Observation, Queue
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.policies.two_queue import TWO_QUEUE

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from hippo.jobs.env.env import Queue
-from hippo.jobs.env.generator import Cuts
+from hippo.jobs.env.env import Cuts, Queue
 from hippo.jobs.env.gym_env import JobsEnv
 
 from .worlds import drawn, small_site

@@ -9,8 +9,8 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
+from hippo.jobs.env.env import F
 from hippo.jobs.env.replayed import Replayed, ScoreLearner
-from hippo.jobs.env.spaces import F
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.learner import History
 from hippo.jobs.online.loop import Loop, serve

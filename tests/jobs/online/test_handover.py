@@ -10,8 +10,7 @@ from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.learned.handle import state_of
 from hippo.jobs.online.handover import handed_over
-from hippo.jobs.online.index import IndexLearner, IndexPolicy
-from hippo.jobs.online.learner import History
+from hippo.jobs.online.learner import History, IndexLearner, IndexPolicy
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings

@@ -6,11 +6,11 @@ import pytest
 
 from hippo.errors import InputError
 from hippo.jobs.placement.models import TABLE, Training, problem, smaller, training
-from hippo.jobs.placement.parts import part
+from hippo.jobs.placement.step_time import part
 from hippo.planners.base import Status, Stop
 from hippo.planners.exact.search import Exact
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.catalogue.models import MODELS
+from hippo.problem.gpus import GPUS
 
 from .worlds import cluster
 

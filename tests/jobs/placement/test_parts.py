@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hippo.jobs.placement.parts import joined, part, parts, rung, signature
+from hippo.jobs.placement.step_time import joined, part, parts, rung, signature
 from hippo.problem.cluster import Cluster
 
 from ...strategies import clusters

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo.jobs.traces.load import load_trace
-from hippo.jobs.traces.trace import Trace
+from hippo.jobs.traces.load import Trace, load_trace
 
 Reading = Callable[..., Trace]
 

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, Job
-from hippo.jobs.traces.fit import bursts, fitted, ks_distance
-from hippo.jobs.traces.generate import distances, generated
-from hippo.jobs.traces.load import load_trace
+from hippo.jobs.traces.generate import bursts, distances, fitted, generated, ks_distance
+from hippo.jobs.traces.load import Trace, load_trace, settled
 from hippo.jobs.traces.mix import GRACE_S, SLACKS, Mix, mixed
-from hippo.jobs.traces.own import read
+from hippo.jobs.traces.own import jobs_csv, jobs_json, read, write_jobs
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.trace import Trace, settled
-from hippo.jobs.traces.write import jobs_csv, jobs_json, write_jobs
 from hippo.jobs.workload import Workload
 
 

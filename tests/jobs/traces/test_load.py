@@ -226,7 +226,7 @@ def test_line_ends_of_windows_and_a_mark_of_byte_order(reading: Reading):
 
 @pytest.mark.parametrize("text", [PHILLY, HELIOS, GAVEL_7, GAVEL_10, SWF, PAI_TASKS])
 def test_no_file_looks_like_two_formats(reading: Reading, tmp_path: Path, text: str):
-    from hippo.jobs.traces.head import Head
+    from hippo.jobs.traces.source import Head
 
     reading(text)
     head = Head.of(tmp_path / "trace.txt")

@@ -13,8 +13,8 @@ from hippo.jobs.job import Job
 from hippo.jobs.learned.deadline import FEATURES, network
 from hippo.jobs.learned.due import untrained
 from hippo.jobs.train import deadlines
-from hippo.jobs.train.deadline_settings import Draws, Search, Settings, parse_settings
 from hippo.jobs.train.deadlines import DuePolicy, Moments, begun, credits, update
+from hippo.jobs.train.settings import DeadlineTraining, Draws, Search, parse_deadline_settings
 from hippo.jobs.workload import Workload
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "algo" / "deadlines.yaml"
@@ -75,12 +75,12 @@ def test_an_update_learns_which_way_noise_pays():
     for turn in range(5):
         features = torch.ones(256, len(FEATURES))
         key = policy(features).detach() + 0.5 * torch.randn(256)
-        update(policy, optimizer, Moments(features, key, key), Settings(), turn)
+        update(policy, optimizer, Moments(features, key, key), DeadlineTraining(), turn)
     assert policy(torch.ones(1, len(FEATURES))).item() > before + 0.1
 
 
 def test_the_start_counts_windows_as_they_are_drawn():
-    found = begun(Settings(draws=Draws(settings=("chronus",))))
+    found = begun(DeadlineTraining(draws=Draws(settings=("chronus",))))
     assert found.windows.sum(axis=0) == pytest.approx(np.ones(found.windows.shape[1]), rel=1e-3)
     durations = np.arange(20, 30)  # far above the least window: one to three bins above the duration
     inside = sum(found.windows[durations + shift, durations] for shift in range(3))
@@ -94,7 +94,7 @@ def test_the_configuration_in_the_tree_is_the_default_one():
     document = parse_yaml(read_text(CONFIG, what="configuration"), str(CONFIG))
     assert document.pop("learner") == "deadlines"
     document["windows"]["trace"] = ""
-    assert parse_settings(document, source=str(CONFIG)) == Settings()
+    assert parse_deadline_settings(document, source=str(CONFIG)) == DeadlineTraining()
 
 
 def test_numbers_out_of_range_are_refused():

@@ -14,7 +14,7 @@ from hippo.jobs.learned.weights import untrained
 from hippo.jobs.settings import Settings as Rules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.train.policy import KeyPolicy
-from hippo.jobs.train.settings import ALGORITHMS, Gradient, Settings
+from hippo.jobs.train.settings import ALGORITHMS, Gradient, KeyTraining
 from hippo.jobs.train.train import optimizer, step
 from hippo.jobs.train.windows import Window
 from hippo.jobs.workload import Workload
@@ -34,9 +34,9 @@ def two_kinds(generator: np.random.Generator) -> Window:
     return Window(Workload.of_columns(columns), None, site([Pool("one", "gpu", 1, 1)]), Rules(restart_s=0.0))
 
 
-def settings(algorithm: str) -> Settings:
+def settings(algorithm: str) -> KeyTraining:
     gradient = Gradient(algorithm=algorithm, learning_rate=0.02, share=0.5, noise=0.5, horizon_s=1e6, rolls=4)
-    return replace(Settings(), gradient=gradient, ppo=Ppo(learning_rate=0.01, passes=4, minibatch=96, target_kl=0.1))
+    return replace(KeyTraining(), gradient=gradient, ppo=Ppo(learning_rate=0.01, passes=4, minibatch=96, target_kl=0.1))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

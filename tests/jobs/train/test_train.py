@@ -11,8 +11,17 @@ import yaml
 
 from hippo.errors import InputError
 from hippo.jobs.learned.weights import read
-from hippo.jobs.train import deadline_settings, deadlines
-from hippo.jobs.train.settings import Gradient, Hazards, Run, Settings, Windows, parse_settings
+from hippo.jobs.train import deadlines
+from hippo.jobs.train.settings import (
+    DeadlineTraining,
+    Gradient,
+    Hazards,
+    KeyTraining,
+    Run,
+    Search,
+    Windows,
+    parse_settings,
+)
 from hippo.jobs.train.train import train
 from hippo.learn.tracking import read_curve
 
@@ -30,8 +39,8 @@ def trace(tmp_path: Path) -> Path:
     return file
 
 
-def settings(trace: Path, updates: int) -> Settings:
-    return Settings(
+def settings(trace: Path, updates: int) -> KeyTraining:
+    return KeyTraining(
         windows=Windows(trace=str(trace), jobs=40, drawn=0, loads=(0.9,), domains=1, nodes=1, per_node=2),
         hazards=Hazards(keys=200, passes=1, rounds=1),
         gradient=Gradient(algorithm="a2c", rolls=2, share=0.3),
@@ -52,7 +61,7 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_p
 def test_a_run_on_deadlines_that_was_cut_off_goes_on_with_more_minutes(trace: Path, tmp_path: Path):
     windows = settings(trace, 0).windows
     run = Run(minutes=0.0, updates=3, validate_every=2, checkpoint_every=2)
-    long = deadline_settings.Settings(windows=windows, search=deadline_settings.Search(rolls=2, share=0.3), run=run)
+    long = DeadlineTraining(windows=windows, search=Search(rolls=2, share=0.3), run=run)
     whole = deadlines.train(long, out=tmp_path / "whole")
     cut = deadlines.train(replace(long, run=replace(run, updates=2)), out=tmp_path / "cut")
     assert cut["updates"] == 2
@@ -78,7 +87,7 @@ def test_what_it_writes_is_a_policy_and_kept(trace: Path, tmp_path: Path):
 
 def test_refused_are_no_trace_and_one_that_is_too_short(trace: Path, tmp_path: Path):
     with pytest.raises(InputError, match="names no trace"):
-        train(Settings(), out=tmp_path / "a")
+        train(KeyTraining(), out=tmp_path / "a")
     large = settings(trace, 1)
     with pytest.raises(InputError, match="fewer than one window"):
         train(replace(large, windows=replace(large.windows, jobs=5000)), out=tmp_path / "b")
@@ -103,5 +112,5 @@ def test_the_file_says_the_defaults_and_names_a_trace():
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert document.pop("learner") == "jobs"
     found = parse_settings(document, source=str(file))
-    assert found.windows.trace.endswith("philly_open.csv")
-    assert replace(found, windows=replace(found.windows, trace="")) == Settings()
+    assert found.windows.trace.endswith("philly_open.csv.gz")
+    assert replace(found, windows=replace(found.windows, trace="")) == KeyTraining()

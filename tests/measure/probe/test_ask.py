@@ -10,11 +10,10 @@ from threading import Event
 import pytest
 
 from hippo.errors import InputError
-from hippo.measure.probe import bulk
+from hippo.measure.probe import wire as bulk
 from hippo.measure.probe.ask import measure, measure_between
-from hippo.measure.probe.bulk import counted
 from hippo.measure.probe.serve import listening
-from hippo.measure.probe.wire import LONGEST_LINE, NoAnswer, effort_from_document, effort_to_document
+from hippo.measure.probe.wire import LONGEST_LINE, NoAnswer, counted, effort_from_document, effort_to_document
 
 from .worlds import QUICK, Clock, prober, scripted, within
 

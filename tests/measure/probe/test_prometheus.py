@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hippo.errors import InputError
 from hippo.measure.probe import prometheus as asking
-from hippo.measure.probe.prometheus import MOST_POINTS, Span, rate_query, samples_from_server, trip_query
+from hippo.measure.probe.prometheus import MOST_POINTS, TimeSpan, rate_query, samples_from_server, trip_query
 
 from .worlds import matrix, prometheus
 
@@ -18,11 +18,11 @@ pytest.importorskip("httpx", reason="needs the extra 'service'")
 
 DOMAINS = {"east": "east", "west": "west", "10.0.0.2": "west"}
 LINK = {"__name__": "x", "src": "east", "dst": "west"}
-SPAN = Span(1000.0, 1120.0, 60.0)
+SPAN = TimeSpan(1000.0, 1120.0, 60.0)
 NOTHING = matrix()
 
 
-def asked(url: str, span: Span = SPAN, **more):
+def asked(url: str, span: TimeSpan = SPAN, **more):
     return samples_from_server(url, span, DOMAINS, rate=rate_query("rate"), trip=trip_query("trip"), **more)
 
 
@@ -74,7 +74,7 @@ def test_two_series_for_one_link():
 
 def test_long_spans_are_asked_in_pieces(monkeypatch):
     monkeypatch.setattr(asking, "MOST_POINTS", 110)
-    span = Span(0.0, 250.0, 1.0)
+    span = TimeSpan(0.0, 250.0, 1.0)
 
     def answer(parameters):
         start, end, step = (float(parameters[key]) for key in ("start", "end", "step"))
@@ -91,7 +91,7 @@ def test_long_spans_are_asked_in_pieces(monkeypatch):
 @settings(max_examples=50)
 @given(st.floats(0, 1e9), st.floats(0, 1e7), st.floats(1, 1e5))
 def test_pieces_cover_every_instant_once(start, length, step):
-    pieces = list(Span(start, start + length, step).pieces())
+    pieces = list(TimeSpan(start, start + length, step).pieces())
     assert pieces[0][0] == start
     assert all(stop <= start + length + 1e-3 for _, stop in pieces)
     assert all((stop - begin) / step < MOST_POINTS - 0.5 for begin, stop in pieces)
@@ -127,9 +127,9 @@ def test_nobody_there(url):
 @pytest.mark.parametrize(
     ("span", "words"),
     [
-        (Span(10.0, 0.0, 1.0), "begins after its end"),
-        (Span(0.0, 10.0, 0.0), "must be above 0"),
-        (Span(0.0, 1e10, 0.001), "too many points"),
+        (TimeSpan(10.0, 0.0, 1.0), "begins after its end"),
+        (TimeSpan(0.0, 10.0, 0.0), "must be above 0"),
+        (TimeSpan(0.0, 1e10, 0.001), "too many points"),
     ],
 )
 def test_spans_that_say_nothing(span, words):

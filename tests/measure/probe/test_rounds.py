@@ -5,20 +5,26 @@ from __future__ import annotations
 import pytest
 
 from hippo.errors import InputError
-from hippo.measure.probe.ask import Measured
-from hippo.measure.probe.bulk import Goodput
-from hippo.measure.probe.hosts import Host, domains_of_addresses, hosts_from_texts
-from hippo.measure.probe.instants import instant
-from hippo.measure.probe.rounds import Leg, legs_between, refuse_silence, rounds
-from hippo.measure.probe.wire import NoAnswer
+from hippo.measure.probe.ask import PathMeasured
+from hippo.measure.probe.prometheus import instant
+from hippo.measure.probe.rounds import (
+    Leg,
+    ProbeHost,
+    domains_of_addresses,
+    hosts_from_texts,
+    legs_between,
+    refuse_silence,
+    rounds,
+)
+from hippo.measure.probe.wire import Goodput, NoAnswer
 
 from .worlds import QUICK, Clock
 
-FOUND = Measured(0.01, 0.02, 5, Goodput(954.0, 1.0), Goodput(477.0, 1.0), 1448.0)
+FOUND = PathMeasured(0.01, 0.02, 5, Goodput(954.0, 1.0), Goodput(477.0, 1.0), 1448.0)
 
 
-def hosts(*names: str) -> list[Host]:
-    return [Host(name, "h", 1) for name in names]
+def hosts(*names: str) -> list[ProbeHost]:
+    return [ProbeHost(name, "h", 1) for name in names]
 
 
 def test_every_pair_once():
@@ -67,11 +73,11 @@ def test_rounds_that_a_long_one_covers_fall_out(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "host"),
     [
-        ("east=10.0.0.1", Host("east", "10.0.0.1", 5210)),
-        ("east=10.0.0.1:99", Host("east", "10.0.0.1", 99)),
-        ("10.0.0.1:99", Host("10.0.0.1", "10.0.0.1", 99)),
-        ("east=[fd00::1]:99", Host("east", "fd00::1", 99)),
-        ("east=fd00::1", Host("east", "fd00::1", 5210)),
+        ("east=10.0.0.1", ProbeHost("east", "10.0.0.1", 5210)),
+        ("east=10.0.0.1:99", ProbeHost("east", "10.0.0.1", 99)),
+        ("10.0.0.1:99", ProbeHost("10.0.0.1", "10.0.0.1", 99)),
+        ("east=[fd00::1]:99", ProbeHost("east", "fd00::1", 99)),
+        ("east=fd00::1", ProbeHost("east", "fd00::1", 5210)),
     ],
 )
 def test_hosts(text, host):

@@ -10,12 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
-from hippo.measure.probe.cluster_text import bare_cluster, cluster_text, measured_cluster
-from hippo.measure.probe.findings import Findings, document_of, files_of
-from hippo.measure.probe.links import links_seen
-from hippo.measure.probe.sample import Sample
-from hippo.measure.probe.textfile import textfile
-from hippo.measure.probe.trace_text import trace_text
+from hippo.measure.probe.findings import (
+    Findings,
+    bare_cluster,
+    cluster_text,
+    document_of,
+    files_of,
+    measured_cluster,
+    textfile,
+    trace_text,
+)
+from hippo.measure.probe.sample import Sample, links_seen
 from hippo.problem.cluster import Link
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.document import parse_yaml

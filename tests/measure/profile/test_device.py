@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.measure.profile import device
-from hippo.measure.profile.cluster_file import cluster_with
+from hippo.measure.profile.rows import cluster_with
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.document import parse_yaml
 

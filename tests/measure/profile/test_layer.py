@@ -9,8 +9,8 @@ from hippo.cost.memory import activation_bytes
 from hippo.cost.stage import Layout
 from hippo.measure.profile.device import catalogue_name, device_at_hand, gpu_of
 from hippo.measure.profile.layer import time_layer
-from hippo.measure.profile.rows import LayerTimes, Shape
-from hippo.problem.catalogue.gpus import GPUS
+from hippo.measure.profile.rows import LayerTimes, TimedShape
+from hippo.problem.gpus import GPUS
 from hippo.problem.model import gpt_model
 
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ def _one_thread():
 
 
 def timed(model, layer: int, tp: int = 1, micro_batch: int = 2) -> LayerTimes:
-    shape = Shape(tp, micro_batch, 32)
+    shape = TimedShape(tp, micro_batch, 32)
     return time_layer(model, layer, shape, device=CPU, dtype=torch.float32, budget_s=1e-3)
 
 

@@ -11,8 +11,7 @@ from hippo.network.dynamics.daily import DAY_S
 from hippo.network.dynamics.network import CONGESTED_LATENCY, moving_network, states_of, stationary_states
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Dynamics
-from hippo.problem.links import base_bandwidth, base_latency, per_node_only
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace, base_bandwidth, base_latency, per_node_only
 
 STILL = Dynamics(swing=0.0, sigma=0.0, diurnal_peak_to_trough=1.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hippo.network.dynamics.network import moving_network
 from hippo.network.dynamics.trace_csv import trace_to_csv
 from hippo.problem.catalogue.clusters import cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.problem.trace_csv import trace_from_csv
 
 

@@ -22,8 +22,7 @@ from hippo.network.env.movements import widest_path
 from hippo.network.env.world import World
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.cluster import Cluster, Link
-from hippo.problem.links import base_bandwidth, base_latency
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.problem import Problem
 from hippo.problem.trace_csv import trace_from_csv
 

@@ -206,7 +206,7 @@ def test_the_agents_own_plans_join_the_book(book: Book, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(hi, "construct", construct)
     who = Agents()
-    who.graphs = hi.GRAPHS
+    who.networks = hi.CONSTRUCTING
     hippo = HiPpo(who, settings=replace(ALWAYS, construct=3), see=who.see)
     hippo.begin(view(book, running=-1))
     for epoch, now in ((5, 0.95 * USUAL), (6, USUAL / 2), (16, USUAL / 2), (29, USUAL / 2)):
@@ -226,7 +226,7 @@ def test_a_slow_construction_makes_no_decision_late(book: Book, monkeypatch: pyt
 
     monkeypatch.setattr(hi, "construct", construct)
     who = Agents(Action(How.STOP, ALONE))
-    who.graphs = hi.GRAPHS
+    who.networks = hi.CONSTRUCTING
     hippo = HiPpo(who, settings=replace(ALWAYS, construct=2), see=who.see, clock=lambda: now[0])
     hippo.begin(view(book, running=-1))
     slow = view(book, USUAL / 50)

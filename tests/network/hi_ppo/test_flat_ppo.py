@@ -7,14 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from hippo.errors import InputError
 from hippo.network.env.generator import make_world
 from hippo.network.env.play import Terms, steps, usd_per_token
 from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo import flat_ppo
-from hippo.network.hi_ppo.flat_ppo import MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
+from hippo.network.hi_ppo.flat_ppo import FORM, MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
 from hippo.network.moving import STREAMING
 from hippo.network.rules.candidates import fill
 from hippo.network.rules.configuration import Book
@@ -53,20 +52,18 @@ def test_every_network_has_the_same_width(domains: int, options: int):
     assert flat_mask(seen).sum() == 2 * options
 
 
-class First(torch.nn.Module):
-    """Likes the option whose first feature is highest."""
-
-    def forward(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat[:, CONTEXT : CONTEXT + MOST_OPTIONS * OPTIONS].reshape(-1, MOST_OPTIONS, OPTIONS)[..., 0]
+def likes_the_first_feature(width: int = WIDTH) -> bytes:
+    """Layers that score an option by its first feature: small numbers, which the hyperbolic tangent hardly changes."""
+    pick, small = np.zeros((MOST_OPTIONS, width), np.float32), np.float32(1e-3)
+    pick[np.arange(MOST_OPTIONS), CONTEXT + OPTIONS * np.arange(MOST_OPTIONS)] = small
+    nothing, same = np.zeros(MOST_OPTIONS, np.float32), np.eye(MOST_OPTIONS, dtype=np.float32)
+    return FORM.packed({"0.weight": pick, "0.bias": nothing, "1.weight": same, "1.bias": nothing})
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from hippo.network.train.export import graph
-
-    path = tmp_path_factory.mktemp("flat") / "flat.onnx"
-    data = graph(First(), (torch.zeros(2, WIDTH),), inputs=["flat"], outputs=["logits"], axes={"flat": {0: "W"}})
-    path.write_bytes(data)
+    path = tmp_path_factory.mktemp("flat") / "flat.policy"
+    path.write_bytes(likes_the_first_feature())
     return path
 
 
@@ -126,18 +123,13 @@ def test_it_is_asked_when_its_environment_would_ask_it(file: Path):
 
 def test_what_is_no_flat_policy_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="To fix"):
-        FlatPpo(tmp_path / "missing.onnx")
-    (tmp_path / "broken.onnx").write_bytes(b"nonsense")
-    with pytest.raises(InputError, match="is no policy"):
-        FlatPpo(tmp_path / "broken.onnx")
+        FlatPpo(tmp_path / "missing.policy")
+    (tmp_path / "broken.policy").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="is no flat PPO policy"):
+        FlatPpo(tmp_path / "broken.policy")
 
 
 def test_another_width_is_refused(tmp_path: Path):
-    from hippo.network.train.export import graph
-
-    data = graph(
-        torch.nn.Linear(3, 2), (torch.zeros(2, 3),), inputs=["flat"], outputs=["logits"], axes={"flat": {0: "W"}}
-    )
-    (tmp_path / "other.onnx").write_bytes(data)
-    with pytest.raises(InputError, match="no flat policy of this version"):
-        FlatPpo(tmp_path / "other.onnx")
+    (tmp_path / "other.policy").write_bytes(likes_the_first_feature(WIDTH + 1))
+    with pytest.raises(InputError, match="is no flat PPO policy of this version"):
+        FlatPpo(tmp_path / "other.policy")

@@ -51,8 +51,8 @@ def test_learning_lowers_the_loss_and_repeats_itself() -> None:
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     weights = Unit(4).weights()
     save(weights, tmp_path / "some.npz")
-    with np.load(tmp_path / "some.npz") as stored:
-        assert all(stored[name] == pytest.approx(each, rel=1e-6) for name, each in weights._asdict().items())
+    stored, _ = gru.FORM.read(tmp_path / "some.npz")
+    assert all(stored[name] == pytest.approx(each, rel=1e-6) for name, each in weights._asdict().items())
 
 
 def test_the_shipped_weights_are_small_and_fit_the_features() -> None:

@@ -18,8 +18,8 @@ from hippo.planners.exact.ways import (
     slowest_border,
     slowest_pair,
 )
-from hippo.problem.catalogue.gpus import gpu
 from hippo.problem.cluster import Cluster
+from hippo.problem.gpus import gpu
 
 
 def connected(pace: np.ndarray, members: tuple[int, ...], ceiling: float) -> bool:

@@ -11,8 +11,8 @@ import pytest
 
 from hippo.errors import UnknownNameError
 from hippo.problem.catalogue.clusters import CLUSTERS, cluster
-from hippo.problem.catalogue.gpus import GPUS
 from hippo.problem.cluster_yaml import cluster_from_document, cluster_to_document
+from hippo.problem.gpus import GPUS
 
 # Latitude and longitude of the cities, degrees.
 CITIES = {

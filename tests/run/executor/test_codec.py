@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hippo.plan.plan import Compression
-from hippo.run.executor.codec import Codec
-from hippo.run.executor.settings import settings_of
-from hippo.run.job import Job, Options
+from hippo.run.executor.channels import Codec
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
 
 from ..worlds import PLANS, problem
 from .test_training import trained
@@ -46,7 +46,7 @@ def test_zeros_stay_zeros_and_tiny_gradients_are_not_lost(kind: str):
 def test_training_goes_on_nearly_as_without(kind: str, near: float, tmp_path: Path):
     model, plan = PLANS["stages"]
     squeezed = replace(plan, compression=(Compression("a", "b", kind), Compression("b", "a", kind)))
-    job = Job(problem(model), squeezed, Options(steps=3, timeout_s=20.0))
+    job = RunJob(problem(model), squeezed, RunOptions(steps=3, timeout_s=20.0))
     expected = list(losses(job.problem, settings_of(job), steps=3, micro_batch=2))
     found = trained(job, tmp_path)
     assert found == pytest.approx(expected, abs=near)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.run.executor.foresight import Foresight
+from hippo.run.executor.step import Foresight
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 AWAITED, OTHER = (BACKWARD, 0, 3), (WEIGHT, 0, 1)

@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from hippo.plan.plan import Plan, Sync
-from hippo.run.executor.local_sgd import Within, share
-from hippo.run.executor.settings import settings_of
-from hippo.run.job import Job, Options
-from hippo.run.model.outer import Outer, OuterRates
+from hippo.run.executor.local_sgd import Outer, OuterRates, Within, share
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
-from hippo.run.model.replicas import local_losses
-from hippo.run.model.stage import Part
+from hippo.run.model.stage import Part, settings_of
 from hippo.run.work import Work
 
+from ...judges.local_sgd_replicas import local_losses
 from ..worlds import GPT2, PLANS, pipelines, problem
 from .test_training import trained
 
@@ -30,7 +28,7 @@ REPLICAS = {"twins": (GPT2, TWINS), "unlike shares": PLANS["unlike shares"], "ev
 def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, tmp_path: Path):
     model, plan = REPLICAS[name]
     plan = replace(plan, sync=Sync("local_sgd", 2))
-    job = Job(problem(model), plan, Options(steps=5, precision="fp64", timeout_s=20.0, outer_late=late))
+    job = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0, outer_late=late))
     expected = list(local_losses(job, settings_of(job)))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
     plain = list(losses(job.problem, settings_of(job), steps=5, micro_batch=2))
@@ -39,7 +37,7 @@ def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: i
 
 
 def test_a_single_replica_and_a_plain_mean_are_plain_training():
-    job = Job(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2))
+    job = RunJob(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2))
     part = Part.new(GPT2, [(0, 6)], settings_of(job))
     outer = Outer.new(part, OuterRates(1.0, 0.0))
     before = {at: master.clone() for at, master in outer.masters()}
@@ -51,7 +49,7 @@ def test_a_single_replica_and_a_plain_mean_are_plain_training():
 
 
 def test_the_outer_step_is_torchs_sgd_with_nesterov_momentum():
-    job = Job(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2), Options(precision="fp64"))
+    job = RunJob(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2), RunOptions(precision="fp64"))
     outer = Outer.new(Part.new(GPT2, [(0, 6)], settings_of(job)))
     held = {at: torch.nn.Parameter(master.clone()) for at, master in outer.masters()}
     judge = torch.optim.SGD(held.values(), lr=0.7, momentum=0.9, nesterov=True)
@@ -69,7 +67,7 @@ def test_the_outer_step_is_torchs_sgd_with_nesterov_momentum():
 
 
 def test_what_is_done_while_the_sum_goes_round_is_kept():
-    job = Job(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2))
+    job = RunJob(problem(GPT2), Plan(pipelines((4, [("a", 0, 6, 1, 1)])), 2))
     outer = Outer.new(Part.new(GPT2, [(0, 6)], settings_of(job)), OuterRates(0.5, 0.0))
     before = {at: master.clone() for at, master in outer.masters()}
     for _, master in outer.masters():
@@ -87,6 +85,6 @@ def test_gradients_stay_in_a_pipeline_and_shares_sum_to_the_batch():
     for pipeline in (0, 1):
         within = Within(work.model, work.plan, work.whole_stages, pipeline)
         for agreement in within.agreements:
-            assert {work.seats[rank].pipeline for rank in agreement.ranks} == {pipeline}
-    leaders = {seat.pipeline: seat for seat in work.seats}
-    assert sum(share(work, seat) for seat in leaders.values()) == pytest.approx(1.0)
+            assert {work.workers[rank].pipeline for rank in agreement.ranks} == {pipeline}
+    leaders = {worker.pipeline: worker for worker in work.workers}
+    assert sum(share(work, worker) for worker in leaders.values()) == pytest.approx(1.0)

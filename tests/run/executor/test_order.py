@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hippo.run.executor.order import Order
+from hippo.run.executor.step import Order
 from hippo.run.work import Operation
 from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, order
 
@@ -65,15 +65,15 @@ def test_the_last_of_a_chunk_is_known():
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(1, 5), st.integers(1, 8), st.integers(0, 2**32 - 1))
-def test_free_seats_end_whatever_the_speed_of_messages(name: str, stages: int, waves: int, seed: int):
-    """Seats and messages take turns at random: all work is done once, and no seat holds more than its schedule does."""
+def test_free_workers_end_whatever_the_speed_of_messages(name: str, stages: int, waves: int, seed: int):
+    """Workers and messages take turns at random: all work is done once, none holds more than its schedule does."""
     schedule, rng = order(name, stages=stages, micro_batches=waves), np.random.default_rng(seed)
-    seats = [new(schedule, rank, free=True) for rank in range(stages)]
+    workers = [new(schedule, rank, free=True) for rank in range(stages)]
     here: list[set[Operation]] = [set() for _ in range(stages)]
     flying: list[tuple[int, Operation]] = []
     live = [0] * stages
-    while any(seats):
-        choices = [("seat", rank) for rank in range(stages) if seats[rank]] + [
+    while any(workers):
+        choices = [("worker", rank) for rank in range(stages) if workers[rank]] + [
             ("message", i) for i in range(len(flying))
         ]
         rng.shuffle(choices)
@@ -83,9 +83,9 @@ def test_free_seats_end_whatever_the_speed_of_messages(name: str, stages: int, w
                 rank, key = flying.pop(index)
                 here[rank].add(key)
                 break
-            operation = seats[index].next(lambda each, rank=index: _ready(each, here[rank], rank, stages))
+            operation = workers[index].next(lambda each, rank=index: _ready(each, here[rank], rank, stages))
             if operation is not None:
-                seats[index].did(operation)
+                workers[index].did(operation)
                 live[index] += _change(operation, schedule.fused)
                 assert live[index] <= schedule.peak_live[index]
                 kind, _, wave = operation

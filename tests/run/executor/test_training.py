@@ -1,4 +1,4 @@
-"""The loss of every plan is that of one process: seats as threads of this process, messages over the loopback."""
+"""The loss of every plan is that of one process: workers as threads of this process, messages over the loopback."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hippo.run.executor.seat import prepare
-from hippo.run.executor.settings import settings_of
-from hippo.run.job import Job, Options
+from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
+from hippo.run.model.stage import settings_of
+from hippo.run.process import prepare
 from hippo.run.work import Work
 
 from ..worlds import PLANS, problem
@@ -19,11 +19,11 @@ STEPS = 2
 ONE_CHUNK = ("split backwards", "unlike dp", "unlike shares")
 
 
-def trained(job: Job, folder: Path) -> list[float]:
+def trained(job: RunJob, folder: Path) -> list[float]:
     """The losses of a run."""
-    world = len(Work(job.problem.model, job.plan).seats)
+    world = len(Work(job.problem.model, job.plan).workers)
 
-    def seat(rank: int) -> list[float]:
+    def worker(rank: int) -> list[float]:
         runner = prepare(job, folder, rank, lambda _: None)
         found = []
         for step in range(1, job.options.steps + 1):
@@ -33,14 +33,14 @@ def trained(job: Job, folder: Path) -> list[float]:
         return found
 
     with ThreadPoolExecutor(world) as pool:
-        shares = list(pool.map(seat, range(world)))
+        shares = list(pool.map(worker, range(world)))
     return [sum(each) for each in zip(*shares, strict=True)]
 
 
 @pytest.mark.parametrize(("name", "order"), [(n, "fixed") for n in PLANS] + [(n, "ready") for n in ONE_CHUNK])
 def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     model, plan = PLANS[name]
-    job = Job(problem(model), plan, Options(steps=STEPS, precision="fp64", timeout_s=20.0, order=order))
+    job = RunJob(problem(model), plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=20.0, order=order))
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
     assert expected[-1] < expected[0]
@@ -49,6 +49,6 @@ def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
 @pytest.mark.parametrize("name", ["stages", "everything"])
 def test_in_single_precision_too(name: str, tmp_path: Path):
     model, plan = PLANS[name]
-    job = Job(problem(model), plan, Options(steps=STEPS, timeout_s=20.0))
+    job = RunJob(problem(model), plan, RunOptions(steps=STEPS, timeout_s=20.0))
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
     assert trained(job, tmp_path) == pytest.approx(expected, rel=0.0, abs=1e-6)

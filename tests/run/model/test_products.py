@@ -9,11 +9,9 @@ import torch
 from torch.nn import functional
 
 from hippo.problem.model import Model
-from hippo.run.model.layers import Frame, loss, run
-from hippo.run.model.products import Ledger
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
-from hippo.run.model.weights import Split, initial
+from hippo.run.model.layers import LayerContext, WeightGradients, loss, run
+from hippo.run.model.stage import Part, StageSettings, sequences
+from hippo.run.model.weights import TensorSplit, initial
 
 from ..worlds import GPT2, LLAMA, SEQ
 
@@ -29,7 +27,7 @@ def by_autograd(model: Model, given: torch.Tensor) -> tuple[float, dict[tuple[in
     leaves = {
         (layer, name): one.value.detach().clone().requires_grad_()
         for layer in range(model.num_layers)
-        for name, one in initial(model, layer, seed=0, split=Split(), dtype=torch.float64).items()
+        for name, one in initial(model, layer, seed=0, split=TensorSplit(), dtype=torch.float64).items()
     }
 
     def linear(layer: int, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -93,7 +91,7 @@ def turned(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("model", [GPT2, LLAMA], ids=["gpt2", "llama"])
 def test_gradients_are_those_of_autograd(model: Model, recompute: bool):
     given = tokens(model)
-    part = Part.new(model, [(0, model.num_layers)], Settings(2 * SEQ, dtype=torch.float64, recompute=recompute))
+    part = Part.new(model, [(0, model.num_layers)], StageSettings(2 * SEQ, dtype=torch.float64, recompute=recompute))
     output = part.forward((0, 0), None, given)
     part.backward((0, 0), None)
     part.weight((0, 0))
@@ -109,7 +107,7 @@ def test_gradients_are_those_of_autograd(model: Model, recompute: bool):
 
 
 def test_weight_gradients_wait_until_they_are_asked_for():
-    part = Part.new(GPT2, [(0, GPT2.num_layers)], Settings(2 * SEQ, dtype=torch.float64))
+    part = Part.new(GPT2, [(0, GPT2.num_layers)], StageSettings(2 * SEQ, dtype=torch.float64))
     part.forward((0, 0), None, tokens(GPT2))
     part.backward((0, 0), None)
     assert not part.weights[2]["up"].total.any()
@@ -122,7 +120,7 @@ def test_weight_gradients_wait_until_they_are_asked_for():
 
 def test_chunks_hand_over_what_the_whole_computes():
     given = tokens(LLAMA)
-    settings = Settings(2 * SEQ, dtype=torch.float64)
+    settings = StageSettings(2 * SEQ, dtype=torch.float64)
     whole = Part.new(LLAMA, [(0, 6)], settings)
     parts = [Part.new(LLAMA, [cut], settings) for cut in ((0, 2), (2, 5), (5, 6))]
     expected = whole.forward((0, 0), None, given)
@@ -141,7 +139,7 @@ def test_chunks_hand_over_what_the_whole_computes():
 
 
 def test_bf16_sums_gradients_in_fp32():
-    part = Part.new(GPT2, [(0, 6)], replace(Settings(2 * SEQ), dtype=torch.bfloat16))
+    part = Part.new(GPT2, [(0, 6)], replace(StageSettings(2 * SEQ), dtype=torch.bfloat16))
     for wave in range(2):
         part.forward((0, wave), None, tokens(GPT2))
         part.backward((0, wave), None)
@@ -156,10 +154,10 @@ def test_bf16_sums_gradients_in_fp32():
 
 def test_layers_of_a_frame_alone():
     """The two functions of a layer may be asked directly."""
-    ledger = Ledger()
-    first = initial(GPT2, 0, seed=0, split=Split(), dtype=torch.float64)
-    hidden = run(Frame(GPT2.layers[0], ledger), first, tokens(GPT2)[:, :-1])
+    ledger = WeightGradients()
+    first = initial(GPT2, 0, seed=0, split=TensorSplit(), dtype=torch.float64)
+    hidden = run(LayerContext(GPT2.layers[0], ledger), first, tokens(GPT2)[:, :-1])
     assert hidden.shape == (2, SEQ, GPT2.hidden)
-    head = initial(GPT2, 5, seed=0, split=Split(), dtype=torch.float64) | {"matrix": first["matrix"]}
-    total = loss(Frame(GPT2.layers[5], ledger), head, hidden, tokens(GPT2)[:, 1:])
+    head = initial(GPT2, 5, seed=0, split=TensorSplit(), dtype=torch.float64) | {"matrix": first["matrix"]}
+    total = loss(LayerContext(GPT2.layers[5], ledger), head, hidden, tokens(GPT2)[:, 1:])
     assert total.ndim == 0

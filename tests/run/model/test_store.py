@@ -10,17 +10,16 @@ import torch
 
 from hippo.errors import InputError
 from hippo.problem.model import Model
-from hippo.run.model.stage import Part, Settings
+from hippo.run.model.stage import Part, StageSettings, sequences
 from hippo.run.model.store import load, save
-from hippo.run.model.tokens import sequences
-from hippo.run.model.weights import Split
+from hippo.run.model.weights import TensorSplit
 
 from ..worlds import GPT2, LLAMA, SEQ
 
-SETTINGS = Settings(2 * SEQ, dtype=torch.float64)
+SETTINGS = StageSettings(2 * SEQ, dtype=torch.float64)
 
 
-def trained(model: Model, settings: Settings = SETTINGS) -> Part:
+def trained(model: Model, settings: StageSettings = SETTINGS) -> Part:
     """The whole model after a step."""
     part = Part.new(model, [(0, model.num_layers)], settings)
     step(part, 1)
@@ -51,7 +50,7 @@ def test_shares_of_a_team_are_joined_and_cut_anew(size: int, tmp_path: Path):
     part = trained(LLAMA)
     save(part, tmp_path)
     chunks = [(0, 3), (3, LLAMA.num_layers)]
-    teams = [[Part.new(LLAMA, [cut], SETTINGS, Split(size, t, size)) for t in range(size)] for cut in chunks]
+    teams = [[Part.new(LLAMA, [cut], SETTINGS, TensorSplit(size, t, size)) for t in range(size)] for cut in chunks]
     again = tmp_path / "again"
     again.mkdir()
     for team in teams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hippo.run.model.tokens import sequences
+from hippo.run.model.stage import sequences
 
 
 def test_a_sequence_is_the_same_in_any_company():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hippo.problem.model import Model, gpt_model
-from hippo.run.model.weights import Split, forms, initial, joined
+from hippo.run.model.weights import TensorSplit, forms, initial, joined
 
 from ..worlds import GPT2, LLAMA
 
@@ -31,14 +31,15 @@ def test_forms_hold_what_the_model_counts(name: str):
 def test_shares_of_a_team_make_the_whole(name: str, size: int):
     model = MODELS[name]
     for layer in range(model.num_layers):
-        whole = initial(model, layer, seed=3, split=Split(parts=size), dtype=torch.float32)
+        whole = initial(model, layer, seed=3, split=TensorSplit(parts=size), dtype=torch.float32)
         shares = [
-            initial(model, layer, seed=3, split=Split(size, index, size), dtype=torch.float32) for index in range(size)
+            initial(model, layer, seed=3, split=TensorSplit(size, index, size), dtype=torch.float32)
+            for index in range(size)
         ]
         for key, one in whole.items():
             assert torch.equal(joined(one.form, [share[key].value for share in shares]), one.value)
 
 
 def test_another_seed_is_another_start():
-    one, two = (initial(GPT2, 1, seed=seed, split=Split(), dtype=torch.float32)["up"].value for seed in (0, 1))
+    one, two = (initial(GPT2, 1, seed=seed, split=TensorSplit(), dtype=torch.float32)["up"].value for seed in (0, 1))
     assert not torch.equal(one, two)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.simulate.transport.worlds import measured_world
 
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.simulate.transport.play import step_time, step_times
 from hippo.simulate.transport.transport import BBR, CUBIC, GOODPUT, HIPPO, TORCH, Transport, lost_s
 from hippo.simulate.transport.world import Circumstances

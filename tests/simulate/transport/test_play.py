@@ -12,7 +12,7 @@ from tests.simulate.transport.worlds import measured_world
 from tests.simulate.worlds import random_program
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.schedule.schedule import given as given_order
 from hippo.schedule.schedule import order
 from hippo.simulate import fast

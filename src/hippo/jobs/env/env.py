@@ -7,12 +7,17 @@ rank behind it in Tiresias' two queues are stopped, worst first, as the engine d
 candidate plays exactly the policy ``two_queue``; that is the guard of online learning.
 
 Where the job runs is the engine's rule (where its data lie, then the fastest, then the fullest pool). Letters:
-``spaces``.
+M candidates (jobs that could start now), F numbers of each, C of the whole queue. An answer is a candidate, or M: none
+of them for now.
+
+The reward is minus the jobs in the system, integrated over time. Summed over an episode in which every job ends, that
+is minus the sum of all completion times (Little 1961); so whoever earns most has the least mean completion time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +27,64 @@ from hippo.errors import InputError
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import ledger
-from hippo.jobs.env import moment, reward
-from hippo.jobs.env.spaces import MOST_CANDIDATES, Observation, room
+from hippo.jobs.env import moment
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
+
+MOST_CANDIDATES = 16
+"""M, where nobody asks for another number."""
+CANDIDATE_FEATURES = (
+    *("attained", "waited", "devices", "level", "by_force"),
+    *("train", "preprocess", "predict", "deploy", "priority", "has_deadline", "slack"),
+    *("estimate", "has_estimate", "data_far", "user_share"),
+    *("user_ended", "user_duration", "size_ended", "size_duration", "one"),
+)
+"""F. Logarithms of 1 + seconds are divided by 10, of counts by 8; the last five but one say what ended jobs have shown,
+of the same user and of the same size: how many, and the mean of the logarithm of their durations."""
+CONTEXT_FEATURES = (
+    *("waiting", "running", "free", "largest_free", "wanted", "stoppable"),
+    *("day_sin", "day_cos", "to_come", "one"),
+)
+"""C. ``free``, ``largest_free`` (of one pool) and ``stoppable`` (held by jobs past their first level) are shares of the
+site's devices; ``to_come`` is 1 always (a queue that lives does not know its last job), ``one`` too."""
+LARGEST = 20.0
+"""No number that is seen is larger, or smaller than minus this."""
+F, C = len(CANDIDATE_FEATURES), len(CONTEXT_FEATURES)
+
+
+class Observation(NamedTuple):
+    """Of one moment. Candidates stand in the order of Tiresias' two queues; rows of nobody are zero."""
+
+    candidates: NDArray[np.float32]  # (M, F)
+    context: NDArray[np.float32]  # (C,)
+    mask: NDArray[np.bool_]  # (M + 1,) what may be answered
+
+    def flat(self) -> NDArray[np.float32]:
+        """(M F + C,) all but the mask."""
+        return np.concatenate([self.candidates.ravel(), self.context])
+
+
+def room(candidates: int) -> Observation:
+    """An observation of nothing, to be written into."""
+    return Observation(
+        np.zeros((candidates, F), np.float32), np.zeros(C, np.float32), np.zeros(candidates + 1, np.bool_)
+    )
+
+
+def paid(job_seconds: float, *, scale_s: float) -> float:
+    """For seconds that jobs have spent waiting or running, all together."""
+    return -job_seconds / scale_s
+
+
+def scale_of(workload: Workload) -> float:
+    """Seconds that make a reward of 1: the durations of the jobs that run, together. An episode in which nobody waits
+    pays -1."""
+    return float(np.sum(workload.duration_s)) if len(workload) else 1.0
+
 
 Draw = Callable[[np.random.Generator], Workload]
 
@@ -82,7 +137,7 @@ class Queue:
             raise InputError(f"no job of the workload can run: {why}", source="workload", remedy=remedy)
         self.opening, self.world, self.workload = opening, opening.world, workload
         runs = np.setdiff1d(np.arange(len(workload)), [job for job, _ in opening.refused])
-        self.scale_s, self.at = reward.scale_of(workload.take(runs)), np.zeros(3, np.int64)
+        self.scale_s, self.at = scale_of(workload.take(runs)), np.zeros(3, np.int64)
         by_user, by_size = np.zeros((max(1, len(workload.users)), 2)), np.zeros((moment.SIZES, 2))
         self.past = np.zeros(len(workload), np.bool_), by_user, by_size
 
@@ -146,4 +201,42 @@ class Env:
         spent_s = moment.turn(queue.world, job, queue.force, queue.at, queue.past, self.found, self._way)
         seen, over = queue.seen(-1, self.found, self._way), bool(queue.at[moment.OVER])
         seen.mask[self.size] = not over and queue.may_wait
-        return Came(seen, reward.paid(spent_s, scale_s=queue.scale_s), over)
+        return Came(seen, paid(spent_s, scale_s=queue.scale_s), over)
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Draws workloads.
+
+    Parameters
+    ----------
+    traces
+        Cut from, each as often as the others.
+    site
+        The load is one of this site.
+    jobs
+        In a row, of every cut.
+    load
+        Least and most; arrivals are stretched to a load drawn between them. None: as they are.
+    """
+
+    traces: tuple[Workload, ...]
+    site: Site
+    jobs: int = 400
+    load: tuple[float, float] | None = (0.6, 1.1)
+
+    def __post_init__(self) -> None:
+        if not self.traces or min(len(trace) for trace in self.traces) < self.jobs:
+            shortest = min((len(trace) for trace in self.traces), default=0)
+            remedy = f"ask for cuts of at most {shortest} jobs, or give a longer trace"
+            raise InputError("a trace is shorter than a cut", source="cuts", key="jobs", value=self.jobs, remedy=remedy)
+
+    def draw(self, rng: np.random.Generator) -> Workload:
+        """One cut; its clock starts at its first arrival."""
+        trace = self.traces[int(rng.integers(len(self.traces)))]
+        first = int(rng.integers(len(trace) - self.jobs + 1))
+        cut = trace.take(np.arange(first, first + self.jobs)).part(0.0, 1.0)
+        found = cut.load(self.site)
+        if self.load is None or not np.isfinite(found):
+            return cut
+        return cut.stretched(found / rng.uniform(*self.load))

@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from hippo.jobs.env.env import Env, Queue
-from hippo.jobs.env.spaces import LARGEST, MOST_CANDIDATES, C, F, Observation
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, Env, F, Observation, Queue
 
 Seen = dict[str, NDArray[Any]]
 

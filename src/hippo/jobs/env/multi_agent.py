@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine import columns as c
 from hippo.jobs.engine.play import ledger
-from hippo.jobs.env import moment, reward
-from hippo.jobs.env.env import Queue
-from hippo.jobs.env.spaces import LARGEST, MOST_CANDIDATES, C, F, Observation
+from hippo.jobs.env import moment
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Observation, Queue, paid
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.workload import Workload
 
@@ -86,7 +85,7 @@ class Pullers:
     def _turn(self, jobs: NDArray[np.int64]) -> Seen:
         queue, room = self.queue, (self.found, self._way, self._count)
         spent_s = moment.turn_of_pools(queue.world, jobs, self._within, queue.force, queue.at, queue.past, *room)
-        self._owed += reward.paid(spent_s, scale_s=queue.scale_s)
+        self._owed += paid(spent_s, scale_s=queue.scale_s)
         return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._count)}
 
     def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:

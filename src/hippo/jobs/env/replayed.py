@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine import columns as c
-from hippo.jobs.env.env import Env, Queue
-from hippo.jobs.env.spaces import CANDIDATE_FEATURES, MOST_CANDIDATES, F, Observation
+from hippo.jobs.env.env import CANDIDATE_FEATURES, MOST_CANDIDATES, Env, F, Observation, Queue
 from hippo.jobs.job import Job
 from hippo.jobs.online.learner import History
 from hippo.jobs.online.log import Ended, Left
@@ -19,8 +17,10 @@ from hippo.jobs.online.loop import Moment, News
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
+from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
+SCORES = Form("policy of an online loop", {"candidates": list(CANDIDATE_FEATURES)}, "give one that the loop wrote")
 
 
 class Replayed:
@@ -169,21 +169,12 @@ class ScoreLearner:
         return centre
 
     def packed(self, weights: Floats) -> bytes:
-        """An .npz file with the names of the features."""
-        stream = BytesIO()
-        np.savez_compressed(stream, scores=weights, features=np.array(CANDIDATE_FEATURES))
-        return stream.getvalue()
+        """The bytes of a file."""
+        return SCORES.packed({"scores": weights})
 
     def unpacked(self, content: bytes, source: str) -> Floats:
         """Raises ``InputError`` when it is something else, or was made for other features."""
-        try:
-            with np.load(BytesIO(content), allow_pickle=False) as stored:
-                names = tuple(stored["features"].tolist())
-                weights: Floats = stored["scores"].astype(np.float64)
-        except Exception:  # what is no such file may break the reader anywhere
-            remedy = "give one that the loop wrote"
-            raise InputError("is no policy of an online loop, or a broken one", source=source, remedy=remedy) from None
-        if names != CANDIDATE_FEATURES or weights.shape != (F,) or not np.isfinite(weights).all():
-            problem = f"has scores of shape {weights.shape} for {len(names)} features; {F} are known"
-            raise InputError(problem, source=source, remedy="give one that this version wrote")
+        weights: Floats = SCORES.unpacked(content, source)[0].get("scores", np.zeros(0)).astype(np.float64)
+        if weights.shape != (F,) or not np.isfinite(weights).all():
+            raise InputError(f"has scores of shape {weights.shape}, not {F}", source=source, remedy=SCORES.remedy)
         return weights

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
 from hippo.jobs.learned.deadline import FEATURES
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.workload import Workload
+from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-FORMAT = "hippo deadlines policy 1"
+FORM = Form("policy for deadlines", {"key": list(FEATURES)}, "give weights that the training of deadlines wrote")
 SHIPPED = "deadlines.npz"
 UNITS = 16
 RANKS = 4
@@ -169,27 +168,22 @@ def _flat(line: Floats32, units: int) -> DueWeights:
 
 
 def packed(weights: DueWeights) -> bytes:
-    """The weights as the bytes of an .npz file."""
-    stream = BytesIO()
-    np.savez_compressed(stream, features=np.array([FORMAT, *FEATURES]), **weights._asdict())
-    return stream.getvalue()
+    """The weights as the bytes of a file."""
+    return FORM.packed(weights._asdict())
 
 
 def unpacked(content: bytes, source: str) -> DueWeights:
     """Weights from the bytes of a file; ``InputError`` when it is something else, or damaged."""
+    arrays, _ = FORM.unpacked(content, source)
     like = untrained()
-    remedy = "give weights that the training of deadlines wrote"
-    try:
-        with np.load(BytesIO(content), allow_pickle=False) as stored:
-            names = stored["features"].tolist()
-            found = DueWeights(*(np.array(stored[name], np.float32, order="C") for name in like._fields))
-    except Exception:  # what is no such file may break the reader anywhere
-        raise InputError("is no policy for deadlines, or a broken one", source=source, remedy=remedy) from None
+    if set(arrays) != set(like._fields) or any(each.dtype.kind != "f" for each in arrays.values()):
+        raise FORM.wrong(source)
+    found = DueWeights(*(np.array(arrays[name], np.float32, order="C") for name in like._fields))
     units = found.first.shape[-1] if found.first.ndim == 2 else 0
     shapes = [each.shape for each in _flat(like.straight, units)]
     whole = [each.shape for each in found] == shapes and all(np.isfinite(each).all() for each in found)
-    if names != [FORMAT, *FEATURES] or not whole or not (found.windows >= 0).all():
-        raise InputError("is no policy for deadlines of this version", source=source, remedy=remedy)
+    if not whole or not (found.windows >= 0).all():
+        raise FORM.wrong(source)
     return found
 
 

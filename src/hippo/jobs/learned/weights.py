@@ -6,27 +6,30 @@ sees of a job, h its units.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
 from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.hazard import SEEN
 from hippo.jobs.learned.past import BINS, SOURCES
+from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-FORMAT = "hippo jobs policy 1"
 SHIPPED = "jobs.npz"
 HAZARD_UNITS, KEY_UNITS = 16, 32
-REMEDY = "give a policy that 'hippo train --config configs/algo/jobs.yaml' wrote"
+FORM = Form(
+    "jobs policy",
+    {"sources": list(SOURCES), "hazard": list(SEEN), "key": list(FEATURES)},
+    "give a policy that 'hippo train --config configs/algo/jobs.yaml' wrote",
+)
 
 
 class Weights(NamedTuple):
@@ -69,10 +72,8 @@ def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> W
 
 
 def packed(weights: Weights) -> bytes:
-    """The weights as the bytes of an .npz file."""
-    stream = BytesIO()
-    np.savez_compressed(stream, features=np.array(_names()), **weights._asdict())
-    return stream.getvalue()
+    """The weights as the bytes of a file."""
+    return FORM.packed(weights._asdict())
 
 
 def unpacked(content: bytes, source: str) -> Weights:
@@ -80,25 +81,12 @@ def unpacked(content: bytes, source: str) -> Weights:
 
     Raises ``InputError`` when it is something else, is damaged, or was made for other features.
     """
-    like = untrained()
-    try:
-        with np.load(BytesIO(content), allow_pickle=False) as stored:
-            names = stored["features"].tolist()
-            found = Weights(*(np.array(stored[name], getattr(like, name).dtype, order="C") for name in like._fields))
-    except Exception:  # what is no such file may break the reader anywhere
-        raise InputError("is no jobs policy, or a broken one", source=source, remedy=REMEDY) from None
-    if names != _names() or not _whole(found):
-        raise InputError("is no jobs policy of this version", source=source, remedy=REMEDY)
-    return found
+    return _sound(FORM.unpacked(content, source)[0], source)
 
 
 def read(path: str | Path) -> Weights:
     """Weights from a file; ``InputError`` when there is none, or it is something else."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError:
-        raise InputError("cannot be read", source=str(path), remedy=REMEDY) from None
-    return unpacked(content, str(path))
+    return _sound(FORM.read(path)[0], str(path))
 
 
 @lru_cache(maxsize=1)
@@ -107,8 +95,14 @@ def shipped() -> Weights:
     return unpacked((files("hippo.jobs.learned") / SHIPPED).read_bytes(), SHIPPED)
 
 
-def _names() -> list[str]:
-    return [FORMAT, *SOURCES, *SEEN, *FEATURES]
+def _sound(arrays: Mapping[str, NDArray[Any]], source: str) -> Weights:
+    like = untrained()
+    if set(arrays) != set(like._fields) or any(each.dtype.kind != "f" for each in arrays.values()):
+        raise FORM.wrong(source)
+    found = Weights(*(np.array(arrays[name], getattr(like, name).dtype, order="C") for name in like._fields))
+    if not _whole(found):
+        raise FORM.wrong(source)
+    return found
 
 
 def _whole(found: Weights) -> bool:

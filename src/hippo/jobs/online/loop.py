@@ -1,4 +1,4 @@
-"""The online loop: decide on live state, log, learn beside it, swap only what is better (spec C6).
+"""The online loop: decide on live state, log, learn beside it, swap only what is better.
 
     with Loop(learner, first, guard, settings) as loop:
         while (moment := source.look()) is not None:
@@ -15,6 +15,7 @@ noted, or with the one before where its file is broken. A policy that cannot dec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
+from hippo.files import write_whole
 from hippo.jobs.job import Job
-from hippo.jobs.online import shelf
 from hippo.jobs.online.background import WAYS, Background, Failed
 from hippo.jobs.online.guard import Margins, Verdict, Watch, judge, watch
 from hippo.jobs.online.learner import History, Learner, Policy, history_of
@@ -292,9 +293,9 @@ class Loop(Generic[W]):
     def _swap(self, weights: W, why: str) -> None:
         """File first, then the log, then the policy that serves."""
         known = max((version for version, _, _ in self.log.versions), default=GUARD)
-        version = 1 + max(known, shelf.newest(self.settings.folder))
+        version = 1 + max(known, _newest(self.settings.folder))
         policy = self.learner.policy(weights)
-        made = shelf.put(self.settings.folder, version, self.learner.packed(weights))
+        made = _put(self.settings.folder, version, self.learner.packed(weights))
         self.log.serve(version, self.time_s, why, made)
         self._weights, self._version, self._serving = weights, version, policy
 
@@ -320,7 +321,7 @@ class Loop(Generic[W]):
             if last != GUARD and version > last:
                 continue
             try:
-                self._weights = shelf.load(self.settings.folder, name, sha256, self.learner)
+                self._weights = _load(self.settings.folder, name, sha256, self.learner)
             except InputError as error:
                 self.log.serve(self._version, self.time_s, f"version {version} cannot be used: {error}")
                 continue
@@ -375,3 +376,32 @@ def serve(source: Source, learner: Learner[W], first: W, guard: Policy, settings
         if made:
             loop.told(source.rest())
         return made
+
+
+# ---------------------------------------------- policies that served: files, written whole, known by their hash
+def _newest(folder: Path) -> int:
+    """The highest version of which a file lies there, known to the log or not; 0: none."""
+    found = (path.stem.removeprefix("policy-") for path in folder.glob("policy-*.npz"))
+    return max((int(number) for number in found if number.isdecimal()), default=0)
+
+
+def _put(folder: Path, version: int, content: bytes) -> tuple[str, str]:
+    """Write a policy of a new version; its file's name and SHA-256."""
+    name = f"policy-{version}.npz"
+    assert not (folder / name).exists(), "a policy is never overwritten"
+    write_whole(folder / name, content)
+    return name, hashlib.sha256(content).hexdigest()
+
+
+def _load(folder: Path, name: str, sha256: str, learner: Learner[W]) -> W:
+    """Read a policy; ``InputError`` where it is missing, not what was written, or of another shape."""
+    path = folder / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        remedy = "put the file back, or let an older policy serve"
+        raise InputError(f"cannot read the policy: {error.strerror}", source=str(path), remedy=remedy) from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        remedy = "put the file back as it was, or let an older policy serve"
+        raise InputError("the policy is not what the loop wrote", source=str(path), remedy=remedy)
+    return learner.unpacked(content, str(path))

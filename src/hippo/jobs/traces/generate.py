@@ -1,17 +1,196 @@
-"""Draws a workload from a fit: bursts hour by hour, in them jobs of one user and size and of durations alike."""
+"""Draws a workload like a given trace: a fit of the trace's bursts, and jobs drawn burst by burst from it.
+
+A burst is a run of jobs by one user in which each follows the one before within a minute: three of four jobs of
+Philly's trace are such followers, nearly always of the same size and much the same duration. So bursts are what
+arrives, hour by hour; jobs of long bursts are short and small, so sizes and durations are fitted for three lengths of
+burst apart.
+
+Letters: U users, S sizes (numbers of devices), Q points of a quantile function, C classes of duration, 3 lengths of
+burst (up to 10, up to 100, more).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.traces.fit import HOUR_S, POINTS, WEEK_H, Fit, bursts, ks_distance, length_class
 from hippo.jobs.workload import Workload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Rng = np.random.Generator
+
+BURST_S = 60.0
+HOUR_S, WEEK_H = 3600.0, 168
+LEAST_JOBS = 50
+LENGTHS = (10, 100)
+"""Most jobs of a short burst and of a middling one."""
+
+CLASS_JOBS = 200
+"""Jobs of one size that are enough for durations of their own; smaller sizes are put together with the next ones."""
+
+_EVEN = np.linspace(0.0, 1.0, 201)
+_TAIL = np.array([0.9975, 0.999, 0.9995, 0.9999])
+POINTS: Floats = np.unique(np.concatenate((_EVEN, _TAIL, 1.0 - _TAIL)))
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A workload in numbers that draw another like it."""
+
+    users: tuple[str, ...]  # (U,)
+    user_share: Floats  # (U,) of the bursts
+    burst_length: Floats  # (U, Q) jobs of a burst, quantiles
+    sizes: Ints  # (S,) devices
+    size_share: Floats  # (3, U, S) of each user's jobs in bursts of such a length
+    duration_class: Ints  # (3, S) index of the class whose durations a size has in bursts of such a length
+    duration_s: Floats  # (C, Q) quantiles
+    alike: float  # correlation of the durations in a burst, as normal scores
+    follow_s: Floats  # (Q,) quantiles of the time to the next job of a burst
+    bursts_per_hour: Floats  # (168,) by hour of the week
+    evenness: float  # k of the gamma factor (mean 1) on every hour's rate; inf: none
+    begin_s: float  # where in the week the trace begins, s
+
+
+def fitted(workload: Workload, *, begin_s: float | None = None) -> Fit:
+    """The fit of a trace; ``begin_s``: Unix seconds of its first arrival (None: the week begins there).
+
+    Raises
+    ------
+    InputError
+        Fewer than 50 jobs, or all at one instant.
+    """
+    if len(workload) < LEAST_JOBS or workload.arrival_s[-1] <= workload.arrival_s[0]:
+        remedy = f"give a trace with {LEAST_JOBS} jobs or more, over some time"
+        raise InputError(f"too little to fit: {len(workload)} jobs", source="--like", remedy=remedy)
+    first, follow_s = bursts(workload)
+    burst = np.cumsum(first) - 1  # of every job, in the order of ``_by_user``
+    order = _by_user(workload)
+    user, devices = workload.user[order], workload.devices[order]
+    lengths = np.bincount(burst)
+    sizes = np.unique(devices)
+    length, size = length_class(lengths)[burst], np.searchsorted(sizes, devices)
+    share = np.zeros((len(LENGTHS) + 1, len(workload.users), len(sizes)))
+    np.add.at(share, (length, user, size), 1.0)
+    classes = _classes(share.sum(axis=1))
+    duration_s, scores = _durations(workload.duration_s[order], classes[length, size])
+    begin = 0.0 if begin_s is None else begin_s % (WEEK_H * HOUR_S)
+    rate, evenness = _rate(workload.arrival_s[order][first], begin, float(workload.arrival_s[-1]))
+    by_user = np.bincount(user[first], minlength=len(workload.users)).astype(np.float64)
+    return Fit(
+        users=workload.users,
+        user_share=by_user / by_user.sum(),
+        burst_length=np.array([_quantiles(lengths[user[first] == u]) for u in range(len(workload.users))]),
+        sizes=sizes,
+        size_share=share / np.maximum(share.sum(axis=2, keepdims=True), 1.0),
+        duration_class=classes,
+        duration_s=duration_s,
+        alike=_alike(scores, first),
+        follow_s=_quantiles(follow_s),
+        bursts_per_hour=rate,
+        evenness=evenness,
+        begin_s=begin,
+    )
+
+
+def bursts(workload: Workload) -> tuple[NDArray[np.bool_], Floats]:
+    """(n,) whether each job, user by user in order of arrival, begins a burst; the times between jobs of bursts, s."""
+    order = _by_user(workload)
+    user, arrival_s = workload.user[order], workload.arrival_s[order]
+    gap_s = np.diff(arrival_s, prepend=-np.inf)
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (user[1:] != user[:-1]) | (gap_s[1:] > BURST_S)
+    return first, gap_s[~first]
+
+
+def ks_distance(one: NDArray[np.generic], other: NDArray[np.generic]) -> float:
+    """Kolmogorov-Smirnov distance of two samples: the largest difference of their distribution functions."""
+    every = np.union1d(one, other)
+    ranks = [np.searchsorted(np.sort(sample), every, side="right") / len(sample) for sample in (one, other)]
+    return float(np.abs(ranks[0] - ranks[1]).max())
+
+
+# -------------------------------------------------------------------------------------------------------------- parts
+def _by_user(workload: Workload) -> Ints:
+    return np.lexsort((np.arange(len(workload)), workload.user))
+
+
+def _quantiles(values: NDArray[np.generic]) -> Floats:
+    if not len(values):
+        return np.ones(len(POINTS))
+    return np.quantile(values.astype(np.float64), POINTS, method="inverted_cdf")
+
+
+def length_class(lengths: Ints) -> Ints:
+    """0, 1 or 2 for short, middling and long bursts."""
+    return np.searchsorted(np.array(LENGTHS), lengths).astype(np.int64)
+
+
+def _classes(jobs: Floats) -> Ints:
+    """(3, S) class of every length of burst and size: neighbouring sizes together until a class holds enough jobs.
+
+    Where a length of burst has too few jobs of such sizes, the class is that of short bursts.
+    """
+    size_class, held, number = np.zeros(jobs.shape[1], np.int64), 0.0, 0
+    amount = jobs.sum(axis=0)
+    for size in range(jobs.shape[1]):
+        size_class[size] = number
+        held += amount[size]
+        if held >= CLASS_JOBS and amount[size + 1 :].sum() >= CLASS_JOBS:
+            number, held = number + 1, 0.0
+    found = np.tile(size_class, (len(jobs), 1))
+    following = number + 1
+    for length in range(1, len(jobs)):
+        for each in range(number + 1):
+            if jobs[length][size_class == each].sum() >= CLASS_JOBS:
+                found[length][size_class == each] = following
+                following += 1
+    return found
+
+
+def _durations(duration_s: Floats, of_class: Ints) -> tuple[Floats, Floats]:
+    """Quantiles of each class (C, Q), and the normal score of every job in its class (n,).
+
+    A class that only longer bursts have jobs of takes its quantiles from all jobs.
+    """
+    table, scores = [], np.zeros(len(duration_s))
+    for number in range(int(of_class.max()) + 1):
+        chosen = np.flatnonzero(of_class == number)
+        table.append(_quantiles(duration_s[chosen] if len(chosen) else duration_s))
+        rank = np.empty(len(chosen))
+        rank[np.argsort(duration_s[chosen], kind="stable")] = (np.arange(len(chosen)) + 0.5) / len(chosen)
+        scores[chosen] = [NormalDist().inv_cdf(share) for share in rank]
+    return np.array(table), scores
+
+
+def _alike(scores: Floats, first: NDArray[np.bool_]) -> float:
+    """Correlation of neighbours in bursts; 0 where there are too few."""
+    follow = np.flatnonzero(~first)
+    if len(follow) < LEAST_JOBS:
+        return 0.0
+    return float(np.clip(np.corrcoef(scores[follow], scores[follow - 1])[0, 1], 0.0, 0.999))
+
+
+def _rate(arrival_s: Floats, begin_s: float, span_s: float) -> tuple[Floats, float]:
+    """Bursts per hour by hour of the week (168,), and k of the gamma factor that makes hours as uneven as they are.
+
+    Hours of the week that the trace hardly covers lean on the mean over all. Var(n) = m + m^2 / k (moments).
+    """
+    hours = int(span_s // HOUR_S) + 1
+    counts = np.bincount((arrival_s // HOUR_S).astype(np.int64), minlength=hours)[:hours].astype(np.float64)
+    slot = ((np.arange(hours) + int(begin_s // HOUR_S)) % WEEK_H).astype(np.int64)
+    seen = np.bincount(slot, minlength=WEEK_H)
+    mean = counts.mean()
+    rate = (np.bincount(slot, counts, WEEK_H) + mean) / (seen + 1.0)
+    rate *= mean / max(rate[slot].mean(), 1e-300)
+    expected = rate[slot]
+    excess = float(((counts - expected) ** 2).sum() - expected.sum())
+    return rate, float((expected**2).sum() / excess) if excess > 0 else float("inf")
+
 
 MOST_JOBS = 10_000_000
 AT_ONCE_H = 24 * 7

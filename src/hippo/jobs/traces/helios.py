@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from hippo.jobs.job import KINDS
-from hippo.jobs.traces.head import Head, require
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import CPU, Coded, Floats, Rows
-from hippo.jobs.traces.table import Chunk, Shape, chunks
-from hippo.jobs.traces.tally import Tally
-from hippo.jobs.traces.values import numbers, times, whole
+from hippo.jobs.traces.rows import CPU, Coded, Floats, Rows, Tally
+from hippo.jobs.traces.source import Head, require
+from hippo.jobs.traces.table import Chunk, Shape, chunks, counts, numbers, times
 
 NEEDED = ("job_id", "gpu_num", "submit_time")
 
@@ -37,8 +35,8 @@ def read(path: Path, passed: Passed) -> Rows:
         tally.lines(chunk.line)
         tally.add("arrival_s", times(chunk.column("submit_time"), passed))
         tally.add("duration_s", _duration(chunk, passed))
-        gpus = whole(chunk.column("gpu_num"), passed)
-        cores = whole(chunk.column("cpu_num"), passed) if chunk.has("cpu_num") else np.zeros(len(gpus))
+        gpus = counts(chunk.column("gpu_num"), passed)
+        cores = counts(chunk.column("cpu_num"), passed) if chunk.has("cpu_num") else np.zeros(len(gpus))
         alone = (gpus == 0) & (cores > 0)
         tally.add("devices", np.where(alone, cores, gpus))
         tally.add("alone", alone)

@@ -16,12 +16,10 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS
-from hippo.jobs.traces.head import Head
 from hippo.jobs.traces.passed import STILL, TWICE, Passed
-from hippo.jobs.traces.rows import CPU, Coded, Floats, Ints, Rows, Words
-from hippo.jobs.traces.table import Shape, chunks
-from hippo.jobs.traces.tally import Tally
-from hippo.jobs.traces.values import amounts, is_number, numbers
+from hippo.jobs.traces.rows import CPU, Coded, Floats, Ints, Rows, Tally, Words
+from hippo.jobs.traces.source import Head
+from hippo.jobs.traces.table import Shape, amounts, chunks, is_number, numbers
 
 TASK = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu"),

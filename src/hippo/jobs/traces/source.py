@@ -1,4 +1,4 @@
-"""Opens a trace: text of a file, packed by gzip or not, never more of it in memory than is asked for."""
+"""The text of a trace: files packed or not, whole or from their beginning, and what their first lines tell."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TextIO, cast
 
@@ -51,7 +53,7 @@ def opened(path: Path) -> Iterator[TextIO]:
         raise InputError(f"cannot read the trace: {reason}", source=source, remedy="give a readable file") from None
 
 
-def head(path: Path) -> str:
+def first_characters(path: Path) -> str:
     """The first 65,536 characters of a trace; ``InputError`` for an archive (PAI's and Philly's are published so)."""
     with opened(path) as text:
         first = text.read(HEAD_CHARACTERS)
@@ -60,7 +62,7 @@ def head(path: Path) -> str:
     return first
 
 
-def whole(path: Path) -> str:
+def whole_text(path: Path) -> str:
     """The whole text of a trace; ``InputError`` when it is larger than ``MAX_TABLE_BYTES`` characters."""
     with opened(path) as text:
         content = text.read(MAX_TABLE_BYTES + 1)
@@ -68,3 +70,58 @@ def whole(path: Path) -> str:
         limit = f"{MAX_TABLE_BYTES / 1e6:g} MB"
         raise InputError(f"trace is larger than {limit}", source=str(path), remedy=f"give at most {limit} of JSON")
     return content
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file: at most 65,536 characters of it."""
+
+    source: str
+    text: str
+
+    @classmethod
+    def of(cls, path: Path) -> Head:
+        """The head of a file; ``InputError`` when it is empty."""
+        text = first_characters(path)
+        if not text.strip():
+            raise InputError("the trace is empty", source=str(path), remedy="give a trace with at least one job")
+        return cls(str(path), text)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Lines that are not blank; one that the head cuts off is left out."""
+        found = self.text.splitlines()
+        if len(self.text) == HEAD_CHARACTERS:
+            found = found[:-1]
+        return tuple(line for line in found if line.strip())
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Names of the first line, if it is a header parted by commas."""
+        return frozenset(name.strip().strip('"').lower() for name in self.first.split(","))
+
+    @property
+    def first(self) -> str:
+        """The first line."""
+        return self.lines[0] if self.lines else ""
+
+    @property
+    def json(self) -> bool:
+        """Whether it begins like a JSON document."""
+        return self.text.lstrip()[:1] in ("{", "[")
+
+    def names(self, *columns: str) -> bool:
+        """Whether the first line names all of these columns."""
+        return self.columns.issuperset(columns)
+
+
+def require(columns: frozenset[str], *names: str, source: str) -> None:
+    """``InputError`` where the header lacks one of the columns that the format needs."""
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise InputError(
+            f"the header lacks {', '.join(missing)}",
+            source=source,
+            key="line 1",
+            remedy=f"write a header with {', '.join(names)}, or name the format with --format",
+        )

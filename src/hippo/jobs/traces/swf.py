@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hippo.jobs.traces.head import Head
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import Floats, Rows
-from hippo.jobs.traces.table import SPACES, Chunk, Shape, chunks
-from hippo.jobs.traces.tally import Tally
-from hippo.jobs.traces.values import is_number, numbers, whole
+from hippo.jobs.traces.rows import Floats, Rows, Tally
+from hippo.jobs.traces.source import Head
+from hippo.jobs.traces.table import SPACES, Chunk, Shape, chunks, counts, is_number, numbers
 
 NAMES = (
     *("job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory"),
@@ -41,8 +39,8 @@ def read(path: Path, passed: Passed) -> Rows:
     """The rows of a file."""
     head, tally = Head.of(path), Tally()
     for chunk in chunks(path, Shape(SPACES, NAMES, comment=";"), passed):
-        devices = whole(chunk.column("allocated processors"), passed, least=-1)
-        asked = whole(chunk.column("requested processors"), passed, least=-1)
+        devices = counts(chunk.column("allocated processors"), passed, least=-1)
+        asked = counts(chunk.column("requested processors"), passed, least=-1)
         memory = _known(chunk, "requested memory", passed)
         used = _known(chunk, "used memory", passed)
         status = numbers(chunk.column("status"), passed)

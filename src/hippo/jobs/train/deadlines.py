@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hippo.files import write_whole
-from hippo.jobs.deadlines import drawn, missed
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.arrays import Learner
 from hippo.jobs.learned.deadline import FEATURES, MOST_PUSH
@@ -30,7 +29,8 @@ from hippo.jobs.learned.due import SHIPPED, UNITS, DueTrial, DueWeights, due_tri
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
-from hippo.jobs.train.deadline_settings import Settings
+from hippo.jobs.traces.mix import drawn, missed
+from hippo.jobs.train.settings import DeadlineTraining
 from hippo.jobs.train.windows import REPLAY_BYTES, Bank, Window, bank
 from hippo.jobs.workload import Workload
 from hippo.learn import ppo
@@ -94,7 +94,7 @@ class DuePolicy(nn.Module):
             self.last.bias.copy_(torch.from_numpy(weights.last_bias))
 
 
-def begun(settings: Settings) -> DueWeights:
+def begun(settings: DeadlineTraining) -> DueWeights:
     """The weights to begin with: the rule ``START``, and windows as the settings draw them."""
     rng = np.random.default_rng(settings.run.seed)
     edges = np.concatenate([[EDGES_S[0] / 2], EDGES_S, [EDGES_S[-1] * 1.4]])
@@ -129,7 +129,7 @@ class Stretch:
         return np.where(late, 50.0 / max(ends.sum(), 1) + 50.0 * weight / max(weight.sum(), 1e-9), 0.0)
 
 
-def stretch(window: Window, settings: Settings, generator: np.random.Generator) -> Stretch:
+def stretch(window: Window, settings: DeadlineTraining, generator: np.random.Generator) -> Stretch:
     """A window with deadlines of one of the settings, and estimates half of the time."""
     setting = str(generator.choice(list(settings.draws.settings)))
     estimates = settings.draws.estimates if generator.random() < 0.5 else None
@@ -145,7 +145,9 @@ class Moments:
     credit: Tensor  # (N,) cost spared
 
 
-def roll(at: Stretch, weights: DueWeights, settings: Settings, generator: np.random.Generator) -> tuple[Moments, float]:
+def roll(
+    at: Stretch, weights: DueWeights, settings: DeadlineTraining, generator: np.random.Generator
+) -> tuple[Moments, float]:
     """A stretch with noise against itself without, and the cost without."""
     n, search = len(at.workload), settings.search
     base = at.costs(at.play(weights))
@@ -178,7 +180,7 @@ def joined(parts: list[Moments]) -> Moments:
 
 
 def update(
-    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: Settings, seed: int
+    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: DeadlineTraining, seed: int
 ) -> dict[str, float]:
     """One update by ``agents.ppo``; its figures. Nothing is learned where noise made no difference."""
     if not moments.credit.any():
@@ -194,7 +196,7 @@ def update(
 
 
 def train(
-    settings: Settings,
+    settings: DeadlineTraining,
     *,
     out: Path,
     resume: bool = False,
@@ -227,7 +229,7 @@ def train(
     return session.answer()
 
 
-def needs(settings: Settings) -> list[Need]:
+def needs(settings: DeadlineTraining) -> list[Need]:
     """What a window holds, and the moments of an update: apart, joined, and as they are learned from."""
     jobs, search = settings.windows.jobs, settings.search
     moments = search.rolls * jobs * search.share
@@ -241,7 +243,7 @@ class _Session:
     """One run."""
 
     def __init__(
-        self, settings: Settings, windows: Bank, out: Path, before: Checkpoint | None, progress: Progress
+        self, settings: DeadlineTraining, windows: Bank, out: Path, before: Checkpoint | None, progress: Progress
     ) -> None:
         self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
         self.began = time.monotonic() - (before.seconds if before else 0.0)
@@ -324,7 +326,7 @@ class _Session:
         }
 
 
-def looks(windows: Bank, settings: Settings) -> tuple[Stretch, ...]:
+def looks(windows: Bank, settings: DeadlineTraining) -> tuple[Stretch, ...]:
     """What is looked at: the first jobs of every window with every setting, without estimates."""
     first = np.arange(settings.windows.jobs)
     return tuple(

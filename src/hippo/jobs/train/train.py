@@ -6,7 +6,7 @@ Every update depends on the seed and its number alone, so a resumed run is the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ import torch
 
 from hippo.files import write_whole
 from hippo.jobs.learned.weights import SHIPPED, Weights, packed, untrained
-from hippo.jobs.train import a2c, a3c, hazards, ppo, reinforce, rollout
+from hippo.jobs.train import algorithms, hazards, rollout
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import Moments, joined, noise, roll
-from hippo.jobs.train.settings import Settings
+from hippo.jobs.train.settings import KeyTraining
 from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, Bank, Window, bank
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.learn.memory import Need, refuse_too_large
@@ -28,11 +28,15 @@ from hippo.planners.base import Progress
 
 FREE = ("run.minutes", "run.updates")
 """Settings that a resumed run may change: how long it goes on."""
-UPDATES = {"ppo": ppo.update, "a2c": a2c.update, "reinforce": reinforce.update}
+UPDATES: Mapping[str, Callable[..., dict[str, float]]] = {
+    "ppo": algorithms.ppo,
+    "a2c": algorithms.a2c,
+    "reinforce": algorithms.reinforce,
+}
 
 
 def train(
-    settings: Settings,
+    settings: KeyTraining,
     *,
     out: Path,
     resume: bool = False,
@@ -69,7 +73,7 @@ def train(
     return found
 
 
-def needs(settings: Settings) -> list[Need]:
+def needs(settings: KeyTraining) -> list[Need]:
     """What the windows hold (the drawn ones twice: to learn on and to look at), the estimate, and one update."""
     windows, gradient = settings.windows, settings.gradient
     strangers, apart = 2 * windows.drawn, 4 + windows.drawn + 2  # of the trace, drawn, a quarter of those looked at
@@ -84,7 +88,7 @@ class _Session:
     """One run."""
 
     def __init__(
-        self, settings: Settings, windows: Bank, tracker: Tracker, out: Path, began: float, progress: Progress
+        self, settings: KeyTraining, windows: Bank, tracker: Tracker, out: Path, began: float, progress: Progress
     ) -> None:
         self.settings, self.windows, self.tracker, self.out = settings, windows, tracker, out
         self.began, self.progress = began, progress
@@ -185,7 +189,7 @@ class _Session:
         return minutes > 0 and self._seconds() > 60 * minutes
 
 
-def optimizer(policy: KeyPolicy, settings: Settings) -> torch.optim.Optimizer:
+def optimizer(policy: KeyPolicy, settings: KeyTraining) -> torch.optim.Optimizer:
     """Adam at the rate of the algorithm."""
     gradient = settings.gradient
     rate = settings.ppo.learning_rate if gradient.algorithm == "ppo" else gradient.learning_rate
@@ -197,7 +201,7 @@ def step(
     optimizer: torch.optim.Optimizer,
     draw: Callable[[np.random.Generator], Window],
     base: Weights,
-    settings: Settings,
+    settings: KeyTraining,
     update: int,
 ) -> dict[str, float]:
     """One update of any of the four algorithms; the figures of it."""
@@ -208,14 +212,14 @@ def step(
         return sampled(own, draw(generator), base, settings, generator)
 
     if gradient.algorithm == "a3c":
-        return a3c.update(policy, optimizer, play, settings, range(gradient.rolls))
+        return algorithms.a3c(policy, optimizer, play, settings, range(gradient.rolls))
     moments = joined([play(policy, number) for number in range(gradient.rolls)])
     figures = UPDATES[gradient.algorithm](policy, optimizer, moments, settings, update)
     return {**figures, "moments": float(len(moments.push)), "noise": policy.noise}
 
 
 def sampled(
-    policy: KeyPolicy, window: Window, base: Weights, settings: Settings, generator: np.random.Generator
+    policy: KeyPolicy, window: Window, base: Weights, settings: KeyTraining, generator: np.random.Generator
 ) -> Moments:
     """One window played without noise, with noise, and with its mirror image."""
     gradient, weights = settings.gradient, policy.into(base)

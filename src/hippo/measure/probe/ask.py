@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 from threading import Barrier, BrokenBarrierError
 
-from hippo.measure.probe.bulk import Goodput, counted, poured
 from hippo.measure.probe.sample import USUAL_SEGMENT_BYTES
 from hippo.measure.probe.wire import (
     LONGEST_OWN_RAMP_S,
     PING_BYTES,
     RAMP_TRIPS,
     Effort,
+    Goodput,
     NoAnswer,
+    counted,
     effort_to_document,
     hang_up,
     number,
+    poured,
     receive_line,
     send_line,
 )
@@ -31,7 +33,7 @@ _SEGMENT_BYTES = (500.0, 65_536.0)  # believed
 
 
 @dataclass(frozen=True)
-class Measured:
+class PathMeasured:
     """What one machine found on the way to another and back."""
 
     round_trip_min_s: float
@@ -42,7 +44,7 @@ class Measured:
     segment_bytes: float  # of the stream in one frame
 
 
-def measure(host: str, port: int, effort: Effort) -> Measured:
+def measure(host: str, port: int, effort: Effort) -> PathMeasured:
     """Round trips, then goodput there, then back.
 
     Raises
@@ -58,10 +60,10 @@ def measure(host: str, port: int, effort: Effort) -> Measured:
         back = _together(host, port, effort, "send")
     except OSError as error:
         raise NoAnswer(f"broke off: {error.strerror or error}") from None
-    return Measured(min(trips), median(trips), len(trips), there, back, segment_bytes)
+    return PathMeasured(min(trips), median(trips), len(trips), there, back, segment_bytes)
 
 
-def measure_between(first: tuple[str, int], second: tuple[str, int], effort: Effort) -> Measured:
+def measure_between(first: tuple[str, int], second: tuple[str, int], effort: Effort) -> PathMeasured:
     """The first server's measurement of the second; ``NoAnswer`` names neither."""
     asked = {"host": second[0], "port": second[1]}
     try:
@@ -78,7 +80,7 @@ def measure_between(first: tuple[str, int], second: tuple[str, int], effort: Eff
     one, two = (Goodput(number(way, "num_bytes"), number(way, "seconds")) for way in (there, back))
     if min(one.seconds, two.seconds) <= 0:
         raise NoAnswer("sends a measurement of no seconds")
-    return Measured(figures[0], figures[1], int(figures[2]), one, two, _believed(figures[3]))
+    return PathMeasured(figures[0], figures[1], int(figures[2]), one, two, _believed(figures[3]))
 
 
 @contextmanager

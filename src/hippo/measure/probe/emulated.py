@@ -16,7 +16,7 @@ from typing import TypeVar
 from hippo.emulate.emulation import Emulation
 from hippo.emulate.kernel import set_network_namespace
 from hippo.emulate.namespaces import NAMES
-from hippo.measure.probe.ask import Measured, measure
+from hippo.measure.probe.ask import PathMeasured, measure
 from hippo.measure.probe.rounds import Leg
 from hippo.measure.probe.serve import listening, serve
 from hippo.measure.probe.wire import PORT, Effort
@@ -55,7 +55,7 @@ def emulated_legs(emulation: Emulation, pairs: tuple[tuple[str, str], ...]) -> I
 def _leg(emulation: Emulation, one: str, two: str) -> Leg:
     source, destination = emulation.domains[one], emulation.domains[two]
 
-    def ask(effort: Effort) -> Measured:
+    def ask(effort: Effort) -> PathMeasured:
         return inside(source.namespace, lambda: measure(destination.address, PORT, effort)).result()
 
     return Leg((one, two), f"{one} to {two} ({destination.address}:{PORT})", ask)

@@ -8,14 +8,50 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from hippo.errors import InputError, MissingExtraError
 from hippo.measure.probe.sample import Sample
 from hippo.units import BITS_PER_BYTE
+
+# ------------------------------------------------------------------------------------------------------------ instants
+# Instants as people write them: ``now``, ``-6h`` (that long ago), seconds since 1970, or a date of ISO 8601.
+
+_AGO = re.compile(r"-(\d+(?:\.\d+)?)([smhdw])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+LATEST_S = 1e11
+
+
+def instant(text: str, now_s: float, *, option: str) -> float:
+    """Seconds since 1970; a date without a zone is UTC. ``InputError`` for anything else."""
+    found = _AGO.fullmatch(text)
+    if text == "now":
+        return now_s
+    if found:
+        return max(now_s - float(found[1]) * _SECONDS[found[2]], 0.0)
+    try:
+        value = float(text)
+    except ValueError:
+        value = _date_s(text)
+    if not 0 <= value <= LATEST_S:
+        remedy = "give -6h, now, seconds since 1970, or a date such as 2026-11-21T08:00:00"
+        raise InputError("is no instant", source=option, value=text, remedy=remedy)
+    return value
+
+
+def _date_s(text: str) -> float:
+    """NaN where it is no date."""
+    try:
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return float("nan")
+
 
 MOST_POINTS = 11_000  # of a series in one answer
 MOST_PIECES = 1000
@@ -31,7 +67,7 @@ TRIP_QUERY = 'hippo_link_round_trip_seconds or probe_icmp_duration_seconds{phase
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """Instants ``start_s``, ``start_s + step_s``, .. up to ``stop_s``; seconds since 1970."""
 
     start_s: float
@@ -46,7 +82,7 @@ class Span:
             yield self.start_s + first * self.step_s, self.start_s + last * self.step_s
 
 
-def check_span(span: Span) -> None:
+def check_span(span: TimeSpan) -> None:
     """``InputError`` for a span that runs backwards, has no step, or asks for too much."""
     if not span.step_s > 0 or not math.isfinite(span.step_s):
         raise InputError("must be above 0", source="--step", value=span.step_s, remedy="give seconds, for instance 60")
@@ -78,7 +114,7 @@ def trip_query(text: str) -> Query:
 
 
 @dataclass(frozen=True)
-class Known:
+class ServerSamples:
     """What the server says of the links."""
 
     samples: tuple[Sample, ...]  # by time
@@ -86,8 +122,8 @@ class Known:
 
 
 def samples_from_server(
-    url: str, span: Span, domains: Mapping[str, str], *, rate: Query, trip: Query, names: Sequence[str] = NAMES
-) -> Known:
+    url: str, span: TimeSpan, domains: Mapping[str, str], *, rate: Query, trip: Query, names: Sequence[str] = NAMES
+) -> ServerSamples:
     """The samples of a span; ``domains``: value of a label (a domain, a host, with or without port) to domain.
 
     A negative rate is unknown (as ``node_network_speed_bytes`` of a virtual interface); one of 0 is an outage.
@@ -116,7 +152,7 @@ def samples_from_server(
         told = "; ".join(remarks)[:300] or "no value of it is a rate"
         remedy = "name a query that has data with --rate-query, in bits per second per link (see docs/probe.md)"
         raise InputError(f"no rate of any link ({told})", source=url, remedy=remedy)
-    return Known(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
+    return ServerSamples(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
 
 
 # --------------------------------------------------------------------------------------------------------------- asking
@@ -124,7 +160,7 @@ Series = tuple[Mapping[str, str], Mapping[float, float]]
 """Labels; time to value, values that are no figures left out."""
 
 
-def _asked(url: str, query: Query, span: Span) -> list[Series]:
+def _asked(url: str, query: Query, span: TimeSpan) -> list[Series]:
     """Every series of the answer, the pieces of the span put together."""
     found: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for start_s, stop_s in span.pieces():

@@ -3,14 +3,104 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hippo.errors import InputError
-from hippo.measure.probe.ask import Measured, measure, measure_between
-from hippo.measure.probe.hosts import Host
+from hippo.errors import InputError, UnknownNameError
+from hippo.measure.probe.ask import PathMeasured, measure, measure_between
 from hippo.measure.probe.sample import Sample, frame_share
-from hippo.measure.probe.wire import Effort, NoAnswer
+from hippo.measure.probe.wire import PORT, Effort, NoAnswer
+
+# --------------------------------------------------------------------------------------------------------------- hosts
+# Which host stands in which domain: ``NAME=HOST[:PORT]``, or a bare ``HOST[:PORT]`` whose name is the domain's.
+
+LONGEST_NAME = 100  # of a domain, as cluster files have it
+
+
+@dataclass(frozen=True)
+class ProbeHost:
+    """A machine that stands for its domain."""
+
+    domain: str
+    address: str
+    port: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Address and port."""
+        return self.address, self.port
+
+    def __str__(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.domain} ({address}:{self.port})"
+
+
+def hosts_from_texts(texts: Sequence[str], *, source: str, known: Sequence[str] | None = None) -> tuple[ProbeHost, ...]:
+    """The hosts that these texts name; ``known``: domains of the cluster file, where there is one.
+
+    Raises
+    ------
+    InputError
+        A text of another form, a port out of range, a domain that is not known or named twice.
+    """
+    hosts = tuple(_host(text, source) for text in texts)
+    for index, host in enumerate(hosts):
+        if known is not None and host.domain not in known:
+            raise UnknownNameError("domain", host.domain[:60], known, source=source)
+        if any(host.domain == other.domain for other in hosts[:index]):
+            remedy = "name one host for each domain, as NAME=HOST"
+            raise InputError("two hosts for one domain", source=source, value=host.domain, remedy=remedy)
+    return hosts
+
+
+def _host(text: str, source: str) -> ProbeHost:
+    domain, given, rest = text.partition("=")
+    address, port = _place(rest if given else text, source)
+    domain = domain if given else address
+    if not domain or domain != domain.strip() or "/" in domain or len(domain) > LONGEST_NAME:
+        remedy = "write NAME=HOST[:PORT], for instance east=10.0.0.1"
+        raise InputError("names no domain", source=source, value=text, remedy=remedy)
+    return ProbeHost(domain, address, port)
+
+
+def _place(text: str, source: str) -> tuple[str, int]:
+    """Address and port; an IPv6 address with a port stands in brackets."""
+    address, port = text, ""
+    if text.startswith("["):
+        address, _, port = text[1:].partition("]")
+        port = port.removeprefix(":")
+    elif text.count(":") == 1:
+        address, _, port = text.partition(":")
+    try:
+        number = int(port) if port else PORT
+    except ValueError:
+        number = 0
+    if not address or any(letter.isspace() for letter in address) or not 0 < number < 65536:
+        remedy = "write NAME=HOST[:PORT], for instance east=10.0.0.1:5210"
+        raise InputError("is no host", source=source, value=text, remedy=remedy)
+    return address, number
+
+
+def domains_of_addresses(texts: Sequence[str], *, source: str, known: Sequence[str] | None) -> Mapping[str, str]:
+    """Address to domain, from ``NAME=ADDRESS``; a domain may have several addresses, an address one domain.
+
+    Raises
+    ------
+    InputError
+        Another form, an unknown domain, one address in two domains.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        domain, given, address = text.partition("=")
+        if not (domain and given and address):
+            remedy = "write NAME=ADDRESS, for instance east=10.0.0.1"
+            raise InputError("names no domain and address", source=source, value=text, remedy=remedy)
+        if known is not None and domain not in known:
+            raise UnknownNameError("domain", domain[:60], known, source=source)
+        if found.setdefault(address, domain) != domain:
+            problem = f"stands in two domains, {found[address]} and {domain}"
+            raise InputError(problem, source=source, value=address, remedy="keep one of them")
+    return found
 
 
 @dataclass(frozen=True)
@@ -19,15 +109,15 @@ class Leg:
 
     domains: tuple[str, str]
     told: str  # the two ends in words
-    ask: Callable[[Effort], Measured]  # ``NoAnswer`` where it fails
+    ask: Callable[[Effort], PathMeasured]  # ``NoAnswer`` where it fails
 
 
 @dataclass(frozen=True)
-class Look:
+class LegMeasured:
     """A leg after it was measured: None, and why, where nobody answered."""
 
     leg: Leg
-    measured: Measured | None
+    measured: PathMeasured | None
     reason: str = ""
 
     def samples(self, time_s: float) -> tuple[Sample, Sample]:
@@ -42,7 +132,7 @@ class Look:
         )
 
 
-def legs_between(hosts: Sequence[Host], here: str | None) -> tuple[Leg, ...]:
+def legs_between(hosts: Sequence[ProbeHost], here: str | None) -> tuple[Leg, ...]:
     """Every pair of domains once: this machine (where it stands in one) with each host, and the hosts among themselves.
 
     Raises
@@ -59,11 +149,11 @@ def legs_between(hosts: Sequence[Host], here: str | None) -> tuple[Leg, ...]:
     return (*own, *among)
 
 
-def _from_here(here: str, host: Host) -> Leg:
+def _from_here(here: str, host: ProbeHost) -> Leg:
     return Leg((here, host.domain), f"{here} to {host}", lambda effort: measure(*host.place, effort))
 
 
-def _between(one: Host, two: Host) -> Leg:
+def _between(one: ProbeHost, two: ProbeHost) -> Leg:
     domains = one.domain, two.domain
     return Leg(domains, f"{one} to {two}", lambda effort: measure_between(one.place, two.place, effort))
 
@@ -73,19 +163,19 @@ def usual_s(legs: Sequence[Leg], effort: Effort) -> float:
     return len(legs) * effort.usual_s
 
 
-def a_round(legs: Sequence[Leg], effort: Effort, progress: Callable[[str, float], None]) -> tuple[Look, ...]:
+def a_round(legs: Sequence[Leg], effort: Effort, progress: Callable[[str, float], None]) -> tuple[LegMeasured, ...]:
     """Measures every leg once, one after the other."""
     looks = []
     for index, leg in enumerate(legs):
         progress(f"{leg.domains[0]} - {leg.domains[1]}", index / len(legs))
         try:
-            looks.append(Look(leg, leg.ask(effort)))
+            looks.append(LegMeasured(leg, leg.ask(effort)))
         except NoAnswer as error:
-            looks.append(Look(leg, None, str(error)))
+            looks.append(LegMeasured(leg, None, str(error)))
     return tuple(looks)
 
 
-def refuse_silence(looks: Sequence[Look]) -> None:
+def refuse_silence(looks: Sequence[LegMeasured]) -> None:
     """``InputError`` where a leg did not answer: before anything was measured that is a mistake, not an outage."""
     silent = [look for look in looks if look.measured is None]
     if silent:
@@ -104,7 +194,7 @@ def rounds(
     every_s: float,
     for_s: float,
     progress: Callable[[str, float], None],
-) -> Iterator[tuple[float, tuple[Look, ...]]]:
+) -> Iterator[tuple[float, tuple[LegMeasured, ...]]]:
     """Rounds that begin ``every_s`` apart, for ``for_s`` seconds: the time of each (seconds since 1970) and its looks.
 
     Times run on the monotonic clock from the first: a clock that is set anew meanwhile changes nothing. A round that

@@ -11,14 +11,15 @@ from dataclasses import asdict
 from threading import BoundedSemaphore, Thread
 
 from hippo.errors import InputError
-from hippo.measure.probe.ask import Measured, measure
-from hippo.measure.probe.bulk import counted, poured
+from hippo.measure.probe.ask import PathMeasured, measure
 from hippo.measure.probe.wire import (
     PING_BYTES,
     Effort,
     NoAnswer,
+    counted,
     effort_from_document,
     hang_up,
+    poured,
     receive_line,
     send_line,
 )
@@ -148,7 +149,7 @@ def _told(hello: dict[str, object], effort: Effort) -> dict[str, object]:
         return {"error": str(error)}
 
 
-def _document(measured: Measured) -> dict[str, object]:
+def _document(measured: PathMeasured) -> dict[str, object]:
     return asdict(measured)
 
 

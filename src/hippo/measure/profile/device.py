@@ -11,8 +11,8 @@ from types import MappingProxyType
 import torch
 
 from hippo.errors import InputError
-from hippo.problem.catalogue.gpus import ALIASES, GPUS
 from hippo.problem.cluster import Gpu
+from hippo.problem.gpus import ALIASES, GPUS
 
 CPU = "cpu"
 DTYPES = MappingProxyType({"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16})

@@ -15,11 +15,10 @@ from contextlib import contextmanager
 import torch
 
 from hippo.measure.profile.device import seconds_of, settle
-from hippo.measure.profile.rows import LayerTimes, Shape, Times
+from hippo.measure.profile.rows import LayerTimes, PassTimes, TimedShape
 from hippo.problem.model import LayerKind, Model
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
-from hippo.run.model.weights import Form, Split, Weight, forms, weight
+from hippo.run.model.stage import Part, StageSettings, sequences
+from hippo.run.model.weights import Form, TensorSplit, Weight, forms, weight
 
 LEAST_REPEATS = 3
 _WARM_UP = 2
@@ -37,7 +36,7 @@ class _Silent:
 
 
 def time_layer(
-    model: Model, layer: int, shape: Shape, *, device: torch.device, dtype: torch.dtype, budget_s: float
+    model: Model, layer: int, shape: TimedShape, *, device: torch.device, dtype: torch.dtype, budget_s: float
 ) -> LayerTimes:
     """Times layer ``layer`` for about ``budget_s`` seconds, at least ``LEAST_REPEATS`` repeats after a warm-up.
 
@@ -56,7 +55,7 @@ def time_layer(
     until_s = time.perf_counter() + budget_s
     while len(seconds) < LEAST_REPEATS or time.perf_counter() < until_s:
         seconds.append(passes.each(device))
-    forward, backward, weights = (Times.of([each[kind] for each in seconds]) for kind in range(3))
+    forward, backward, weights = (PassTimes.of([each[kind] for each in seconds]) for kind in range(3))
     tokens_of_wave = shape.micro_batch * shape.seq
     return LayerTimes(
         forward,
@@ -71,8 +70,8 @@ def time_layer(
 
 
 # ------------------------------------------------------------------------------------------------------------ the layer
-def _split(shape: Shape) -> Split:
-    return Split(shape.tp, 0, shape.tp)
+def _split(shape: TimedShape) -> TensorSplit:
+    return TensorSplit(shape.tp, 0, shape.tp)
 
 
 def _share(form: Form, tp: int) -> tuple[int, ...]:
@@ -80,9 +79,9 @@ def _share(form: Form, tp: int) -> tuple[int, ...]:
     return tuple(size // tp if axis == form.split else size for axis, size in enumerate(form.shape))
 
 
-def _part(model: Model, layer: int, shape: Shape, device: torch.device, dtype: torch.dtype) -> Part:
+def _part(model: Model, layer: int, shape: TimedShape, device: torch.device, dtype: torch.dtype) -> Part:
     """The rank's share of the layer; first values are drawn on the device, no optimizer state is made."""
-    settings = Settings(shape.micro_batch * shape.seq, dtype=dtype, device=device.type)
+    settings = StageSettings(shape.micro_batch * shape.seq, dtype=dtype, device=device.type)
     part = Part(model, ((layer, layer + 1),), settings, _split(shape), _Silent(shape.tp))
     own = {form.name: _drawn(form, shape, device, dtype) for form in forms(model, layer, shape.tp)}
     if model.layers[layer].kind is LayerKind.HEAD and "matrix" not in own:  # tied: the head computes with a copy
@@ -92,19 +91,19 @@ def _part(model: Model, layer: int, shape: Shape, device: torch.device, dtype: t
     return part
 
 
-def _drawn(form: Form, shape: Shape, device: torch.device, dtype: torch.dtype) -> Weight:
+def _drawn(form: Form, shape: TimedShape, device: torch.device, dtype: torch.dtype) -> Weight:
     value = torch.full(_share(form, shape.tp), form.start, device=device, dtype=dtype)
     return weight(form, value.normal_(form.start, form.spread) if form.spread else value)
 
 
-def _parameter_bytes(model: Model, layer: int, shape: Shape, dtype: torch.dtype) -> float:
+def _parameter_bytes(model: Model, layer: int, shape: TimedShape, dtype: torch.dtype) -> float:
     """Weights on one device; a tied head's matrix counts with the embedding, as everywhere."""
     sizes = (torch.Size(_share(form, shape.tp)).numel() for form in forms(model, layer, shape.tp))
     return float(sum(sizes) * dtype.itemsize)
 
 
 def _inputs(
-    model: Model, layer: int, shape: Shape, device: torch.device, dtype: torch.dtype
+    model: Model, layer: int, shape: TimedShape, device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Activations from above, tokens, gradient from below; each None where the layer takes none."""
     kind, size = model.layers[layer].kind, (shape.micro_batch, shape.seq, model.hidden)

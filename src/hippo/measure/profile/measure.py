@@ -12,7 +12,7 @@ from hippo.cost.stage import Layout
 from hippo.errors import InputError
 from hippo.measure.profile.device import DTYPES, device_at_hand, free_bytes, gpu_of, name_of
 from hippo.measure.profile.layer import time_layer
-from hippo.measure.profile.rows import Answer, Asked, LayerTimes, Measured, Shape
+from hippo.measure.profile.rows import LayerTimes, ProfiledDevice, ProfiledRow, ProfileRequest, TimedShape
 from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.problem.model import Layer, Model
 from hippo.problem.profile import Profile, ProfileRow
@@ -22,7 +22,7 @@ _ROOM = 3.0
 """Times the kept activations that one layer may hold at its worst (gradients, temporaries)."""
 
 
-def check_asked(asked: Asked) -> None:
+def check_asked(asked: ProfileRequest) -> None:
     """``InputError`` for what cannot be timed: mixtures of experts, a tp that does not divide, too long a sequence."""
     try:
         refuse_model(asked.model)
@@ -39,7 +39,7 @@ def check_asked(asked: Asked) -> None:
             raise InputError(str(refusal), source="--tp", value=tp, remedy="leave it out")
 
 
-def profiled(asked: Asked, progress: Callable[[str, float], None]) -> Answer:
+def profiled(asked: ProfileRequest, progress: Callable[[str, float], None]) -> ProfiledDevice:
     """Times every sort of layer at every shape, on the GPU where there is one, else on the CPU.
 
     Raises
@@ -54,19 +54,21 @@ def profiled(asked: Asked, progress: Callable[[str, float], None]) -> Answer:
     gpu = gpu_of(device, asked.gpu or name_of(device), precision)
     asked = replace(asked, precision=precision, gpu=gpu.name)
     rows = _rows(asked, device, progress)
-    return Answer(_profile(asked, precision, rows, device), gpu, rows)
+    return ProfiledDevice(_profile(asked, precision, rows, device), gpu, rows)
 
 
-def _rows(asked: Asked, device: torch.device, progress: Callable[[str, float], None]) -> tuple[Measured, ...]:
+def _rows(
+    asked: ProfileRequest, device: torch.device, progress: Callable[[str, float], None]
+) -> tuple[ProfiledRow, ...]:
     sorts = tuple(_sorts(asked.model))
-    shapes = [Shape(tp, size, asked.seq) for tp in asked.widths for size in asked.micro_batches]
-    found: list[Measured] = []
+    shapes = [TimedShape(tp, size, asked.seq) for tp in asked.widths for size in asked.micro_batches]
+    found: list[ProfiledRow] = []
     for shape in shapes:
         for kind, index, layer in sorts:
             share = len(found) / (len(shapes) * len(sorts))
             progress(f"{kind or f'layer {index}'}, tp {shape.tp}, micro-batch {shape.micro_batch}", share)
             times = _timed(asked, layer, shape, device)
-            found.append(Measured(_row(asked, (kind, index), shape, times), times))
+            found.append(ProfiledRow(_row(asked, (kind, index), shape, times), times))
     return tuple(found)
 
 
@@ -82,7 +84,7 @@ def _sorts(model: Model) -> Iterator[tuple[str | None, int | None, int]]:
             yield from ((None, index, index) for index in indices)
 
 
-def _timed(asked: Asked, layer: int, shape: Shape, device: torch.device) -> LayerTimes:
+def _timed(asked: ProfileRequest, layer: int, shape: TimedShape, device: torch.device) -> LayerTimes:
     assert asked.precision is not None
     dtype = DTYPES[asked.precision]
     _check_room(asked, asked.model.layers[layer], shape, device)
@@ -92,7 +94,7 @@ def _timed(asked: Asked, layer: int, shape: Shape, device: torch.device) -> Laye
         raise _too_large(shape) from None
 
 
-def _check_room(asked: Asked, layer: Layer, shape: Shape, device: torch.device) -> None:
+def _check_room(asked: ProfileRequest, layer: Layer, shape: TimedShape, device: torch.device) -> None:
     """``InputError`` where the layer cannot fit: a CPU's allocator hands out what is not there, and is killed."""
     assert asked.precision is not None
     width = DTYPES[asked.precision].itemsize
@@ -104,13 +106,13 @@ def _check_room(asked: Asked, layer: Layer, shape: Shape, device: torch.device) 
         raise _too_large(shape)
 
 
-def _too_large(shape: Shape) -> InputError:
+def _too_large(shape: TimedShape) -> InputError:
     remedy = "leave this micro-batch out, or give a shorter --seq"
     problem = f"tp {shape.tp}, micro-batch {shape.micro_batch}: the device has too little memory"
     return InputError(problem, source="--micro-batch", value=shape.micro_batch, remedy=remedy)
 
 
-def _row(asked: Asked, key: tuple[str | None, int | None], shape: Shape, times: LayerTimes) -> ProfileRow:
+def _row(asked: ProfileRequest, key: tuple[str | None, int | None], shape: TimedShape, times: LayerTimes) -> ProfileRow:
     assert asked.gpu is not None
     return ProfileRow(
         layer_kind=key[0],
@@ -127,7 +129,7 @@ def _row(asked: Asked, key: tuple[str | None, int | None], shape: Shape, times: 
     )
 
 
-def _profile(asked: Asked, precision: str, found: Sequence[Measured], device: torch.device) -> Profile:
+def _profile(asked: ProfileRequest, precision: str, found: Sequence[ProfiledRow], device: torch.device) -> Profile:
     """The profile of these rows, and in its source how they were made."""
     repeats = min(each.times.repeats for each in found)
     wide = max(asked.widths) > 1

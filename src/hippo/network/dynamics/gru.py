@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
-from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.learn.weights import Form
 from hippo.network.dynamics import kalman
 from hippo.network.dynamics.daily import DAY_S
 
@@ -28,6 +28,7 @@ LEARNED = (1, 4, 16, 64)
 OWN = 8  # features without those of the filter
 FEATURES = OWN + len(LEARNED)
 WEIGHTS = "gru.npz"
+FORM = Form("recurrent forecast", {"horizons": list(LEARNED)}, "make one with benchmarks/_train_forecaster.py")
 LOWEST, HIGHEST = -4.0, 1.0  # of the values read
 LEAST_SD, LARGEST_SD = 0.005, 1.5
 SLOW = 0.03  # share of the news that the slow mean takes up
@@ -58,8 +59,8 @@ def predict_all(history: Floats, horizons: Ints, epoch_s: float) -> tuple[Floats
 @lru_cache(maxsize=1)
 def shipped() -> Weights:
     """The weights that come with the package."""
-    with np.load(BytesIO((files("hippo.network.dynamics") / WEIGHTS).read_bytes())) as stored:
-        return Weights(*(np.asarray(stored[name], dtype=np.float64) for name in Weights._fields))
+    stored, _ = FORM.unpacked((files("hippo.network.dynamics") / WEIGHTS).read_bytes(), WEIGHTS)
+    return Weights(*(np.asarray(stored[name], dtype=np.float64) for name in Weights._fields))
 
 
 def run(weights: Weights, history: Floats, horizons: Ints, epoch_s: float) -> tuple[Floats, Floats]:

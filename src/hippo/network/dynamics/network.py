@@ -14,8 +14,7 @@ from hippo.network.dynamics import ou
 from hippo.network.dynamics.daily import DAY_S, daily_factor
 from hippo.network.dynamics.outages import up
 from hippo.problem.cluster import Cluster
-from hippo.problem.links import base_bandwidth, base_latency
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace, base_bandwidth, base_latency
 
 CONGESTED_LATENCY = 1.5
 """Latency over its base where eps is at its lowest: queues grow as what is left of a link shrinks. A judgement: round

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.problem.cluster import Cluster
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.problem.trace_csv import HEADER
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 

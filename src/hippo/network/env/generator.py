@@ -21,12 +21,11 @@ from hippo.network.dynamics.congestion import congested_latency
 from hippo.network.env.geography import Geography, measured, plane, thinned
 from hippo.network.env.movements import HOUR_S, MINUTE_S, draw_movement
 from hippo.network.env.world import World
-from hippo.problem.catalogue.gpus import gpu as gpu_named
 from hippo.problem.catalogue.models import model as model_named
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
-from hippo.problem.links import base_bandwidth, base_latency
+from hippo.problem.gpus import gpu as gpu_named
+from hippo.problem.links import Trace, base_bandwidth, base_latency
 from hippo.problem.model import Model
-from hippo.problem.network import Trace
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 

@@ -1,6 +1,6 @@
 """How much of the exact Pareto front one policy reaches by its preferences alone.
 
-A point of the front (``decide.front``: step time, utilisation, egress cost) is covered when some preference makes the
+A point of the front (``decide.pareto``: step time, utilisation, egress cost) is covered when some preference makes the
 method begin, on the network at rest, with a plan that is within ``CLOSE`` of it in each objective. Every preference is
 asked of a method of its own that begins with the same book, so no answer profits from another.
 

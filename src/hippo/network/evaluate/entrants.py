@@ -1,6 +1,6 @@
 """Who competes in an evaluation: names with what makes them, so that any process can make its own.
 
-torch is not imported: policies are served by onnxruntime.
+torch is not imported: policies are served by numpy.
 """
 
 from __future__ import annotations

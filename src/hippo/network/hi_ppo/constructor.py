@@ -28,8 +28,8 @@ Masks = NDArray[np.bool_]
 Wide = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CONSTRUCT, RECIPE, ARRANGE = GRAPHS = ("construct", "recipe", "arrange")
-"""Graphs of a policy file."""
+CONSTRUCT, RECIPE, ARRANGE = CONSTRUCTING = ("construct", "recipe", "arrange")
+"""Networks of a policy file that draft plans."""
 DOMAIN_INPUTS = ("nodes", "edges", "node_mask", "context", "joins", "stop")
 ROW_INPUTS = ("rows", "context")
 MOST_ORDERED = 4000  # operations of a plan that gets an order of its own in passing
@@ -54,14 +54,14 @@ class Brain(Arranging, Protocol):
 class Running(Protocol):
     """What is needed of a policy (``agents.serving.Policy``)."""
 
-    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Outputs of one graph."""
+    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> tuple[Floats, ...]:
+        """What one network answers."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A policy file's graphs as a brain."""
+    """A policy file's networks as a brain."""
 
     policy: Running
 
@@ -191,7 +191,7 @@ def construct(
 ) -> list[Plan]:
     """Plans that the policy constructs under a state (E,), (E,) of the links, quickest first; empty: none came of it.
 
-    ``policy``: a served policy file with the graphs ``GRAPHS``, or whoever else chooses (``Greedy``: the closed form).
+    ``policy``: a served one with the networks ``CONSTRUCTING``, or whoever else chooses (``Greedy``: the closed form).
     ``tries``: drafts, as ``tried`` makes them. ``compute`` (K,): factor on the
     length of each domain's operations. ``orders``: whether each plan also gets an order of operations of its own where
     that is quicker (``planners.orders``).

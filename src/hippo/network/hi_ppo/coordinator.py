@@ -17,7 +17,7 @@ one made of it (its played step time, memory, traffic) comes back to the upper o
 s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Where something was found the decision is made once more, a fraction
 of a second into an epoch of minutes. Where no decision is due, a lever of what runs may still be pulled: it is free.
 
-torch is not imported: the policy is served by onnxruntime.
+torch is not imported: the policy is served by numpy (``hippo.learn.serving``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from hippo.network.hi_ppo.account import (
     Times,
     said,
 )
-from hippo.network.hi_ppo.constructor import GRAPHS, construct
+from hippo.network.hi_ppo.constructor import CONSTRUCTING, construct
 from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.hi_ppo.sight import Sight, look
 from hippo.network.hi_ppo.verification import (
@@ -106,8 +106,8 @@ class Judging(Protocol):
         """An answer with ``log_probs`` (W, M)."""
         ...
 
-    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Outputs of one graph."""
+    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float32], ...]:
+        """What one network answers."""
         ...
 
 
@@ -357,4 +357,4 @@ def _shipped() -> Judging:
 
 def can_construct(policy: object) -> bool:
     """Whether a policy holds the graphs that plans are constructed with."""
-    return set(GRAPHS) <= set(getattr(policy, "graphs", ()))
+    return set(CONSTRUCTING) <= set(getattr(policy, "networks", ()))

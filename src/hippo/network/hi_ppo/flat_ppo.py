@@ -3,7 +3,7 @@
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
 among the same options, which are made anew as for Hi-PPO when the network has moved far, where its environment would
 have asked it (``decide.online.trigger``), with no lower agent and no verification. Trained by
-``benchmarks/_train_flat_ppo.py``, shipped as ONNX, served by onnxruntime: no torch here.
+``benchmarks/_train_flat_ppo.py``, served by numpy: no torch here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.errors import InputError
+from hippo.learn.serving import Network, perceptron
+from hippo.learn.weights import Form
 from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.methods.static import start
@@ -29,7 +30,8 @@ See = Callable[..., tuple[Observation, tuple[Action, ...]]]
 
 MOST_DOMAINS = 8
 WIDTH = CONTEXT + MOST_OPTIONS * OPTIONS + MOST_DOMAINS * NODES + MOST_DOMAINS**2 * EDGES
-FILE = Path(__file__).parent / "policies" / "flat_ppo.onnx"
+FILE = Path(__file__).parent / "policies" / "flat_ppo.policy"
+FORM = Form("flat PPO policy", {"width": [WIDTH, MOST_OPTIONS]}, "make one with benchmarks/_train_flat_ppo.py")
 
 
 def flat(observation: Observation) -> Floats:
@@ -61,7 +63,7 @@ class FlatPpo:
     name = "flat_ppo"
 
     def __init__(self, file: Path | None = None, *, see: See | None = None) -> None:
-        self._session = _shipped() if file is None else _session(file)
+        self._network = _shipped() if file is None else _network(file)
         self._see = _observe() if see is None else see
         self._refresher, self._answer = Refresher(), Action(How.KEEP)
         self._changed = self._before = 0  # epochs of the last answer that changed something, and of the one before
@@ -97,33 +99,26 @@ class FlatPpo:
 
     def _act(self, view: View) -> Action:
         observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
-        logits = self._session.run(None, {"flat": flat(observation)})[0]
+        logits = perceptron(self._network, flat(observation))
         best = int(np.where(flat_mask(observation), logits, -np.inf)[0].argmax())
         return actions[best] if best < len(actions) else Action(How.KEEP)
 
 
 @cache
-def _shipped() -> Any:
-    return _session(FILE)
+def _shipped() -> Network:
+    return _network(FILE)
 
 
-def _session(file: Path) -> Any:
-    """The policy, on one thread; ``InputError`` where the file is missing or something else."""
-    import onnxruntime as ort
-
-    remedy = "make one with benchmarks/_train_flat_ppo.py"
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+def _network(file: Path) -> Network:
+    """The policy's layers; ``InputError`` where the file is missing or something else."""
+    arrays, _ = FORM.read(file)
     try:
-        session = ort.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors have no common root
-        problem = f"is no policy that onnxruntime can read: {str(error).splitlines()[0][:120]}"
-        raise InputError(problem, source=str(file), remedy=remedy) from None
-    inputs = {each.name: each.shape for each in session.get_inputs()}
-    if list(inputs) != ["flat"] or inputs["flat"][-1] != WIDTH:
-        raise InputError("is no flat policy of this version", source=str(file), value=inputs, remedy=remedy)
-    return session
+        fits = perceptron(arrays, np.zeros((1, WIDTH), np.float32)).shape == (1, MOST_OPTIONS)
+    except (KeyError, ValueError, IndexError):
+        fits = False
+    if not fits:
+        raise FORM.wrong(str(file))
+    return arrays
 
 
 def _observe() -> See:

@@ -1,19 +1,14 @@
-"""Answers of a trained policy by onnxruntime, on one thread, without torch.
+"""A trained policy of Hi-PPO: the networks of its agents, from a file, without torch.
 
-A policy file is a zip: ``meta.json`` (what it is, the features it was trained on, the hash of every graph) and one
-``NAME.onnx`` per graph. ``export`` writes it. A file whose features are others than this program's is refused: it would
-answer, and wrongly.
+The file (``hippo.learn.weights``) holds the arrays of every network under its name: ``global/option.weight``. A policy
+has an upper agent (``global``) at least; ``construct``, ``recipe`` and ``arrange`` draft plans.
 
 Letters: W worlds of a batch, K domains (padded), M options (padded).
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,26 +17,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, UnknownNameError
+from hippo.learn.serving import chooser, constructor, upper
+from hippo.learn.weights import Form
+from hippo.network.env import drafting
 from hippo.network.env.spaces import (
+    CONTEXT,
     CONTEXT_FEATURES,
     EDGE_FEATURES,
+    EDGES,
     NODE_FEATURES,
+    NODES,
     OPTION_FEATURES,
+    OPTIONS,
     Observation,
 )
+from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
 from hippo.network.rules.view import HORIZONS
 
 Floats = NDArray[np.float32]
 
-FORMAT = 1
-META = "meta.json"
 GLOBAL = "global"
-GLOBAL_INPUTS = Observation._fields
-GLOBAL_OUTPUTS = ("log_probs", "value", "attention")
-MOST_BYTES = 32_000_000
-"""Of a policy file, and of each of its members unpacked; ours have some hundred kilobytes."""
+NETWORKS: Mapping[str, Callable[[Any, Mapping[str, NDArray[Any]]], tuple[Floats, ...]]] = {
+    GLOBAL: upper,
+    CONSTRUCT: constructor,
+    RECIPE: chooser,
+    ARRANGE: chooser,
+}
 SHIPPED = Path(__file__).with_name("hi_ppo.policy")
-REMEDY = "give a file that `hippo train` has written, or leave it out for the one that ships"
+FORM = Form(
+    kind="Hi-PPO policy",
+    features={
+        "nodes": list(NODE_FEATURES),
+        "edges": list(EDGE_FEATURES),
+        "context": list(CONTEXT_FEATURES),
+        "options": list(OPTION_FEATURES),
+        "horizons": list(HORIZONS),
+    },
+    remedy="give a file that `hippo train` has written, or leave it out for the one that ships",
+)
 
 
 class Answer(NamedTuple):
@@ -54,11 +67,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A policy in memory. ``meta``: the file's ``meta.json``."""
+    """A policy in memory. ``made``: how it was trained."""
 
-    meta: Mapping[str, Any] = field(repr=False)
+    made: Mapping[str, Any] = field(repr=False)
     source: str
-    _sessions: Mapping[str, Any] = field(repr=False)
+    networks: Mapping[str, Mapping[str, Floats]] = field(repr=False)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -67,33 +80,44 @@ class Policy:
         Raises
         ------
         InputError
-            No such file; not a policy file; damaged; of another version or with other features than this program's.
+            No such file; not a policy, or damaged; of another version or with other features than this program's.
         """
-        source = str(path)
-        meta, graphs = _read(_bytes(Path(path), source), source)
-        return cls(meta, source, {name: _session(data, name, source) for name, data in graphs.items()})
-
-    @property
-    def graphs(self) -> tuple[str, ...]:
-        """Names of the graphs it holds."""
-        return tuple(self._sessions)
+        arrays, made = FORM.read(path)
+        networks: dict[str, dict[str, Floats]] = {}
+        for name, each in arrays.items():
+            network, _, inside = name.partition("/")
+            networks.setdefault(network, {})[inside] = each
+        if GLOBAL not in networks:
+            raise InputError("is a policy without an upper agent", source=str(path), key=GLOBAL, remedy=FORM.remedy)
+        policy = cls(made, str(path), dict(sorted(networks.items())))
+        for name in policy.networks:
+            policy._try(name)
+        return policy
 
     def act(self, observation: Observation) -> Answer:
         """What to do in each world of a batch."""
-        return Answer(*self.run(GLOBAL, dict(zip(GLOBAL_INPUTS, observation, strict=True))))
+        return Answer(*self.run(GLOBAL, observation._asdict()))
 
-    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Outputs of one graph, in order.
+    def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> tuple[Floats, ...]:
+        """What one network answers (``hippo.learn.serving``).
 
         Raises
         ------
         InputError
-            The file holds no such graph.
+            The file holds no such network.
         """
-        if name not in self._sessions:
-            raise UnknownNameError("graph", name, self._sessions, source=self.source)
-        found: list[NDArray[Any]] = self._sessions[name].run(None, dict(inputs))
-        return found
+        if name not in self.networks:
+            raise UnknownNameError("network", name, self.networks, source=self.source)
+        return NETWORKS[name](self.networks[name], inputs)
+
+    def _try(self, name: str) -> None:
+        """``InputError`` where a network cannot answer what this program asks."""
+        try:
+            found = NETWORKS[name](self.networks[name], example(name))
+        except (KeyError, ValueError, IndexError):
+            found = ()
+        if not found or not all(np.isfinite(each).all() and each.dtype == np.float32 for each in found):
+            raise InputError("network cannot be used", source=self.source, key=name, remedy=FORM.remedy)
 
 
 def shipped() -> Policy:
@@ -101,87 +125,21 @@ def shipped() -> Policy:
     return Policy.load(SHIPPED)
 
 
-def feature_names() -> dict[str, list[Any]]:
-    """The features of this program, in order, by kind."""
-    return {
-        "nodes": list(NODE_FEATURES),
-        "edges": list(EDGE_FEATURES),
-        "context": list(CONTEXT_FEATURES),
-        "options": list(OPTION_FEATURES),
-        "horizons": list(HORIZONS),
-    }
+def example(name: str, worlds: int = 1, domains: int = 2, rows: int = 3) -> dict[str, NDArray[Any]]:
+    """What a network may be asked, nothing but zeros; all domains and rows (options, recipes, layouts) are there."""
+    w, k, m = worlds, domains, rows
 
+    def zeros(*shape: int) -> Floats:
+        return np.zeros((w, *shape), np.float32)
 
-def _bytes(path: Path, source: str) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError("policy file does not exist", source=source, remedy=REMEDY) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read the policy file: {reason}", source=source, remedy=REMEDY) from None
-    if len(data) > MOST_BYTES:
-        raise InputError(f"policy file is larger than {MOST_BYTES / 1e6:g} MB", source=source, remedy=REMEDY)
-    return data
-
-
-def _read(data: bytes, source: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The meta and the graphs, each checked."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as folder:
-            meta = _checked(_member(folder, META), source)
-            graphs = {name: _member(folder, f"{name}.onnx") for name in meta["graphs"]}
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError, ValueError, RuntimeError, NotImplementedError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError("not a policy file, or damaged", source=source, remedy=REMEDY) from None
-    except Exception as error:  # zlib.error derives from Exception alone
-        if type(error).__name__ != "error":
-            raise
-        raise InputError("damaged policy file", source=source, remedy=REMEDY) from None
-    for name, graph in graphs.items():
-        if hashlib.sha256(graph).hexdigest() != meta["graphs"][name].get("sha256"):
-            raise InputError("damaged policy file: wrong hash", source=source, key=f"graphs.{name}", remedy=REMEDY)
-    return meta, graphs
-
-
-def _member(folder: zipfile.ZipFile, name: str) -> bytes:
-    """A member of the zip, unpacked up to a limit."""
-    with folder.open(name) as stream:
-        data = stream.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ValueError(name)
-    return data
-
-
-def _checked(text: bytes, source: str) -> dict[str, Any]:
-    """``meta.json`` of a file that this program can serve."""
-    meta = json.loads(text)
-    if not isinstance(meta, dict) or "hippo_policy" not in meta:
-        raise InputError("not a policy file", source=source, remedy=REMEDY)
-    if meta["hippo_policy"] != FORMAT:
-        value = meta["hippo_policy"]
-        raise InputError("policy of another version", source=source, key="hippo_policy", value=value, remedy=REMEDY)
-    told, ours = meta.get("features"), feature_names()
-    for kind, names in ours.items():
-        if not isinstance(told, dict) or told.get(kind) != names:
-            problem = "policy trained on other features than this program has"
-            raise InputError(problem, source=source, key=f"features.{kind}", remedy="train it anew, or " + REMEDY)
-    graphs = meta.get("graphs")
-    if not isinstance(graphs, dict) or GLOBAL not in graphs or not all(isinstance(g, dict) for g in graphs.values()):
-        raise InputError("policy without an upper agent", source=source, key="graphs", remedy=REMEDY)
-    return meta
-
-
-def _session(data: bytes, name: str, source: str) -> Any:
-    """An onnxruntime session of one thread."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception:  # onnxruntime's errors share no base of their own
-        raise InputError("graph cannot be read", source=source, key=f"graphs.{name}", remedy=REMEDY) from None
+    there = np.ones((w, k), dtype=bool)
+    if name == GLOBAL:
+        seen = (zeros(k, NODES), zeros(k, k, EDGES), there, zeros(CONTEXT))
+        options = (zeros(m, OPTIONS), zeros(m, k), zeros(m, k, k), np.ones((w, m), dtype=bool))
+        return Observation(*seen, *options)._asdict()
+    if name == CONSTRUCT:
+        drafts = (zeros(k, drafting.NODES), zeros(k, k, drafting.PAIRS), there, zeros(drafting.DRAFTS))
+        candidates = (zeros(k, 2, drafting.CANDIDATES), zeros(1, drafting.CANDIDATES))
+        return dict(zip(DOMAIN_INPUTS, (*drafts, *candidates), strict=True))
+    sizes = (drafting.RECIPES, drafting.DRAFTS) if name == RECIPE else (drafting.LAYOUTS, drafting.PLACES)
+    return dict(zip(ROW_INPUTS, (zeros(m, sizes[0]), zeros(sizes[1])), strict=True))

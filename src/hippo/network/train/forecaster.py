@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hippo.files import write_whole
 from hippo.network.dynamics import gru
 from hippo.network.env.generator import FAMILIES, make_world
 from hippo.network.env.world import World
@@ -145,4 +146,4 @@ def learn(
 
 def save(weights: gru.Weights, path: Path) -> None:
     """Writes weights, in single precision, as the package ships them."""
-    np.savez_compressed(path, **{name: each.astype(np.float32) for name, each in weights._asdict().items()})
+    write_whole(path, gru.FORM.packed({name: each.astype(np.float32) for name, each in weights._asdict().items()}))

@@ -14,7 +14,7 @@ from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
 from hippo.learn.settings import Settings
 from hippo.network.env.spaces import OPTION_FEATURES
-from hippo.network.train.export import save
+from hippo.network.train.export import Arrays, save
 from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
@@ -106,7 +106,7 @@ def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> A
     return banks(settings, out) if found is None else found
 
 
-def _construction(settings: Settings, progress: Progress) -> dict[str, bytes]:
+def _construction(settings: Settings, progress: Progress) -> Arrays:
     """Graphs of the agents that construct plans; none where they are left out."""
     minutes = 0.0 if settings.ablation.flat else settings.run.construction_minutes
 
@@ -116,9 +116,7 @@ def _construction(settings: Settings, progress: Progress) -> dict[str, bytes]:
     return train_construct(settings, settings.run.seed, minutes, track) if minutes > 0 else {}
 
 
-def _written(
-    found: Outcome, settings: Settings, out: Path, *, looks: Look | None, others: Mapping[str, bytes]
-) -> dict[str, Any]:
+def _written(found: Outcome, settings: Settings, out: Path, *, looks: Look | None, others: Arrays) -> dict[str, Any]:
     """Writes the policy; the answer of ``train``."""
     keeping = None if looks is None else looks.usual["validation/keeping"]
     figures = {

@@ -29,8 +29,8 @@ from hippo.network.env.construct import NOTHING_BUILT, Draft, Site, build, lower
 from hippo.network.env.drafting import Domains, Rows
 from hippo.network.env.generator import FAMILIES, make_world
 from hippo.network.hi_ppo.constructor import Drafted, Taken, draft_all, key
-from hippo.network.train.construction_export import graphs
 from hippo.network.train.construction_networks import Builders
+from hippo.network.train.export import Arrays, builders_arrays
 
 Wide = NDArray[np.float64]
 Track = Callable[[int, Mapping[str, float]], None]
@@ -106,8 +106,8 @@ class TorchBrain:
 
 def train_construct(
     config: Settings, seed: int, minutes: float, track: Track, *, construction: Construction | None = None
-) -> dict[str, bytes]:
-    """Graphs of a policy file that construct, learned in so many minutes of wall clock (or ``construction.updates``):
+) -> Arrays:
+    """Networks of a policy file that construct, learned in so many minutes of wall clock (or ``construction.updates``):
     what ``export.save`` takes as ``others``.
 
     ``config``: its families are the worlds that are met. ``track``: called after every update with its number and
@@ -119,7 +119,7 @@ def train_construct(
     torch.manual_seed(seed)
     builders = Builders()
     learn(builders, list(sites(plan, seed)), plan, seed=seed, minutes=minutes, track=track)
-    return graphs(builders)
+    return builders_arrays(builders)
 
 
 def sites(plan: Construction, seed: int, *, split: str = "train") -> Iterator[Spot]:

@@ -6,17 +6,117 @@ says so to whoever listens.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from queue import SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
+from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.distributed
 
-from hippo.run.executor.codec import Codec
+from hippo.run.work import Transfer, Work
+
+# --------------------------------------------------------------------------------------------------------------- codec
+# What crosses the WAN in fewer bits: bf16, or eight bits with one scale per message (fp8 e4m3, int8).
+#
+# The scale makes the largest magnitude of the message the largest that the format holds. Activations and their
+# gradients alike; gradients of weights, and everything inside a domain, travel as they are.
 
 Tensor = torch.Tensor
+SCALE_BYTES = 4
+LARGEST: Mapping[str, float] = MappingProxyType({"fp8": 448.0, "int8": 127.0})
+
+
+class Codec:
+    """One kind of compression; a message is a tensor of bytes."""
+
+    def __init__(self, kind: str) -> None:
+        assert kind == "bf16" or kind in LARGEST, kind
+        self.kind = kind
+
+    def room(self, like: Tensor) -> Tensor:
+        """Where a message for such a tensor fits."""
+        size = 2 * like.numel() if self.kind == "bf16" else SCALE_BYTES + like.numel()
+        return torch.empty(size, dtype=torch.uint8, device=like.device)
+
+    @torch.no_grad()
+    def encode(self, tensor: Tensor) -> Tensor:
+        """The message."""
+        flat = tensor.detach().reshape(-1)
+        if self.kind == "bf16":
+            return flat.to(torch.bfloat16).view(torch.uint8)
+        values = flat.float()
+        scale = values.abs().amax().clamp_min(torch.finfo(torch.float32).tiny) / LARGEST[self.kind]
+        scaled = values / scale
+        packed = scaled.round().to(torch.int8) if self.kind == "int8" else scaled.to(torch.float8_e4m3fn)
+        return torch.cat([scale.reshape(1).view(torch.uint8), packed.view(torch.uint8)])
+
+    @torch.no_grad()
+    def decode(self, message: Tensor, into: Tensor) -> None:
+        """Writes what a message says."""
+        if self.kind == "bf16":
+            into.copy_(message.view(torch.bfloat16).view_as(into))
+            return
+        scale = message[:SCALE_BYTES].clone().view(torch.float32)
+        body = message[SCALE_BYTES:].clone()
+        values = body.view(torch.int8 if self.kind == "int8" else torch.float8_e4m3fn).float()
+        into.copy_((values * scale).view_as(into))
+
+
+def codec_of(work: Work, transfer: Transfer) -> Codec | None:
+    """How a message is packed; None: as it is. A stand-in's messages have their size already."""
+    if work.whole_stages:
+        return None
+    pair = work.workers[transfer.source].domain, work.workers[transfer.destination].domain
+    kinds = {(one.source, one.destination): one.kind for one in work.plan.compression}
+    kind = kinds.get(pair, "none")
+    return None if kind == "none" or pair[0] == pair[1] else Codec(kind)
+
+
+# --------------------------------------------------------------------------------------------------------------- inbox
+# What has come in, filled by the channels' threads.
+
+
+Key = tuple[int, int, int]  # kind, chunk and wave of the operation that a message feeds
+
+
+class Inbox:
+    """Messages of one step."""
+
+    def __init__(self) -> None:
+        self.missing: dict[Key, int] = {}
+        self.came_at_s: dict[Key, float] = {}  # on the monotonic clock
+        self.tensors: dict[Key, Tensor] = {}
+        self.news = Condition()
+        self.error: BaseException | None = None
+
+    def heard(self, key: Key) -> None:
+        """One message of a key is there."""
+        with self.news:
+            self.missing[key] -= 1
+            self.came_at_s[key] = time.monotonic()
+            self.news.notify()
+
+    def failed(self, error: BaseException) -> None:
+        """A channel broke."""
+        with self.news:
+            self.error = error
+            self.news.notify()
+
+    def has(self, key: Key) -> bool:
+        """Whether all of it is there, or nothing need come."""
+        return self.missing.get(key, 0) == 0
+
+    def check(self) -> None:
+        """Raises what broke a channel."""
+        if self.error is not None:
+            raise self.error
+
+
 POLL_S = 1e-4
 Heard = Callable[[], None]
 Failed = Callable[[BaseException], None]
@@ -70,3 +170,98 @@ def _finish(work: Any, tensor: Tensor) -> None:
     while not work.is_completed():
         time.sleep(POLL_S)
     work.wait()
+
+
+# --------------------------------------------------------------------------------------------------------------- wires
+# How processes meet and talk: groups through a file store, one for each direction of each pair of neighbours.
+#
+# Data and the receiver's notices share one TCP stream in gloo, and a notice behind bulk data waits until that has
+# drained (facts: pytorch/gloo, ``transport/tcp/pair.cc``). So every direction of a pair has a group, and with it a
+# stream, of its own; receives are posted long before they are needed. Meeting goes through files, never over the
+# network.
+
+
+dist: Any = torch.distributed  # its types leave out what is used here
+PATIENCE = timedelta(days=365)
+"""Of the libraries: a receive is posted long before its message is made, and only the launcher knows what still moves.
+It ends every process when nothing does (``Crew.gather``)."""
+
+
+class Meeting:
+    """Where the processes of a run meet."""
+
+    def __init__(self, folder: str, rank: int, *, world: int, device: str = "cpu") -> None:
+        self.rank, self.device = rank, device
+        self._store = dist.FileStore(os.path.join(folder, "store"), world)
+        self._gloo: Any = None
+
+    def group(self, name: str, ranks: Sequence[int]) -> Any:
+        """The group of these ranks, of which this process is one; comes back when all are there.
+
+        Every process must ask for its groups in one order that holds for all (sorted names), else they wait for ever.
+        """
+        store, place = dist.PrefixStore(name, self._store), list(ranks).index(self.rank)
+        if self.device == "cpu":
+            return dist.ProcessGroupGloo(store, place, len(ranks), self._gloo_options())
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = PATIENCE
+        made = dist.ProcessGroupNCCL(store, place, len(ranks), options)
+        _connect(made, place, len(ranks))
+        return made
+
+    def _gloo_options(self) -> Any:
+        """One loop thread for all groups of this process."""
+        if self._gloo is None:
+            interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+            self._gloo = dist.ProcessGroupGloo.create_device(interface=interface, lazy_init=False)
+        options = dist.ProcessGroupGloo._Options()
+        options._devices, options._timeout, options._threads = [self._gloo], PATIENCE, 2
+        return options
+
+
+def _connect(group: Any, place: int, size: int) -> None:
+    """Uses a group once: NCCL connects at first use and waits for the other side, which may ask much later."""
+    told = torch.zeros(1, device="cuda")
+    group.allreduce([told]).wait()
+    if size == 2:
+        (group.send([told], 1, 0) if place == 0 else group.recv([told], 0, 0)).wait()
+    settle("cuda")
+
+
+def settle(device: str) -> None:
+    """Waits until what was asked of the device is done, so that times are true and results may be sent."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def claim(device: str, rank: int) -> None:
+    """Gives this process a device of its own; raises ``RuntimeError`` where there are too few."""
+    if device == "cpu":
+        return
+    count = torch.cuda.device_count()
+    if rank >= count:
+        raise RuntimeError(f"--device cuda needs a GPU per process, and this machine has {count}")
+    torch.cuda.set_device(rank)
+
+
+class GroupTeam:
+    """A tensor-parallel group: sums inside layers, and the leader's word on what is next."""
+
+    def __init__(self, group: Any, size: int, index: int, device: str = "cpu") -> None:
+        self._group, self.size, self.index, self._device = group, size, index, device
+
+    def sum(self, tensor: Tensor) -> None:
+        """Replaces the tensor by the sum over the ranks."""
+        self._group.allreduce([tensor]).wait()
+
+    def tell_numbers(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The leader's numbers; of the others' only the count matters."""
+        told = torch.tensor(numbers, dtype=torch.int64, device=self._device)
+        self.tell(told)
+        return tuple(told.tolist())
+
+    def tell(self, tensor: Tensor) -> None:
+        """Replaces the tensor by the leader's."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 0, 0
+        self._group.broadcast([tensor], options).wait()

@@ -1,4 +1,4 @@
-"""What a seat does between messages: real layers, or waits as long as the plan says layers take."""
+"""What a worker does between messages: real layers, or waits as long as the plan says layers take."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import torch
 
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
-from hippo.run.executor.wires import settle
-from hippo.run.model.stage import Part
-from hippo.run.model.tokens import sequences
-from hippo.run.stand_in import Times
-from hippo.run.work import Seat, Transfer, Work
+from hippo.run.executor.channels import settle
+from hippo.run.model.stage import Part, sequences
+from hippo.run.stand_in import StageTimes
+from hippo.run.work import Transfer, Work, Worker
 from hippo.schedule.schedule import FORWARD
 
 Tensor = torch.Tensor
@@ -22,7 +21,7 @@ Pass = tuple[int, int]  # chunk, wave
 
 
 class Compute(Protocol):
-    """Passes of a seat. Tensors that travel have a first dimension of sequences (stand-in: bytes of one message)."""
+    """Passes of a worker. Tensors that travel have a first dimension of sequences (stand-in: bytes of one message)."""
 
     def begin(self, step: int) -> None:
         """A step starts."""
@@ -33,7 +32,7 @@ class Compute(Protocol):
         ...
 
     def piece(self, whole: Tensor, transfer: Transfer) -> Tensor:
-        """The part of the seat's tensor that a message carries."""
+        """The part of the worker's tensor that a message carries."""
         ...
 
     def forward(self, at: Pass, given: Tensor | None) -> Tensor | None:
@@ -53,25 +52,25 @@ class Compute(Protocol):
         ...
 
     def loss(self) -> float:
-        """This seat's share of the step's loss."""
+        """This worker's share of the step's loss."""
         ...
 
 
 class Layers:
     """Real layers."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, workload: Workload) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload) -> None:
         self.part = part
-        self._work, self._seat, self._workload = work, seat, workload
+        self._work, self._worker, self._workload = work, worker, workload
         self._step, self._loss = 0, 0.0
-        self._share = work.share(seat)
+        self._share = work.share(worker)
 
     def begin(self, step: int) -> None:
         """A step starts."""
         self._step, self._loss = step, 0.0
 
     def room(self, kind: int) -> Tensor:
-        """(sequences of the seat, seq, hidden)."""
+        """(sequences of the worker, seq, hidden)."""
         settings, count = self.part.settings, self._share[1] - self._share[0]
         shape = (count, self._workload.seq, self._work.model.hidden)
         return torch.empty(shape, dtype=settings.dtype, device=settings.device)
@@ -91,12 +90,12 @@ class Layers:
         settle(self.part.settings.device)
         if not ends:
             return output
-        if self._seat.leads:
+        if self._worker.leads:
             self._loss += float(output)
         return None
 
     def _tokens(self, wave: int) -> Tensor:
-        first, last = self._work.sequences(self._seat, wave)
+        first, last = self._work.sequences(self._worker, wave)
         settings = self.part.settings
         drawn = sequences(
             self._step - 1, first, last, seq=self._workload.seq, vocab=self._work.model.vocab, seed=settings.seed
@@ -120,14 +119,14 @@ class Layers:
         settle(self.part.settings.device)
 
     def loss(self) -> float:
-        """Sum over the seat's sequences, as a share of the mean over the global batch."""
+        """Sum over the worker's sequences, as a share of the mean over the global batch."""
         return self._loss
 
 
 class StandIn:
     """Waits in place of layers; messages of the right size."""
 
-    def __init__(self, times: Times, layers: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...]) -> None:
         self._times, self._layers = times, layers
         self._sent: dict[int, Tensor] = {}
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from hippo.run.executor.wires import Meeting, settle
+from hippo.run.executor.channels import Meeting, settle
 from hippo.run.handover import BEFORE, STATE, Hand, hands
-from hippo.run.job import Job
-from hippo.run.model.adamw import Moments
+from hippo.run.job import RunJob
+from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Form, Weight, forms
 from hippo.run.work import Work
@@ -45,10 +45,10 @@ class Both:
 
     old: Work
     new: Work
-    job: Job  # the new one
+    job: RunJob  # the new one
 
     @classmethod
-    def of(cls, before: Job, after: Job) -> Both:
+    def of(cls, before: RunJob, after: RunJob) -> Both:
         """Of two jobs for one model."""
         stand_in = after.options.stand_in
         old, new = (Work(job.problem.model, job.plan, whole_stages=stand_in) for job in (before, after))
@@ -64,22 +64,22 @@ class Both:
         return found
 
     def _pieces(self, hand: Hand) -> Iterator[tuple[int, Piece]]:
-        seat = self.new.seats[hand.destination]
-        had, has = len(hand.team), self.new.widths(self.new.stage(seat))[0]
+        worker = self.new.workers[hand.destination]
+        had, has = len(hand.team), self.new.widths(self.new.stage(worker))[0]
         pairs = zip(self._forms(hand, self.old), self._forms(hand, self.new), strict=True)
         for before, after in pairs:
             cut = lcm(had if before.split is not None else 1, has if after.split is not None else 1)
             dim = before.split if before.split is not None else after.split
             own = cut // has if after.split is not None else cut
-            first = seat.tp_index * own if after.split is not None else 0
+            first = worker.tp_index * own if after.split is not None else 0
             for at in range(first, first + own):
-                source = at * had // cut if before.split is not None else seat.tp_index % had
+                source = at * had // cut if before.split is not None else worker.tp_index % had
                 yield hand.team[source], Piece(hand.layer, after.name, dim, at, cut)
 
     def _stand_in(self, hand: Hand) -> Iterator[tuple[int, Piece]]:
         """A layer as one piece, where it crosses the WAN; a matrix that is shared is not counted twice."""
         source = hand.team[0]
-        if self.old.seats[source].domain != self.new.seats[hand.destination].domain and not hand.tied:
+        if self.old.workers[source].domain != self.new.workers[hand.destination].domain and not hand.tied:
             yield source, Piece(hand.layer, "", None, 0, 1)
 
     def _forms(self, hand: Hand, work: Work) -> tuple[Form, ...]:
@@ -88,7 +88,7 @@ class Both:
         return forms(work.model, hand.layer, work.parts)
 
 
-def views(part: Part, piece: Piece, size: int) -> tuple[Weight, Moments, list[Tensor]]:
+def views(part: Part, piece: Piece, size: int) -> tuple[Weight, AdamState, list[Tensor]]:
     """The weight of a piece, its state, and the three views that travel; ``size``: ranks of the holder's team."""
     layer = piece.layer
     if piece.name == MATRIX and piece.name not in part.states.get(layer, {}):
@@ -104,11 +104,11 @@ def views(part: Part, piece: Piece, size: int) -> tuple[Weight, Moments, list[Te
 class _Side:
     """What both sides know: the messages of one process, and a channel for each of its partners."""
 
-    def __init__(self, before: Job, after: Job, folder: Path, *, rank: int, gives: bool) -> None:
+    def __init__(self, before: RunJob, after: RunJob, folder: Path, *, rank: int, gives: bool) -> None:
         self.both, self.device = Both.of(before, after), after.options.device
-        old, options = len(self.both.old.seats), after.options
+        old, options = len(self.both.old.workers), after.options
         me = rank if gives else old + rank
-        count = old + len(self.both.new.seats)
+        count = old + len(self.both.new.workers)
         meeting = Meeting(str(folder), me, world=count, device=options.device)
         place = 0 if gives else 1
         found = self.both.messages()
@@ -129,7 +129,7 @@ class _Side:
 class Giver(_Side):
     """A process of the old plan."""
 
-    def __init__(self, before: Job, after: Job, folder: Path, rank: int) -> None:
+    def __init__(self, before: RunJob, after: RunJob, folder: Path, rank: int) -> None:
         super().__init__(before, after, folder, rank=rank, gives=True)
 
     def give(self, part: Part | None) -> int:
@@ -149,7 +149,7 @@ class Giver(_Side):
 class Taker(_Side):
     """A process of the new plan. Its part is as at the start of the training until everything is taken."""
 
-    def __init__(self, before: Job, after: Job, folder: Path, rank: int, part: Part | None) -> None:
+    def __init__(self, before: RunJob, after: RunJob, folder: Path, rank: int, part: Part | None) -> None:
         super().__init__(before, after, folder, rank=rank, gives=False)
         self._part = part
         self._posted: list[tuple[Any, Tensor, list[Piece]]] = []
@@ -191,7 +191,7 @@ def _round(part: Part) -> None:
 class Mover:
     """One process in a move, as the launcher conducts it."""
 
-    def __init__(self, job: Job, folder: Path, rank: int, part: Part | None) -> None:
+    def __init__(self, job: RunJob, folder: Path, rank: int, part: Part | None) -> None:
         self._job, self._folder, self._rank, self._part = job, folder, rank, part
         self._giver: Giver | None = None
         self._taker: Taker | None = None
@@ -206,7 +206,7 @@ class Mover:
             return {"taken": self._taker.take()}
         folder = Path(order["meet"])
         if folder == self._folder:
-            self._taker = Taker(Job.read(folder / BEFORE), self._job, folder, self._rank, self._part)
+            self._taker = Taker(RunJob.read(folder / BEFORE), self._job, folder, self._rank, self._part)
         else:
-            self._giver = Giver(self._job, Job.read(folder), folder, self._rank)
+            self._giver = Giver(self._job, RunJob.read(folder), folder, self._rank)
         return {"met": self._rank}

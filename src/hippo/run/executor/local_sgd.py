@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from hippo.problem.workload import Workload
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients
+from hippo.run.executor.channels import GroupTeam
 from hippo.run.executor.compute import Layers, StandIn
-from hippo.run.executor.wires import GroupTeam
-from hippo.run.job import Job
-from hippo.run.model.outer import Outer
+from hippo.run.job import RunJob
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight
-from hippo.run.stand_in import Times
-from hippo.run.work import Seat, Work
+from hippo.run.stand_in import StageTimes
+from hippo.run.work import Work, Worker
 
 MATRIX = "matrix"
+Tensor = torch.Tensor
 
 
 def is_local(work: Work) -> bool:
@@ -32,22 +35,86 @@ class Within(Work):
 
     def holders(self, layer: int, part: int) -> tuple[int, ...]:
         """Ranks of the pipeline that hold a part of a layer."""
-        return tuple(rank for rank in super().holders(layer, part) if self.seats[rank].pipeline == self.pipeline)
+        return tuple(rank for rank in super().holders(layer, part) if self.workers[rank].pipeline == self.pipeline)
 
 
-def inner_work(work: Work, seat: Seat) -> Work:
-    """Who agrees with a seat on every step's gradients."""
+def inner_work(work: Work, worker: Worker) -> Work:
+    """Who agrees with a worker on every step's gradients."""
     if not is_local(work):
         return work
-    return Within(work.model, work.plan, work.whole_stages, seat.pipeline)
+    return Within(work.model, work.plan, work.whole_stages, worker.pipeline)
 
 
-def share(work: Work, seat: Seat) -> float:
-    """Of the global batch, that the seat's pipeline works on."""
+def share(work: Work, worker: Worker) -> float:
+    """Of the global batch, that the worker's pipeline works on."""
     if not is_local(work):
         return 1.0
-    pipeline = work.plan.pipelines[seat.pipeline]
+    pipeline = work.plan.pipelines[worker.pipeline]
     return work.wave(pipeline) * pipeline.num_micro_batches / work.plan.global_batch
+
+
+# --------------------------------------------------------------------------------------------------------------- outer
+# The outer optimizer of local SGD (DiLoCo, Douillard et al. 2023, arXiv 2311.08105, algorithm 1).
+#
+# Replicas train alone for H steps of AdamW. Then the mean over the replicas of what each has moved since the last
+# outer step is a gradient, which SGD with Nesterov momentum takes from where all began. Where the mean comes in late
+# (while replicas train on), what a replica has done since it told its difference is kept.
+
+
+At = tuple[int, str]  # layer, name of the weight
+
+
+@dataclass(frozen=True)
+class OuterRates:
+    """Settings of the outer optimizer; the paper's."""
+
+    learning: float = 0.7
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """State of one worker: where all replicas began, the momentum, and what it had when it told its difference."""
+
+    part: Part
+    rates: OuterRates = OuterRates()
+    start: dict[At, Tensor] = field(default_factory=dict)
+    velocity: dict[At, Tensor] = field(default_factory=dict)
+    told: dict[At, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    @torch.no_grad()
+    def new(cls, part: Part, rates: OuterRates = OuterRates()) -> Outer:
+        """All replicas begin here."""
+        found = cls(part, rates)
+        for at, master in found.masters():
+            found.start[at] = master.clone()
+            found.velocity[at] = torch.zeros_like(master)
+        return found
+
+    def masters(self) -> Iterator[tuple[At, Tensor]]:
+        """Every weight in full precision, once."""
+        for layer, states in self.part.states.items():
+            for name, state in states.items():
+                yield (layer, name), state.master
+
+    @torch.no_grad()
+    def differences(self) -> Iterator[tuple[At, Tensor]]:
+        """What the replica has moved since the last outer step, against the direction of learning; it is told now."""
+        for at, master in self.masters():
+            self.told[at] = master.clone()
+            yield at, self.start[at] - master
+
+    @torch.no_grad()
+    def step(self, mean: Mapping[At, Tensor]) -> None:
+        """The outer step with the mean of all differences."""
+        for at, master in self.masters():
+            velocity = self.velocity[at].mul_(self.rates.momentum).add_(mean[at])
+            self.start[at].sub_(mean[at] + self.rates.momentum * velocity, alpha=self.rates.learning)
+            master.sub_(self.told[at]).add_(self.start[at])
+            value = self.part.weights[at[0]][at[1]].value
+            if value.dtype != master.dtype:
+                value.detach().copy_(master)
 
 
 class _Differences(PartGradients):
@@ -58,10 +125,16 @@ class _Differences(PartGradients):
 
 
 class OuterSteps:
-    """When the replicas of a seat agree, and on what. ``late``: how many steps after the sum began it is used."""
+    """When the replicas of a worker agree, and on what. ``late``: how many steps after the sum began it is used."""
 
-    def __init__(self, work: Work, seat: Seat, agreement: Agreeing, *, late: int) -> None:
-        self.work, self.seat, self.agreement, self.every, self.late = work, seat, agreement, work.plan.sync.every, late
+    def __init__(self, work: Work, worker: Worker, agreement: Agreeing, *, late: int) -> None:
+        self.work, self.worker, self.agreement, self.every, self.late = (
+            work,
+            worker,
+            agreement,
+            work.plan.sync.every,
+            late,
+        )
         self._under_way = False
         agreement.post()
 
@@ -70,7 +143,7 @@ class OuterSteps:
         if step % self.every == 0:
             self.tell()
             self.agreement.begin()
-            for start, stop in reversed(self.work.chunks(self.seat)):
+            for start, stop in reversed(self.work.chunks(self.worker)):
                 for layer in reversed(range(start, stop)):
                     self.agreement.ready(layer)
             self._under_way = True
@@ -89,7 +162,7 @@ class OuterSteps:
 
 @dataclass(frozen=True, eq=False)
 class OuterTies:
-    """With whom a seat agrees on parameters, and how many steps after it asked it must know."""
+    """With whom a worker agrees on parameters, and how many steps after it asked it must know."""
 
     groups: dict[str, Any]
     team: GroupTeam | None
@@ -99,15 +172,15 @@ class OuterTies:
 class OuterLayers(OuterSteps):
     """Of real layers."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, ties: OuterTies) -> None:
+    def __init__(self, work: Work, worker: Worker, part: Part, ties: OuterTies) -> None:
         self.outer, self._carrier = Outer.new(part), _carrier(part)
-        gradients = _Differences(work, seat, self._carrier, ties.team)
-        super().__init__(work, seat, Agreeing(work, seat, gradients, ties.groups), late=ties.late)
+        gradients = _Differences(work, worker, self._carrier, ties.team)
+        super().__init__(work, worker, Agreeing(work, worker, gradients, ties.groups), late=ties.late)
 
     def tell(self) -> None:
         """Differences, such that their sum over all who take part is the mean by share of the batch."""
         for (layer, name), difference in self.outer.differences():
-            scale = share(self.work, self.seat) / self._told_by(layer, name)
+            scale = share(self.work, self.worker) / self._told_by(layer, name)
             self._carrier.weights[layer][name].total.copy_(difference * scale)
 
     def _told_by(self, layer: int, name: str) -> int:
@@ -115,7 +188,7 @@ class OuterLayers(OuterSteps):
         tied = self.work.tied
         ends = (0, self.work.model.num_layers - 1)
         ranks = tied if tied and name == MATRIX and layer in ends else self.work.holders(layer, 0)
-        return sum(self.work.seats[rank].pipeline == self.seat.pipeline for rank in ranks)
+        return sum(self.work.workers[rank].pipeline == self.worker.pipeline for rank in ranks)
 
     def use(self) -> None:
         """The outer step."""
@@ -138,9 +211,9 @@ def _carrier(part: Part) -> Part:
 class LocalLayers(Layers):
     """Real layers of a replica that trains alone."""
 
-    def __init__(self, work: Work, seat: Seat, part: Part, workload: Workload, outer: OuterSteps) -> None:
-        super().__init__(work, seat, part, workload)
-        self._outer, self._of_batch = outer, share(work, seat)
+    def __init__(self, work: Work, worker: Worker, part: Part, workload: Workload, outer: OuterSteps) -> None:
+        super().__init__(work, worker, part, workload)
+        self._outer, self._of_batch = outer, share(work, worker)
 
     def finish(self, step: int) -> None:
         """AdamW; now and then the outer step."""
@@ -155,7 +228,7 @@ class LocalLayers(Layers):
 class LocalStandIn(StandIn):
     """A stand-in that sends as much, as often."""
 
-    def __init__(self, times: Times, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
+    def __init__(self, times: StageTimes, layers: tuple[tuple[int, int], ...], outer: OuterSteps) -> None:
         super().__init__(times, layers)
         self._outer = outer
 
@@ -165,8 +238,8 @@ class LocalStandIn(StandIn):
         self._outer.after(step)
 
 
-def outer_stand_in(job: Job, work: Work, seat: Seat, groups: dict[str, Any]) -> OuterSteps:
-    """The outer steps of a seat that only waits."""
+def outer_stand_in(job: RunJob, work: Work, worker: Worker, groups: dict[str, Any]) -> OuterSteps:
+    """The outer steps of a worker that only waits."""
     each = job.problem.workload.gradient_bytes_per_parameter
     gradients = StandInGradients(work, bytes_per_parameter=each, sync_s=0.0)
-    return OuterSteps(work, seat, Agreeing(work, seat, gradients, groups), late=job.options.outer_late)
+    return OuterSteps(work, worker, Agreeing(work, worker, gradients, groups), late=job.options.outer_late)

@@ -13,13 +13,11 @@ from pathlib import Path
 import torch
 
 from hippo.problem.problem import Problem
-from hippo.run.executor.settings import settings_of
-from hippo.run.job import Job
-from hippo.run.model.stage import Part, Settings
-from hippo.run.model.tokens import sequences
+from hippo.run.job import RunJob
+from hippo.run.model.stage import Part, StageSettings, sequences, settings_of
 
 
-def losses(problem: Problem, settings: Settings, *, steps: int, micro_batch: int = 1) -> Iterator[float]:
+def losses(problem: Problem, settings: StageSettings, *, steps: int, micro_batch: int = 1) -> Iterator[float]:
     """The loss of each step, made as it is asked for."""
     model, workload = problem.model, problem.workload
     part = Part.new(model, [(0, model.num_layers)], settings)
@@ -38,7 +36,7 @@ def losses(problem: Problem, settings: Settings, *, steps: int, micro_batch: int
 def main() -> None:
     """Prints the losses of a job as they are found."""
     torch.set_num_threads(1)
-    job = Job.read(Path(sys.argv[1]))
+    job = RunJob.read(Path(sys.argv[1]))
     found = losses(job.problem, settings_of(job), steps=job.options.steps, micro_batch=job.plan.micro_batch)
     for loss in found:
         sys.stdout.write(json.dumps(loss) + "\n")

@@ -1,4 +1,4 @@
-"""A seat's part of the model: forward, backward and weight gradient of each chunk and wave, and the optimizer step.
+"""A worker's part of the model: forward, backward and weight gradient of each chunk and wave, and the optimizer step.
 
 A backward pass may leave the gradients of the matrices for later (``weight``), as split schedules want it. Everything
 between the passes of a wave is kept under (chunk, wave).
@@ -9,30 +9,73 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from hippo.problem.model import LayerKind, Model
-from hippo.run.model.adamw import Moments, Rates, moments, update
-from hippo.run.model.layers import Frame, loss, run
-from hippo.run.model.products import Ledger
-from hippo.run.model.tensor_parallel import Alone, Team
-from hippo.run.model.weights import Form, Split, Weight, initial
+from hippo.run.job import RunJob
+from hippo.run.model.layers import LayerContext, NoTeam, Team, WeightGradients, loss, run
+from hippo.run.model.optimizer import AdamRates, AdamState, moments, update
+from hippo.run.model.weights import Form, TensorSplit, Weight, initial
+
+# -------------------------------------------------------------------------------------------------------------- tokens
+# The text that is learned: sequences of a small Markov chain, made where they are needed, the same for every plan.
+#
+# Each of up to 256 words has four followers with chances .6, .2, .15, .05, so that there is something to learn: the
+# entropy is 1.08 nats a token. Sequence i of step t depends on the seed, t and i alone.
+
+WORDS = 256
+CHANCES = (0.6, 0.2, 0.15, 0.05)
+
+
+def sequences(step: int, start: int, stop: int, *, seq: int, vocab: int, seed: int = 0) -> torch.Tensor:
+    """Tokens (stop - start, seq + 1) of sequences [start, stop) of a step; the last is only a target."""
+    words = min(WORDS, vocab)
+    followers = np.random.default_rng([seed, 0]).integers(0, words, size=(words, len(CHANCES)))
+    bounds = np.cumsum(CHANCES)[:-1]
+    drawn = np.stack([np.random.default_rng([seed, 1, step, i]).random(seq + 1) for i in range(start, stop)])
+    choice = np.searchsorted(bounds, drawn, side="right")
+    tokens = np.empty(drawn.shape, dtype=np.int64)
+    tokens[:, 0] = (drawn[:, 0] * words).astype(np.int64)
+    for place in range(1, seq + 1):
+        tokens[:, place] = followers[tokens[:, place - 1], choice[:, place]]
+    return torch.from_numpy(tokens)
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
+# What a job says, as settings of the layers.
+
+TYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
+
+
+def settings_of(job: RunJob) -> StageSettings:
+    """How the layers of a job are trained."""
+    options = job.options
+    return StageSettings(
+        job.problem.workload.tokens_per_step,
+        options.seed,
+        TYPES[options.precision],
+        job.plan.recompute == "full",
+        AdamRates(options.learning_rate),
+        options.device,
+    )
+
 
 Tensor = torch.Tensor
 Ready = Callable[[int], None]
 Pass = tuple[int, int]  # chunk, wave
-WHOLE, ALONE = Split(), Alone()
+WHOLE, ALONE = TensorSplit(), NoTeam()
 
 
 @dataclass(frozen=True)
-class Settings:
+class StageSettings:
     """How the part is trained."""
 
     tokens_per_step: int  # of the global batch: the loss is the mean over them
     seed: int = 0
     dtype: torch.dtype = torch.float32
     recompute: bool = False
-    rates: Rates = Rates()
+    rates: AdamRates = AdamRates()
     device: str = "cpu"
 
 
@@ -42,20 +85,20 @@ class _Kept:
 
     given: Tensor | None  # activations from above, with the gradient that goes back; None: the chunk begins the model
     output: Tensor
-    ledger: Ledger
+    ledger: WeightGradients
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The layers of one seat."""
+    """The layers of one worker."""
 
     model: Model
     chunks: tuple[tuple[int, int], ...]  # layers [start, stop) of each
-    settings: Settings
-    split: Split = Split()
-    team: Team = Alone()
+    settings: StageSettings
+    split: TensorSplit = TensorSplit()
+    team: Team = NoTeam()
     weights: dict[int, dict[str, Weight]] = field(default_factory=dict)  # by layer
-    states: dict[int, dict[str, Moments]] = field(default_factory=dict)
+    states: dict[int, dict[str, AdamState]] = field(default_factory=dict)
     _kept: dict[Pass, _Kept] = field(default_factory=dict)
 
     @classmethod
@@ -63,8 +106,8 @@ class Part:
         cls,
         model: Model,
         chunks: Sequence[tuple[int, int]],
-        settings: Settings,
-        split: Split = WHOLE,
+        settings: StageSettings,
+        split: TensorSplit = WHOLE,
         team: Team = ALONE,
     ) -> Part:
         """The part as it is at the start of the training."""
@@ -80,7 +123,7 @@ class Part:
         given = self.settings
         return initial(self.model, layer, seed=given.seed, split=self.split, dtype=given.dtype, device=given.device)
 
-    def place(self, layer: int, weights: dict[str, Weight], states: dict[str, Moments] | None = None) -> None:
+    def place(self, layer: int, weights: dict[str, Weight], states: dict[str, AdamState] | None = None) -> None:
         """Takes a layer in."""
         self.weights[layer] = weights
         self.states[layer] = {name: moments(one) for name, one in weights.items()} if states is None else states
@@ -114,21 +157,21 @@ class Part:
             given = given.detach().requires_grad_()
         if self.settings.recompute:
             with torch.no_grad():
-                output = self.through(at, given, tokens, Ledger())
-            self._kept[at] = _Kept(given, tokens if tokens is not None else output, Ledger())
+                output = self.through(at, given, tokens, WeightGradients())
+            self._kept[at] = _Kept(given, tokens if tokens is not None else output, WeightGradients())
             return output
-        ledger = Ledger()
+        ledger = WeightGradients()
         output = self.through(at, given, tokens, ledger)
         self._kept[at] = _Kept(given, output, ledger)
         return output.detach()
 
-    def through(self, at: Pass, given: Tensor | None, tokens: Tensor | None, ledger: Ledger) -> Tensor:
+    def through(self, at: Pass, given: Tensor | None, tokens: Tensor | None, ledger: WeightGradients) -> Tensor:
         """A chunk's layers, one after the other; what they owe to the weights is noted in the ledger."""
         model, (start, stop) = self.model, self.chunks[at[0]]
         output = given
         for layer in range(start, stop):
             ledger.layer, kind = layer, model.layers[layer].kind
-            frame = Frame(model.layers[layer], ledger, self.split, self.team, model.layers[0].positions == 0)
+            frame = LayerContext(model.layers[layer], ledger, self.split, self.team, model.layers[0].positions == 0)
             if kind is LayerKind.HEAD:
                 assert output is not None
                 assert tokens is not None, "the head needs targets"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hippo.errors import InputError
-from hippo.run.model.adamw import Moments
+from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight, cut, forms, weight
 
@@ -57,7 +57,7 @@ def load(part: Part, folder: Path) -> None:
             part.weights[last]["matrix"], part.states[last]["matrix"] = weights["matrix"], states["matrix"]
 
 
-def _layer(part: Part, folder: Path, layer: int) -> tuple[dict[str, Weight], dict[str, Moments]]:
+def _layer(part: Part, folder: Path, layer: int) -> tuple[dict[str, Weight], dict[str, AdamState]]:
     shares = _shares(folder, layer)
     weights, states = {}, {}
     settings = part.settings
@@ -79,7 +79,7 @@ def _layer(part: Part, folder: Path, layer: int) -> tuple[dict[str, Weight], dic
         precise = one.total.dtype
         same = precise == settings.dtype
         master = one.value.detach() if same else mine["master"].to(precise)
-        states[form.name] = Moments(master, mine["first"].to(precise), mine["second"].to(precise))
+        states[form.name] = AdamState(master, mine["first"].to(precise), mine["second"].to(precise))
     return weights, states
 
 

@@ -45,7 +45,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Split:
+class TensorSplit:
     """A rank's place in its tensor-parallel group, and the finest split among all replicas."""
 
     size: int = 1
@@ -112,7 +112,7 @@ def _feed_forward(layer: Layer, model: Model) -> Iterator[Form]:
         yield Form("down.bias", (h,), spread=0.0)
 
 
-def cut(form: Form, whole: Tensor, split: Split) -> Tensor:
+def cut(form: Form, whole: Tensor, split: TensorSplit) -> Tensor:
     """A rank's share of a whole weight."""
     if form.split is None or split.size == 1:
         return whole.clone()
@@ -125,7 +125,7 @@ def joined(form: Form, shares: list[Tensor]) -> Tensor:
 
 
 def initial(
-    model: Model, index: int, *, seed: int, split: Split, dtype: torch.dtype, device: str = "cpu"
+    model: Model, index: int, *, seed: int, split: TensorSplit, dtype: torch.dtype, device: str = "cpu"
 ) -> dict[str, Weight]:
     """The weights of a layer at the start of the training, by name; drawn on the CPU whatever the device."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + index)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.simulate.program import FORWARD, Program
 from hippo.simulate.transport.transport import DRAINED_EVERY_S, Transport
 

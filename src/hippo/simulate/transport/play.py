@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.simulate import batch, fast
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline

@@ -14,7 +14,7 @@ from math import floor, inf
 
 from simpy.events import AnyOf, Event
 
-from hippo.problem.network import Trace
+from hippo.problem.links import Trace
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
 from hippo.simulate.reference import Link, Steps, World
 from hippo.simulate.transport.links import MovingLink

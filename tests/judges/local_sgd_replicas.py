@@ -1,0 +1,67 @@
+"""Local SGD in one process, replica by replica: what a run of it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from hippo.run.executor.local_sgd import At, Outer
+from hippo.run.job import RunJob
+from hippo.run.model.stage import Part, StageSettings, sequences
+from hippo.run.work import Work
+
+Tensor = torch.Tensor
+
+
+def local_losses(job: RunJob, settings: StageSettings) -> Iterator[float]:
+    """The loss of each step: the mean over the global batch, of replicas that differ between outer steps."""
+    model, plan, workload = job.problem.model, job.plan, job.problem.workload
+    work = Work(model, plan)
+    spans = [_span(work, index) for index in range(len(plan.pipelines))]
+    shares = [(stop - start) / workload.global_batch for start, stop in spans]
+    parts = [
+        Part.new(model, [(0, model.num_layers)], replace(settings, tokens_per_step=(stop - start) * workload.seq))
+        for start, stop in spans
+    ]
+    outers = [Outer.new(part) for part in parts]
+    late, mean = int(job.options.outer_late), dict[At, Tensor]()
+    for step in range(1, job.options.steps + 1):
+        losses = [_train(part, span, step, job) for part, span in zip(parts, spans, strict=True)]
+        if step % plan.sync.every == 0:
+            mean = _mean(outers, shares)
+        if step % plan.sync.every == late % plan.sync.every and mean:
+            for outer in outers:
+                outer.step(mean)
+            mean = {}
+        yield sum(loss * share for loss, share in zip(losses, shares, strict=True))
+
+
+def _span(work: Work, index: int) -> tuple[int, int]:
+    """Sequences [start, stop) of the global batch that a pipeline works on."""
+    before = sum(work.wave(p) * p.num_micro_batches for p in work.plan.pipelines[:index])
+    pipeline = work.plan.pipelines[index]
+    return before, before + work.wave(pipeline) * pipeline.num_micro_batches
+
+
+def _train(part: Part, span: tuple[int, int], step: int, job: RunJob) -> float:
+    total, problem = 0.0, job.problem
+    for at in range(*span):
+        tokens = sequences(
+            step - 1, at, at + 1, seq=problem.workload.seq, vocab=problem.model.vocab, seed=part.settings.seed
+        )
+        total += float(part.forward((0, at), None, tokens))
+        part.backward((0, at), None)
+        part.weight((0, at))
+    part.finish(step)
+    return total
+
+
+def _mean(outers: list[Outer], shares: list[float]) -> dict[At, Tensor]:
+    """Of the differences, by share of the batch."""
+    found: dict[At, Tensor] = {}
+    for outer, share in zip(outers, shares, strict=True):
+        for at, difference in outer.differences():
+            found[at] = found[at] + difference * share if at in found else difference * share
+    return found
