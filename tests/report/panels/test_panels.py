@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.decide import alternatives as others
 from hippo.decide import reasons
 from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
@@ -235,8 +234,8 @@ def test_reasons_are_grouped_by_kind(small_story: Story) -> None:
 
 
 def test_a_sentence_does_not_repeat_its_label() -> None:
-    runner_up = others.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32)
-    dropped = others.Dropped("even", "too full")
+    runner_up = reasons.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32)
+    dropped = reasons.Dropped("even", "too full")
     assert reason_groups((runner_up, dropped)) == (
         ("Runner-up", ("One domain, wuhu; 14.5 s a step, 32 % worse.",)),
         ("Dropped", ("The plan of even was dropped: too full.",)),
