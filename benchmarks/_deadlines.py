@@ -102,7 +102,7 @@ def usual_cases() -> list[Case]:
 
 
 def more_cases() -> list[Case]:
-    """Those of ``docs/deadlines.md``: both windows at two loads, and both as one at the load that the trace has."""
+    """Those of ``results/deadlines.md``: both windows at two loads, and both as one at the load that the trace has."""
     return [
         case
         for setting in ("gavel", "chronus", "calendar", "best_effort")

@@ -190,8 +190,8 @@ def main() -> None:
     completion(trace)
     elsewhere(trace)
     speed(trace)
-    print("\ndeadline misses (docs/deadlines.md)", *deadlines(trace), sep="\n")
-    print("\ncontinual learning, one seed (docs/online.md; more: python benchmarks/_continual.py)")
+    print("\ndeadline misses (results/deadlines.md)", *deadlines(trace), sep="\n")
+    print("\ncontinual learning, one seed (results/online.md; more: python benchmarks/_continual.py)")
     continual(seeds=1)
 
 

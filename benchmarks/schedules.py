@@ -20,18 +20,18 @@ from functools import cache, partial
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from _data import data  # type: ignore[import-not-found]
 from hippo.dispatch.noise.fluctuation import Fluctuation, spread
 from hippo.dispatch.noise.robust_order import robust_order
+from hippo.engine.fixed_order import play
+from hippo.engine.program import NOTHING
 from hippo.errors import HippoError, InfeasibleError
 from hippo.schedule.best import Best, best
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.optimal import optimal
 from hippo.schedule.problem import Link, Memory, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text
-from hippo.schedule.replay import durations, makespan, play, replay, sequence
+from hippo.schedule.replay import makespan, packed, replay
 from hippo.schedule.schedule import Schedule
 
 LIMIT_S = None  # the usual one: 1.7 s for small problems, .95 s for others
@@ -310,10 +310,8 @@ def playing() -> Iterator[Row]:
     """Replay and fluctuation at p 16 m 128."""
     problem = large()
     schedule = generate("zb-auto", problem)
-    tables, nothing = problem.tables, np.empty(0)
-    rows = sequence(tables, schedule.order, schedule.order_start)
-    length = durations(tables, fused=schedule.fused)
-    again = cpu_seconds(lambda: play(tables, rows, length, nothing, nothing), runs=41, loops=100)
+    program = packed(problem, schedule, again=True)
+    again = cpu_seconds(lambda: play(program, problem.network, NOTHING), runs=41, loops=100)
     yield Row("replay of one schedule, p 16 m 128: its sequence known (again)", "<= 20 us", told(again, 1e6, "us"))
     alone = cpu_seconds(lambda: makespan(problem, schedule), runs=41, loops=100)
     yield Row("  sequence and makespan (never seen before)", "", told(alone, 1e6, "us"))

@@ -13,7 +13,7 @@ mean completion time against the rules of the engine. Without ``--trace`` jobs a
 users). PPO is synchronous; APPO and IMPALA are the asynchronous forms (RLlib has no A3C any more). Every runner counts
 answers that its masks forbid, and the script fails if there are any.
 
-How good it gets in a few iterations: see docs/jobs_rllib.md. The policies that ship are trained by ``hippo.network``.
+How good it gets in a few iterations: see results/queue.md. The policies that ship are trained by ``hippo.network``.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
+from hippo.engine.program import BACKWARD, FORWARD
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.run.stand_in import times
 from hippo.run.work import Work
-from hippo.schedule.schedule import BACKWARD, FORWARD
 
 from ..strategies import planned
 from .worlds import GPT2, LLAMA, PLANS, pipelines, problem

@@ -7,8 +7,9 @@ from math import inf
 
 from hypothesis import strategies as st
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.problem import Link, Memory, ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
+from hippo.schedule.schedule import Schedule, Shape
 from hippo.schedule.text import schedule_of_rows
 
 TIMES = st.floats(0.1, 10.0).map(lambda value: round(value, 3))

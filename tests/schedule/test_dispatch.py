@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.check import violations
 from hippo.schedule.dispatch import NO_FACTORS, dispatch, ordered, queues, run
 from hippo.schedule.generators import gpipe, one_f_one_b
 from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape, split
+from hippo.schedule.schedule import Schedule, Shape, split
 from hippo.schedule.text import parse_schedule, rank_text
 
 FAR = ScheduleProblem.uniform(2, 2, comm=2)

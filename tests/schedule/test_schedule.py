@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError, UnknownNameError
-from hippo.schedule.schedule import BACKWARD, FORWARD, SCHEDULES, WEIGHT, Schedule, order, warm_up_is_sound
+from hippo.schedule.schedule import SCHEDULES, Schedule, order, warm_up_is_sound
 from hippo.simulate import fast
 from hippo.simulate.abstract import abstract_program
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
+from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.schedule.schedule import order
 from hippo.simulate import batch, fast, reference
 from hippo.simulate.abstract import Line, abstract_program, on_links
-from hippo.simulate.kernels import LEAST_FACTOR
 from hippo.simulate.packed import pack
 from hippo.simulate.program import SyncGroup
 

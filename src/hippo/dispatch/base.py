@@ -22,7 +22,7 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.dispatch import NO_FACTORS, queues, run
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, ScheduleProblem
-from hippo.schedule.replay import durations, play, sequence
+from hippo.schedule.replay import replay, sequence
 from hippo.schedule.schedule import Schedule, split
 
 HINTS = ("cross-domain", "zb-auto", "zb-h2", "zb-h1")
@@ -69,17 +69,16 @@ def base_from(problem: ScheduleProblem, hint: Schedule, patience: float) -> Base
         remedy = "use a placement of one chunk per rank"
         raise InputError("has no learned dispatch", key="placement", value=problem.placement, remedy=remedy)
     whole, p, m = split(hint), problem.ranks, problem.micro_batches
-    rows = sequence(problem.tables, whole.order, whole.order_start)
-    start, end = np.empty(len(whole.order)), np.empty(len(whole.order))
-    play(problem.tables, rows, durations(problem.tables, fused=False), start, end)
+    rows, played = sequence(problem, whole), replay(problem, whole)
     ranks = np.repeat(np.arange(p), np.diff(whole.order_start))
     at = (whole.order[:, 0], ranks, whole.order[:, 2])
     turn, starts = np.empty((3, p, m), np.int64), np.empty((3, p, m))
-    turn[at], starts[at] = np.arange(len(ranks)) - whole.order_start[ranks], start
-    makespan = float((end[whole.order_start[1:] - 1] + problem.tables.reduction).max())
+    turn[at], starts[at] = np.arange(len(ranks)) - whole.order_start[ranks], played.start
     tail = _tails(problem.tables, whole.order, ranks, rows)
     fixed = fixed_features(problem, turn, patience)
-    return Base(turn, starts, tail, fixed, float(patience), makespan, float(problem.tables.duration.sum(axis=0).max()))
+    return Base(
+        turn, starts, tail, fixed, float(patience), played.makespan, float(problem.tables.duration.sum(axis=0).max())
+    )
 
 
 def pair_name(hint: Schedule, patience: float) -> str:

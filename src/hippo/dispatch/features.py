@@ -15,7 +15,7 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.dispatch.fixed import FIXED
 from hippo.dispatch.state import BUSY, DEVIATION, LATE, LIVE, MESSAGES, PROMISED, readiness
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 
 WAIT, CHOICES = 3, 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BACKWARD, FORWARD
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD
 
 FIXED = (
     "place",  # rank over p - 1

@@ -32,7 +32,7 @@ from hippo.dispatch.state import (
     begin,
     readiness,
 )
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 
 ENDED = -1
 _AGAIN = 0.25  # beats: who waits longer than the base would is asked again so often

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.schedule.schedule import BACKWARD, FORWARD
+from hippo.engine.program import BACKWARD, FORWARD
 
 # Columns of ``State.rank``. WAKE is a time of the clock; the last five are the rank's own history.
 WAKE, LIVE, BUSY, PROMISED, DEVIATION, LATE, MESSAGES = range(7)

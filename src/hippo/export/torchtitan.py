@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from hippo.engine.program import BACKWARD
 from hippo.export.base import Export, Wishes
 from hippo.export.program import Blank, LaunchedProgram, refuse_unsaid
 from hippo.export.ranks import STAGES, rank_order
@@ -18,7 +19,7 @@ from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import BACKWARD, Schedule, order_of
+from hippo.schedule.schedule import Schedule, order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.layouts import chunk_layers
 from hippo.simulate.ordering import ordering

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BACKWARD, FORWARD
 from hippo.schedule.problem import chains
 from hippo.schedule.replay import Replay
-from hippo.schedule.schedule import BACKWARD, FORWARD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hippo.engine.program import BACKWARD, FORWARD
 from hippo.report.schedule_marks import Message, memory_over_time, messages, operation_ranks
 from hippo.schedule.replay import Replay
-from hippo.schedule.schedule import BACKWARD, FORWARD
 
 RANKS, LINKS = 1, 2
 """Processes."""

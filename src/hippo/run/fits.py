@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 
+from hippo.engine.program import FORWARD
 from hippo.errors import InfeasibleError, InputError, MissingExtraError, UnknownNameError
 from hippo.machine import available_bytes
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.model import Model
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.work import Work
-from hippo.schedule.schedule import FORWARD, order_of
+from hippo.schedule.schedule import order_of
 
 PRECISIONS = ("fp32", "fp64", "bf16")
 ORDERS = ("auto", "fixed", "ready")

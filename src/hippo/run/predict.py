@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.emulate.emulation import emulation
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
@@ -23,7 +24,7 @@ from hippo.problem.load import load_trace
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, letters_of, order_of, split
+from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hippo.engine.program import FORWARD
 from hippo.problem.problem import Problem
 from hippo.run.work import Transfer, Work, Worker
-from hippo.schedule.schedule import FORWARD
 from hippo.simulate.layouts import costs
 from hippo.simulate.lower import lower
 

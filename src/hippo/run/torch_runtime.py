@@ -18,6 +18,7 @@ import torch.distributed
 import torch.distributed.pipelining.schedules
 from torch.distributed.pipelining import PipelineStage
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.problem.model import LayerKind
 from hippo.run.executor.agree import Agreeing, PartGradients, StandInGradients, buckets
 from hippo.run.executor.channels import PATIENCE, GroupTeam, Meeting
@@ -30,7 +31,7 @@ from hippo.run.model.store import load
 from hippo.run.model.weights import TensorSplit, Weight
 from hippo.run.stand_in import StageTimes, times
 from hippo.run.work import Work, Worker
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, order_of
+from hippo.schedule.schedule import order_of
 from hippo.schedule.torch_csv import torch_schedule
 from hippo.simulate.ordering import ordering
 

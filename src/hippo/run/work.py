@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
 
+from hippo.engine.program import BACKWARD, FORWARD
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.model import LayerKind, Model
 from hippo.problem.problem import Problem
-from hippo.schedule.schedule import BACKWARD, FORWARD, Schedule, order_of
+from hippo.schedule.schedule import Schedule, order_of
 from hippo.simulate.layouts import chunk_layers
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes

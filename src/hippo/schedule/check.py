@@ -15,9 +15,10 @@ from itertools import islice
 import numpy as np
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.problem import Ints, ScheduleProblem
 from hippo.schedule.replay import peak_memory, sequence
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
+from hippo.schedule.schedule import Schedule
 from hippo.schedule.text import operation_name
 
 MOST = 20  # violations told
@@ -119,7 +120,7 @@ def _name(problem: ScheduleProblem, kind: int, chunk: int, micro_batch: int) -> 
 
 def _deadlock(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
     """One sentence with the first operation of each rank that never starts; empty when all can run."""
-    rows = sequence(problem.tables, schedule.order, schedule.order_start)
+    rows = sequence(problem, schedule)
     if len(rows) == len(schedule.order):
         return ()
     done = np.bincount(rows[:, 1], minlength=problem.ranks)

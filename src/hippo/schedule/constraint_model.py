@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.bound.precedence import Rules
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 _FINEST = 1e8  # steps in the longest makespan where the given times have no common grid
 _DECIMALS = 6

@@ -33,10 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import Floats, Ints, ScheduleProblem
 from hippo.schedule.replay import peak_memory
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, split
+from hippo.schedule.schedule import Schedule, split
 
 RULES = ("hint", "online")
 

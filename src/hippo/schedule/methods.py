@@ -15,10 +15,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import WEIGHT
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import peak_memory
-from hippo.schedule.schedule import WEIGHT, Schedule, Shape
+from hippo.schedule.schedule import Schedule, Shape
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Rows (N, 3) of (kind, chunk, micro-batch), ranks one after the other, and where each rank starts, (p + 1,)."""

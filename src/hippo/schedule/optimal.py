@@ -22,6 +22,7 @@ from math import inf
 
 import numpy as np
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import HippoError, InputError, MissingExtraError
 from hippo.schedule.bound.heads import heads_and_tails
 from hippo.schedule.bound.lower_bound import lower_bound, must_fit
@@ -31,7 +32,7 @@ from hippo.schedule.constraint_model import Answer, Frame, ask, shorten
 from hippo.schedule.methods import METHODS, Rows, checked, generate
 from hippo.schedule.problem import Floats, ScheduleProblem, chains
 from hippo.schedule.replay import makespan, replay
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
+from hippo.schedule.schedule import Schedule
 from hippo.schedule.search.unroll import unrolled
 
 _SHARES = (0.4, 0.05, 0.05, 0.05, 0.05)  # of the time limit, for each question

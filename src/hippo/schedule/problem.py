@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BYTES as TRANSFER  # over a link of one byte per unit of time
+from hippo.engine.program import DELAY, DEST, LINK, NIC, RECEIVER, Network, Packed, quiet
 from hippo.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -132,6 +134,65 @@ class ScheduleProblem:
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
         return found
+
+    @cached_property
+    def packed(self) -> tuple[Packed, Packed]:
+        """The pipeline as the engine plays it, without an order; of the second a backward holds its weight gradient."""
+        return _packed(self.tables)
+
+    @cached_property
+    def network(self) -> Network:
+        """The links that ``packed`` numbers: a byte takes a unit of time, so that bytes are times."""
+        port, first = np.unique(self.tables.port, return_index=True)
+        latency = self.tables.delay.ravel()[first[port >= 0]]
+        return quiet(np.ones(len(latency)), latency, np.ones(len(latency)))
+
+
+def _packed(tables: Tables) -> tuple[Packed, Packed]:
+    """One pipeline whose ranks share no link: nobody agrees with anybody, nothing queues for what another sends."""
+    p, v, slots = tables.ranks, tables.chunks, tables.ranks * tables.chunks
+    place, slot = np.arange(2 * slots), np.arange(slots)
+    dest = np.where(tables.onward < 0, -1, tables.onward + slots * np.arange(2)[:, None])
+    dest[0] = np.where(dest[0] < 0, slots + slot, dest[0])  # the end of the model hands over to its own backward
+    route, transfer = np.full((2 * slots, 5), -1), np.zeros((2 * slots, 3))
+    number = np.unique(tables.port, return_inverse=True)[1].reshape(-1) - int((tables.port < 0).any())
+    route[:, DEST], route[:, LINK] = dest.ravel(), number[place]
+    route[:, RECEIVER] = route[:, DEST] % slots // v
+    transfer[:, DELAY], transfer[:, TRANSFER], transfer[:, NIC] = tables.delay.ravel(), tables.transfer.ravel(), inf
+    no_ints, no_floats, one_start = np.empty(0, np.int64), np.empty(0), np.zeros(1, np.int64)
+    fused = tables.duration.copy()
+    fused[1] += fused[2]
+    separate = Packed(
+        slots=slots,
+        chunks=v,
+        waves=tables.micro_batches,
+        queued=False,
+        order=np.empty((0, 3), np.int64),
+        order_start=np.zeros(p + 1, np.int64),
+        sequence=np.empty((0, 4), np.int64),
+        known=np.zeros(1, np.int64),
+        duration=tables.duration.flatten(),
+        route=route,
+        transfer=transfer,
+        sync_s=tables.reduction.copy(),
+        finish_s=np.zeros(p),
+        rank_group=no_ints,
+        rank_group_start=np.zeros(p + 1, np.int64),
+        group_size=no_ints,
+        group_local=no_floats,
+        group_hops=no_floats,
+        group_link_start=one_start,
+        group_of_link=no_ints,
+        group_link=no_ints,
+        group_bytes=no_floats,
+        group_nic=no_floats,
+        group_route_start=one_start,
+        group_route=np.empty((0, 2), np.int64),
+        gather_link=no_ints,
+        gather_bytes=np.zeros(2 * slots),
+        gather_rounds=0.0,
+    )
+    return separate, separate._replace(duration=fused.ravel())
 
 
 def _tables(problem: ScheduleProblem) -> Tables:

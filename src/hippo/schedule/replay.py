@@ -12,13 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
-from hippo.schedule.problem import Floats, ScheduleProblem, Tables
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule
-
-# Columns of a sequence: operation, its rank, its place ``kind * S + slot``, and where in ``arrived`` it reads its input
-# and writes its result, ``place * m + micro-batch`` (-1: none).
-OPERATION, RANK, PLACE, READ, WRITE = range(5)
+from hippo.engine.fixed_order import play
+from hippo.engine.program import BACKWARD, FORWARD, NEVER_PLAYED, NOTHING, Packed, read_only
+from hippo.schedule.problem import Floats, Ints, ScheduleProblem
+from hippo.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,100 +54,39 @@ def replay(problem: ScheduleProblem, schedule: Schedule) -> Replay:
 
     Raises ``ValueError`` when the orders of the ranks wait for each other.
     """
-    order, tables = schedule.order, problem.tables
-    found = sequence(tables, order, schedule.order_start)
-    if len(found) < len(order):
+    program = packed(problem, schedule)
+    count = len(schedule.order)
+    start, end = np.empty((2, count + 2 * problem.ranks))
+    if np.isnan(play(program, problem.network, NOTHING._replace(op_start=start, op_end=end))):
         raise ValueError("the ranks wait for each other: no operation left can start")
-    start, end = np.empty(len(order)), np.empty(len(order))
-    play(tables, found, durations(tables, fused=schedule.fused), start, end)
-    return Replay(problem, schedule, start, end)
-
-
-def durations(tables: Tables, *, fused: bool) -> Floats:
-    """Time of each place, (3 S,); a fused backward lasts as long as B and W together."""
-    found = tables.duration.copy()
-    if fused:
-        found[BACKWARD] += found[WEIGHT]
-    return found.ravel()
+    return Replay(problem, schedule, start[:count], end[:count])
 
 
 def makespan(problem: ScheduleProblem, schedule: Schedule) -> float:
     """Only the makespan; inf when the ranks wait for each other."""
-    tables = problem.tables
-    found = sequence(tables, schedule.order, schedule.order_start)
-    if len(found) < len(schedule.order):
-        return np.inf
-    nothing = np.empty(0)
-    return float(play(tables, found, durations(tables, fused=schedule.fused), nothing, nothing))
+    found = float(play(packed(problem, schedule), problem.network, NOTHING))
+    return np.inf if np.isnan(found) else found
 
 
-@kernel
-def sequence(tables, order, order_start):  # type: ignore[no-untyped-def]
-    """Rows (N, 5) in an order that can be played; fewer than N when the ranks wait for each other."""
-    p, v, m, slots = tables.ranks, tables.chunks, tables.micro_batches, tables.ranks * tables.chunks
-    rows = np.empty((len(order), 5), np.int32)
-    there = np.zeros(2 * slots * m, np.bool_)
-    waits_for, next_op = np.full(p, -1), order_start[:-1].copy()
-    stack, top, done = np.arange(p)[::-1].copy(), p, 0
-    while top > 0:
-        top -= 1
-        rank = stack[top]
-        while next_op[rank] < order_start[rank + 1]:
-            op = next_op[rank]
-            kind, slot, micro_batch = order[op, 0], rank * v + order[op, 1], order[op, 2]
-            place, read, write = kind * slots + slot, -1, -1
-            if kind == BACKWARD or (kind == FORWARD and tables.onward[BACKWARD, slot] >= 0):
-                read = place * m + micro_batch
-                if not there[read]:
-                    waits_for[rank] = read
-                    break
-            rows[done, OPERATION], rows[done, RANK], rows[done, PLACE], rows[done, READ] = op, rank, place, read
-            if kind != WEIGHT:
-                receiver = tables.onward[kind, slot]
-                if receiver >= 0:
-                    write = (kind * slots + receiver) * m + micro_batch
-                elif kind == FORWARD:
-                    write = (BACKWARD * slots + slot) * m + micro_batch
-                if write >= 0:
-                    there[write] = True
-                    if receiver >= 0 and waits_for[receiver // v] == write:
-                        waits_for[receiver // v] = -1
-                        if receiver // v != rank:
-                            stack[top] = receiver // v
-                            top += 1
-            rows[done, WRITE] = write
-            done += 1
-            next_op[rank] += 1
-    return rows[:done]
+def packed(problem: ScheduleProblem, schedule: Schedule, *, again: bool = False) -> Packed:
+    """A schedule as the engine plays it over ``problem.network``; a fused backward lasts as long as B and W together.
+
+    ``again``: it is played many times, so the first play notes the sequence for the others.
+    """
+    return problem.packed[int(schedule.fused)]._replace(
+        order=read_only(schedule.order),
+        order_start=read_only(schedule.order_start),
+        sequence=np.empty((len(schedule.order), 4), np.int64),
+        known=np.full(1, 0 if again else NEVER_PLAYED),
+    )
 
 
-@kernel
-def play(tables, rows, duration, start, end):  # type: ignore[no-untyped-def]
-    """The makespan; writes start and end (N,) of every operation where there is room for them."""
-    p, recorded = tables.ranks, len(start) > 0
-    delay, transfer, port = tables.delay.ravel(), tables.transfer.ravel(), tables.port.ravel()
-    arrived = np.empty(2 * p * tables.chunks * tables.micro_batches)
-    free, port_free = np.zeros(p), np.zeros(p * p)
-    for row in range(len(rows)):
-        rank, place, read, write = rows[row, RANK], rows[row, PLACE], rows[row, READ], rows[row, WRITE]
-        now = free[rank]
-        if read >= 0 and arrived[read] > now:
-            now = arrived[read]
-        if recorded:
-            start[rows[row, OPERATION]] = now
-        now += duration[place]
-        if recorded:
-            end[rows[row, OPERATION]] = now
-        free[rank] = now
-        if write >= 0:
-            if port[place] >= 0:
-                now = max(now, port_free[port[place]]) + transfer[place]
-                port_free[port[place]] = now
-            arrived[write] = now + delay[place]
-    last = 0.0
-    for rank in range(p):
-        last = max(last, free[rank] + tables.reduction[rank])
-    return last
+def sequence(problem: ScheduleProblem, schedule: Schedule) -> Ints:
+    """Rows (N, 4) of operation, rank, place and micro-batch in an order that can be played; fewer than N when the ranks
+    wait for each other."""
+    program = packed(problem, schedule, again=True)
+    play(program, problem.network, NOTHING)
+    return program.sequence[: program.known[0]]
 
 
 def live(problem: ScheduleProblem, schedule: Schedule) -> NDArray[np.float64]:

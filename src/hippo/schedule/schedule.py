@@ -17,10 +17,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan
-
-FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 
 MOST_OPERATIONS = 20_000_000
 """Of one pipeline and step: what fits in memory (some 100 bytes each while playing) and is played within a second."""
@@ -120,17 +119,15 @@ def given(texts: tuple[str, ...]) -> Schedule:
 def _check_given(schedule: Schedule) -> None:
     """No rank waits for one that waits for it."""
     from hippo.schedule.problem import ScheduleProblem
-    from hippo.schedule.replay import RANK, sequence
+    from hippo.schedule.replay import sequence
 
     p = schedule.shape.stages
-    done = sequence(
-        ScheduleProblem.uniform(p, schedule.shape.micro_batches).tables, schedule.order, schedule.order_start
-    )
+    done = sequence(ScheduleProblem.uniform(p, schedule.shape.micro_batches), schedule)
     if len(done) < len(schedule.order):
-        short = np.bincount(done[:, RANK], minlength=p) < np.diff(schedule.order_start)
+        short = np.bincount(done[:, 1], minlength=p) < np.diff(schedule.order_start)
         stuck = int(np.argmax(short))
         remedy = "order the stages so that each can go on, or plan again"
-        at = int((done[:, RANK] == stuck).sum())
+        at = int((done[:, 1] == stuck).sum())
         raise InputError("the stages wait for each other", key=f"order[{stuck}]", value=at, remedy=remedy)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.schedule.bound.lower_bound import lower_bound, must_fit
 from hippo.schedule.check import violations
@@ -19,7 +20,7 @@ from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import METHODS, generate, must_be_placed
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import Replay, live, makespan, peak_memory, replay
-from hippo.schedule.schedule import BACKWARD, WEIGHT, Schedule, split
+from hippo.schedule.schedule import Schedule, split
 from hippo.schedule.sizes import Sized
 from hippo.schedule.text import LETTERS
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hippo.engine.program import WEIGHT
 from hippo.errors import InputError
-from hippo.schedule.schedule import WEIGHT, Schedule, Shape
+from hippo.schedule.schedule import Schedule, Shape
 
 LETTERS = "FBW"
 

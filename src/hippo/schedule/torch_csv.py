@@ -18,15 +18,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.fixed_order import play
+from hippo.engine.program import BACKWARD, FORWARD, NOTHING, WEIGHT
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.problem import Ints, ScheduleProblem, chains
-from hippo.schedule.replay import OPERATION, PLACE, WRITE, durations, peak_memory, play, replay, sequence
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
+from hippo.schedule.replay import packed, peak_memory, replay
+from hippo.schedule.schedule import Schedule, Shape
 from hippo.schedule.text import schedule_of_rows
 
 Bools = NDArray[np.bool_]
@@ -155,21 +157,13 @@ def _worth_merging(problem: ScheduleProblem, schedule: Schedule, pairs: Bools) -
 def torch_makespan(problem: ScheduleProblem, schedule: Schedule, merged: Bools | None = None) -> float:
     """The makespan when each B with its W right behind it (``merged``) runs as one: its gradient leaves at the end."""
     merged = _merged(schedule) if merged is None else merged
-    tables, slots = problem.tables, problem.ranks * problem.chunks
-    rows = sequence(tables, schedule.order, schedule.order_start)
-    together = merged[rows[:, OPERATION]]
-    rows[together, PLACE] += 2 * slots  # from kind 1 to a fourth kind: B and W at once
-    weights = np.concatenate([[False], merged[:-1]])[rows[:, OPERATION]]
-    wide: dict[str, Any] = {}
-    for name in ("delay", "transfer", "port"):
-        first = getattr(tables, name)
-        wide[name] = np.concatenate([first, first[:1], first[1:]])  # kinds F, B, W (sends nothing), B and W
-        wide[name].setflags(write=False)
-    duration = durations(tables, fused=schedule.fused)
-    whole = tables.duration[BACKWARD] + tables.duration[WEIGHT]
-    assert (rows[weights, WRITE] < 0).all()
-    nothing = np.empty(0)
-    return float(play(tables._replace(**wide), rows[~weights], np.concatenate([duration, whole]), nothing, nothing))
+    program = packed(problem, schedule)
+    rank = np.repeat(np.arange(problem.ranks), np.diff(schedule.order_start))
+    slot = rank * problem.chunks + schedule.order[:, 1]
+    seconds = program.duration[schedule.order[:, 0] * program.slots + slot]
+    seconds[merged] += problem.tables.duration[WEIGHT, slot[merged]]
+    seconds[1:][merged[:-1]] = 0.0  # its W is in it
+    return float(play(program, problem.network._replace(seconds=seconds), NOTHING))
 
 
 def _cells(problem: ScheduleProblem, schedule: Schedule, merged: Bools) -> Iterator[list[str]]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.fixed_order import close_many, play_many
+from hippo.engine.lanes import replay_many
+from hippo.engine.program import Packed
 from hippo.simulate import fast
-from hippo.simulate.kernels import close_many, play_many
-from hippo.simulate.lanes import replay_many
-from hippo.simulate.packed import Tables, pack
+from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,7 @@ def step_times(
         (S, K) factor on the length of every operation in each domain (1.2: a fifth slower); default: 1.
     noise
         Standard deviation of a factor of mean 1 on the length of every operation and every transfer, drawn anew for
-        each (spec B3: 0.1 to 0.3, normally distributed); factors stay above ``kernels.LEAST_FACTOR``.
+        each (spec B3: 0.1 to 0.3, normally distributed); factors stay above ``fixed_order.LEAST_FACTOR``.
     samples
         S, where no state of the links gives it.
     rng
@@ -69,7 +70,7 @@ def _side_by_side(program: Program) -> bool:
     return not pack(program).queued and program.gather is None
 
 
-def _play_side_by_side(tables: Tables, states: tuple[Floats, ...], found: Floats) -> None:
+def _play_side_by_side(tables: Packed, states: tuple[Floats, ...], found: Floats) -> None:
     """The same as ``play_many`` without noise, in less time."""
     noted = tables.known[0] == len(tables.order)
     if not noted:

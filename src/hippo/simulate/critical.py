@@ -15,10 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.simulate.kernels import play
-from hippo.simulate.packed import BYTES, DEST, LINK, NIC, PORT, SECOND_LINK, Tables, pack
-from hippo.simulate.program import WEIGHT, Program
-from hippo.simulate.state import Network, Record
+from hippo.engine.fixed_order import play
+from hippo.engine.program import (
+    BYTES,
+    DEST,
+    LINK,
+    NIC,
+    PORT,
+    SECOND_LINK,
+    WEIGHT,
+    Network,
+    Packed,
+    Record,
+)
+from hippo.simulate.packed import pack
+from hippo.simulate.program import Program
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -78,7 +89,7 @@ def _lists(program: Program, per_node: Floats) -> _Lists:
     return _Lists(op_at, rank_of, sender, np.asarray(program.rank_domain, dtype=np.int64), per_node, *streams)
 
 
-def _streams(tables: Tables, place: Ints, rank_of: Ints, links: int) -> tuple[Ints, Ints, Ints]:
+def _streams(tables: Packed, place: Ints, rank_of: Ints, links: int) -> tuple[Ints, Ints, Ints]:
     """Messages by link, hop and sending rank; what one rank sends over a link leaves in its order."""
     sending = np.flatnonzero(place < 2 * tables.slots)
     rows = [
@@ -104,7 +115,7 @@ def _planes(tables, lists, record, states, compute, found):  # type: ignore[no-u
         for place in range(len(usual)):
             rank = place % tables.slots // tables.chunks
             tables.duration[place] = usual[place] * compute[sample, lists.domain[rank]]
-        network = Network(bandwidth[sample], latency[sample], scale[sample], none, none)
+        network = Network(bandwidth[sample], latency[sample], scale[sample], none, none, none)
         record.message_start[:] = -1.0
         found.seconds[sample] = play(tables, network, record)
         plane = found.bytes[sample], found.latencies[sample], found.compute[sample]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.simulate.kernels import play as _play
-from hippo.simulate.packed import Tables, pack
+from hippo.engine.fixed_order import play as _play
+from hippo.engine.program import NOTHING, Network, quiet, room_for
+from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
-from hippo.simulate.state import Network, Record
 from hippo.simulate.timeline import Timeline, timeline
-
-_NONE = np.empty(0)
-_NOTHING = Record(_NONE, _NONE, _NONE, _NONE)
 
 
 def step_time(
@@ -26,7 +23,7 @@ def step_time(
     ``bandwidth_bytes_per_s`` and ``latency_s`` are (E,) in the order of ``cluster.links``; a link of bandwidth 0 that
     the plan needs makes the step last for ever (inf).
     """
-    step = _play(pack(program), network(program, bandwidth_bytes_per_s, latency_s), _NOTHING)
+    step = _play(pack(program), network(program, bandwidth_bytes_per_s, latency_s), NOTHING)
     assert step == step, "the order of operations deadlocks"
     return float(step)
 
@@ -39,7 +36,7 @@ def play(
 ) -> Timeline:
     """The whole timeline of one step under a state of the links (default: the base state)."""
     tables = pack(program)
-    record = _new_record(tables)
+    record = room_for(tables)
     step = _play(tables, network(program, bandwidth_bytes_per_s, latency_s), record)
     assert step == step, "the order of operations deadlocks"
     return timeline(program, float(step), (record.op_start, record.op_end), (record.message_start, record.message_end))
@@ -55,15 +52,4 @@ def network(
     scale = np.ones(len(base))
     if bandwidth_bytes_per_s is not None and program.link_per_node is not None:
         scale = np.where(program.link_per_node, bandwidth / base, 1.0)
-    return Network(bandwidth, latency, scale, _NONE, _NONE)
-
-
-def _new_record(tables: Tables) -> Record:
-    ops, ranks = len(tables.order), len(tables.sync_s)
-    messages = 2 * ops + len(tables.group_link)
-    return Record(
-        np.full(ops + 2 * ranks, np.nan),
-        np.full(ops + 2 * ranks, np.nan),
-        np.full(messages, np.nan),
-        np.full(messages, np.nan),
-    )
+    return quiet(bandwidth, latency, scale)

@@ -1,4 +1,4 @@
-"""A program as flat tables for the numba kernels, made once per program and kept as long as it lives.
+"""A step as the engine plays it (``engine.program``), made once per program and kept as long as it lives.
 
 Letters: S = G * C slots (rank * C + chunk), N operations, Q groups. A *place* is ``kind * S + slot``: what forwards of
 a slot send goes down (activations), what backwards send goes up.
@@ -8,66 +8,37 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.simulate.program import BACKWARD, FORWARD, Program, SyncGroup
+from hippo.engine.program import (
+    BACKWARD,
+    BYTES,
+    DELAY,
+    DEST,
+    FORWARD,
+    LINK,
+    NEVER_PLAYED,
+    NIC,
+    PORT,
+    RECEIVER,
+    SECOND_LINK,
+    Packed,
+    read_only,
+)
+from hippo.simulate.program import Program, SyncGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-# Columns of ``Tables.route``: the place that waits for the result (-1: none; the end of the model hands over to its own
-# backward), its rank, the links crossed (-1: none), the sending port (one per nodes and first link; -1: no cap).
-DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
-# Columns of ``Tables.transfer``: seconds inside a domain, bytes, bytes/s of the sending nodes (inf: no cap).
-DELAY, BYTES, NIC = range(3)
+_TABLES: WeakKeyDictionary[Program, Packed] = WeakKeyDictionary()
 
 
-NEVER_PLAYED = -1
-
-
-class Tables(NamedTuple):
-    """What a kernel reads. Only ``sequence`` and ``known`` change: written by the second play (of many states:
-    the first) for all later ones."""
-
-    slots: int
-    chunks: int
-    waves: int  # the most waves of any pipeline
-    queued: bool  # True: the order of messages on some link is only known while playing (a heap of requests)
-    order: Ints  # (N, 3)
-    order_start: Ints  # (G + 1,)
-    sequence: Ints  # (N, 4) operation, rank, place, micro-batch in an order that can be played
-    known: Ints  # (1,) rows of it that are written; NEVER_PLAYED: most programs are played once
-    duration: Floats  # (3 S,) of each place: F, B, W
-    route: Ints  # (2 S, 5) columns DEST, RECEIVER, LINK, SECOND_LINK, PORT
-    transfer: Floats  # (2 S, 3) columns DELAY, BYTES, NIC
-    sync_s: Floats  # (G,)
-    finish_s: Floats  # (G,)
-    rank_group: Ints  # groups of each rank, one rank after the other
-    rank_group_start: Ints  # (G + 1,)
-    group_size: Ints  # (Q,) members
-    group_local: Floats  # (Q,)
-    group_hops: Floats  # (Q,)
-    group_link_start: Ints  # (Q + 1,) slice of the next four
-    group_of_link: Ints
-    group_link: Ints
-    group_bytes: Floats
-    group_nic: Floats
-    group_route_start: Ints  # (Q + 1,) slice of the next
-    group_route: Ints  # (routes, 2) links of a pair of the ring, -1: none
-    gather_link: Ints
-    gather_bytes: Floats  # (2 S,) per forward, per backward
-    gather_rounds: float
-
-
-_TABLES: WeakKeyDictionary[Program, Tables] = WeakKeyDictionary()
-
-
-def pack(program: Program) -> Tables:
+def pack(program: Program) -> Packed:
     """The tables of a program; the same object for the same program."""
     tables = _TABLES.get(program)
     if tables is None:
@@ -113,16 +84,16 @@ def _destinations(stages: tuple[int, ...], chunks: int) -> Ints:
     return found
 
 
-def _pack(program: Program) -> Tables:
+def _pack(program: Program) -> Packed:
     ranks, chunks = program.forward_s.shape
     route, transfer = _places(program)
-    return Tables(
+    return Packed(
         slots=ranks * chunks,
         chunks=chunks,
         waves=int(program.num_waves.max()),
         queued=_needs_queue(route[:, :, [LINK, SECOND_LINK]], program),
-        order=_read_only(program.order),
-        order_start=_read_only(program.order_start),
+        order=read_only(program.order),
+        order_start=read_only(program.order_start),
         sequence=np.empty((len(program.order), 4), dtype=np.int64),
         known=np.full(1, NEVER_PLAYED),
         duration=durations(program).ravel(),
@@ -133,13 +104,6 @@ def _pack(program: Program) -> Tables:
         **_group_tables(program.groups, ranks),
         **_gather_tables(program, ranks * chunks),
     )
-
-
-def _read_only(array: Ints) -> Ints:
-    """The array as one that nobody writes to: numba compiles all kernels again for every mixture of the two kinds."""
-    view = np.ascontiguousarray(array, dtype=np.int64).view()
-    view.setflags(write=False)
-    return view
 
 
 def _places(program: Program) -> tuple[Ints, Floats]:

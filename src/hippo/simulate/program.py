@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 
 __all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup"]
 

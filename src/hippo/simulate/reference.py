@@ -1,6 +1,6 @@
 """The clear engine (SimPy): one process per rank, per message and per group. It judges ``fast`` and is not quick.
 
-The rules of waiting stand in ``hippo.simulate.kernels``; both engines keep them to the letter, ties included, so that
+The rules of waiting stand in ``hippo.engine.fixed_order``; both engines keep them to the letter, ties included, so that
 their times agree to rounding.
 """
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, makespans, play, spread
+from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan
-from hippo.simulate.kernels import LEAST_FACTOR
 
 STILL = Fluctuation(0.0)
 MID = [0.05, 0.05, 0.05, 5.0, 0.05, 0.05, 0.05]

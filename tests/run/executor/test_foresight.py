@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.step import Foresight
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 AWAITED, OTHER = (BACKWARD, 0, 3), (WEIGHT, 0, 1)
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.step import Order
 from hippo.run.work import Operation
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, order
+from hippo.schedule.schedule import Schedule, order
 
 NAMES = ("gpipe", "1f1b", "zb-h1", "zb-h2")
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.noise.fluctuation import Factors, play
 from hippo.dispatch.noise.hindsight import floors_of
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError, MissingExtraError
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape
+from hippo.schedule.schedule import Schedule, Shape
 
 Floats = NDArray[np.float64]
 

@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.dispatch.noise.fluctuation_kernels import play_by_hint, play_fixed
+from hippo.engine.fixed_order import LEAST_FACTOR
+from hippo.engine.program import WEIGHT
 from hippo.errors import InputError
 from hippo.schedule.dispatch import queues
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.replay import durations, sequence
-from hippo.schedule.schedule import WEIGHT, Schedule, split
-from hippo.simulate.kernels import LEAST_FACTOR
+from hippo.schedule.replay import packed
+from hippo.schedule.schedule import Schedule, split
 
 Floats = NDArray[np.float64]
 Factors32 = NDArray[np.float32]
@@ -43,7 +44,7 @@ class Fluctuation:
     """How times move; checked when made (``InputError`` names the field).
 
     ``normal``: ``level`` is the standard deviation of the factor of every operation and every message.
-    ``uniform``: the factor lies anywhere within ``level`` of 1. Factors never fall below ``kernels.LEAST_FACTOR``.
+    ``uniform``: the factor lies anywhere within ``level`` of 1. Factors never fall below ``fixed_order.LEAST_FACTOR``.
     """
 
     level: float = 0.2  # of the length, from 0 to 1; spec B3: .1 to .3
@@ -212,10 +213,9 @@ def play(
         whole = split(schedule)
         play_by_hint(tables, queues(problem, whole), places(problem, whole), patience, *factors, found)
     else:
-        rows = sequence(tables, schedule.order, schedule.order_start)
+        program = packed(problem, schedule, again=True)._replace(duration=problem.packed[0].duration)
         fused = tables.duration[WEIGHT] if schedule.fused else np.zeros(0)
-        plain = durations(tables, fused=False)
-        play_fixed(tables, rows, places(problem, schedule)[rows[:, 0]], plain, fused, *factors, found)
+        play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
     return found
 
 

@@ -8,45 +8,33 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
+from hippo.engine.fixed_order import play
+from hippo.engine.program import Network, Record
 from hippo.schedule.dispatch import run
-from hippo.schedule.replay import PLACE, RANK, READ, WRITE
 
 
 @kernel
-def play_fixed(tables, rows, drawn, duration, fused, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
-    """Writes the makespan of each play (n,); ``replay.play`` with factors.
+def play_fixed(packed, network, drawn, fused, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
+    """Writes the makespan of each play (n,).
 
-    ``rows`` (N, 5) of ``replay.sequence``, ``drawn`` (N,) where the factor of each row stands, ``duration`` (3 S,) of
-    each place, ``fused`` (S,) the weight gradient that is part of each backward, empty when it is not.
+    ``drawn`` (N,) is where the factor of each operation stands, ``fused`` (S,) the weight gradient that is part of each
+    backward, empty when it is not.
     """
-    p, per_kind = tables.ranks, tables.ranks * tables.chunks * tables.micro_batches
-    slots, is_fused = tables.ranks * tables.chunks, len(fused) > 0
-    delay, transfer, port = tables.delay.ravel(), tables.transfer.ravel(), tables.port.ravel()
-    arrived, free, port_free = np.empty(2 * per_kind), np.empty(p), np.empty(p * p)
-    for play in range(len(found)):
-        free[:], port_free[:] = 0.0, 0.0
-        for row in range(len(rows)):
-            rank, place, read, write, at = (
-                rows[row, RANK],
-                rows[row, PLACE],
-                rows[row, READ],
-                rows[row, WRITE],
-                drawn[row],
-            )
-            now = free[rank]
-            if read >= 0 and arrived[read] > now:
-                now = arrived[read]
-            taken = duration[place] * operations[play, at]
-            if is_fused and place >= slots:
-                taken += fused[place - slots] * operations[play, at + per_kind]
-            now += taken * ranks[play, rank]
-            free[rank] = now
-            if write >= 0:
-                if port[place] >= 0:
-                    now = max(now, port_free[port[place]]) + transfer[place] * messages[play, at]
-                    port_free[port[place]] = now
-                arrived[write] = now + delay[place] * messages[play, at]
-        found[play] = (free + tables.reduction).max()
+    count, per_kind, none = len(drawn), packed.slots * packed.waves, np.empty(0)
+    seconds, late, record = np.empty(count), np.ones(count), Record(none, none, none, none)
+    moved = Network(network.bandwidth, network.latency, network.nic_scale, seconds, late, late)
+    for number in range(len(found)):
+        for rank in range(len(packed.sync_s)):
+            for op in range(packed.order_start[rank], packed.order_start[rank + 1]):
+                at = drawn[op]
+                place = at // packed.waves
+                taken = packed.duration[place] * operations[number, at]
+                if place < 2 * packed.slots:
+                    late[op] = messages[number, at]
+                    if len(fused) > 0 and place >= packed.slots:
+                        taken += fused[place - packed.slots] * operations[number, at + per_kind]
+                seconds[op] = taken * ranks[number, rank]
+        found[number] = play(packed, moved, record)
 
 
 @kernel
@@ -54,9 +42,9 @@ def play_by_hint(tables, queues, drawn, patience, operations, messages, ranks, f
     """Writes the makespan of each play (n,) of ``dispatch.run``; ``drawn`` (N,) as in ``split(hint)``."""
     count, sends = len(drawn), messages.shape[1]
     factor, message_factor, nothing = np.empty(count), np.ones(count), np.empty(0)
-    for play in range(len(found)):
+    for number in range(len(found)):
         for op in range(count):
-            factor[op] = operations[play, drawn[op]]
+            factor[op] = operations[number, drawn[op]]
             if drawn[op] < sends:
-                message_factor[op] = messages[play, drawn[op]]
-        found[play] = run(tables, queues, factor, message_factor, ranks[play].astype(np.float64), patience, nothing)
+                message_factor[op] = messages[number, drawn[op]]
+        found[number] = run(tables, queues, factor, message_factor, ranks[number].astype(np.float64), patience, nothing)

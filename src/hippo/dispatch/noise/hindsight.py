@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, drawn
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InputError
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 Floats = NDArray[np.float64]
 

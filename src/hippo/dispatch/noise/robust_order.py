@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, play, spread
+from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.best import best
 from hippo.schedule.check import violations
@@ -33,7 +34,7 @@ from hippo.schedule.dispatch import ordered
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
-from hippo.schedule.schedule import BACKWARD, WEIGHT, Schedule, split
+from hippo.schedule.schedule import Schedule, split
 from hippo.schedule.search.clock import Clock, Watch
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,10 @@ from hippo.dispatch.dispatch import one_play
 from hippo.dispatch.guard import settled
 from hippo.dispatch.network import Weights
 from hippo.dispatch.noise.fluctuation import Factors, places
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.dispatch import queues, run
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, Shape, split
+from hippo.schedule.schedule import Schedule, Shape, split
 
 Floats = NDArray[np.float64]
 

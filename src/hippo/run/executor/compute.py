@@ -8,13 +8,13 @@ from typing import Protocol
 
 import torch
 
+from hippo.engine.program import FORWARD
 from hippo.problem.model import LayerKind
 from hippo.problem.workload import Workload
 from hippo.run.executor.channels import settle
 from hippo.run.model.stage import Part, sequences
 from hippo.run.stand_in import StageTimes
 from hippo.run.work import Transfer, Work, Worker
-from hippo.schedule.schedule import FORWARD
 
 Tensor = torch.Tensor
 Pass = tuple[int, int]  # chunk, wave

@@ -15,10 +15,10 @@ from typing import Protocol
 
 import torch
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Key
 from hippo.run.executor.compute import Compute
 from hippo.run.work import Operation, Transfer, Work, Worker
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 # --------------------------------------------------------------------------------------------------------------- order
 # Which operation is next: the schedule's own, or (across a WAN) whatever is ready among what memory allows.

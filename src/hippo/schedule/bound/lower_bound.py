@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from hippo.engine.program import FORWARD, WEIGHT
 from hippo.errors import InfeasibleError
 from hippo.schedule.bound.heads import heads_and_tails, one_machine
 from hippo.schedule.bound.precedence import Rules, rules, smallest_limit
 from hippo.schedule.bound.shaving import shaved
 from hippo.schedule.problem import Floats, ScheduleProblem, chains
-from hippo.schedule.schedule import FORWARD, WEIGHT
 
 
 def lower_bound(problem: ScheduleProblem, *, quick: bool = False) -> float:

@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.problem import Floats, Ints, ScheduleProblem, chains
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 SENT = 3  # kind of the messages of F; 4: of B
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 
 Ints = NDArray[np.int64]
 

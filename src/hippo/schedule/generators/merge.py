@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.schedule.schedule import BACKWARD, FORWARD
+from hippo.engine.program import BACKWARD, FORWARD
 
 Ints = NDArray[np.int64]
 

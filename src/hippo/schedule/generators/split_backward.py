@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 
 Ints = NDArray[np.int64]
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.schedule.generators.v_patterns import (
     B_TIME,
     DELAY,
@@ -39,7 +40,6 @@ from hippo.schedule.generators.v_patterns import (
     WINDOW,
 )
 from hippo.schedule.problem import Floats, ScheduleProblem, Tables
-from hippo.schedule.schedule import BACKWARD, WEIGHT
 
 Ints = NDArray[np.int64]
 

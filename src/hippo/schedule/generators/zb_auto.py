@@ -31,9 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.problem import Floats, ScheduleProblem, Tables
-from hippo.schedule.replay import play, sequence
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
+from hippo.schedule.replay import replay
+from hippo.schedule.schedule import Schedule, Shape
 
 SPARING, YIELDING, GREEDY = range(3)
 CHOICES = np.array(list(product((False, True), repeat=3)))
@@ -51,8 +52,17 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
 
     Among equals the first is kept: the true delays before those of equal links.
     """
-    start = 3 * problem.micro_batches * np.arange(problem.ranks + 1)
-    return _best(problem.tables, expected_delays(problem), CHOICES, start), start
+    start, shape = 3 * problem.micro_batches * np.arange(problem.ranks + 1), Shape(problem.ranks, problem.micro_batches)
+    best, least = None, np.inf
+    for wait in expected_delays(problem):
+        for choice in CHOICES:
+            rows = planned(problem.tables, wait, choice)
+            played = replay(problem, Schedule("", shape, False, rows, start))
+            cost = played.makespan + STAGE_SHARE * played.longest_stage
+            if cost < least * (1 - 1e-12):
+                best, least = rows, cost
+    assert best is not None
+    return best, start
 
 
 def expected_delays(problem: ScheduleProblem) -> Floats:
@@ -85,22 +95,7 @@ class _Plan(NamedTuple):
 
 
 @kernel
-def _best(tables, waits, choices, start):  # type: ignore[no-untyped-def]
-    """Rows (3 m p, 3) of the best plan: least makespan, plus a share of the longest stage."""
-    n, duration = 3 * tables.ranks * tables.micro_batches, tables.duration.ravel()
-    best, least, begin, end = np.empty((n, 3), np.int64), np.inf, np.empty(n), np.empty(n)
-    for expected in range(len(waits)):
-        for choice in range(len(choices)):
-            rows = _planned(tables, waits[expected], choices[choice])
-            makespan = play(tables, sequence(tables, rows, start), duration, begin, end)
-            cost = makespan + STAGE_SHARE * (end[start[1:] - 1] - begin[start[:-1]]).max()
-            if cost < least * (1 - 1e-12):
-                best, least = rows, cost
-    return best
-
-
-@kernel
-def _planned(tables, wait, choice):  # type: ignore[no-untyped-def]
+def planned(tables, wait, choice):  # type: ignore[no-untyped-def]
     """Rows (3 m p, 3) of all rounds and the drain."""
     p, m = tables.ranks, tables.micro_batches
     rows, done = np.empty((3 * m * p, 3), np.int64), np.zeros((3, p), np.int64)

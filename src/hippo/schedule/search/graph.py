@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import sequence
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT, Schedule, split
+from hippo.schedule.schedule import Schedule, split
 
 # Whole numbers of an operation: rank, slot, group, place in its group, operation whose result it waits for and that
 # waits for its own (-1: none), neighbours in the order of its rank, place in the topological order, number on its rank,
@@ -62,7 +63,7 @@ def graph(problem: ScheduleProblem, schedule: Schedule) -> Graph:
     times[:, TAKES] = np.where(kind == FORWARD, tables.taken[slot], 0.0)
     gives = np.stack([np.zeros(slots), tables.freed, tables.taken - tables.freed])
     times[:, GIVES] = gives[kind, slot]
-    order = sequence(tables, rows, start)[:, 0].astype(np.int64)
+    order = sequence(problem, whole)[:, 0].copy()
     return Graph(facts, times, order, tables.limit * (1 + 1e-9))
 
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
-from hippo.schedule.schedule import BACKWARD, WEIGHT, Schedule
+from hippo.schedule.schedule import Schedule
 from hippo.schedule.search.policy import CLOCK, DOWN, EXTRA, FREE, LEFT, LIVE, UP, board, pipe, wipe
 
 

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
-from hippo.schedule.schedule import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.search.clock import Clock
 
 DOWN, UP, EXTRA = 0, 1, 2

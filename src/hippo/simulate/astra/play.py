@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine import fixed_order
+from hippo.engine.program import Record, room_for
 from hippo.errors import InputError
-from hippo.simulate import fast, kernels
+from hippo.simulate import fast
 from hippo.simulate.astra.binary import TIMEOUT_S, Run, find_binary, run
 from hippo.simulate.astra.configuration import files
 from hippo.simulate.astra.workload import Node, State, Workload, workload
 from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
-from hippo.simulate.state import Record
 from hippo.simulate.timeline import Timeline, timeline
 
 Floats = NDArray[np.float64]
@@ -94,10 +95,9 @@ def played(program: Program, state: State, binary: Path, *, timeout_s: float = T
 def by_fast(program: Program, state: State) -> tuple[float, Record]:
     """Step time and all times by the compiled engine."""
     tables = pack(program)
-    ops, messages = len(tables.order) + 2 * len(tables.sync_s), 2 * len(tables.order) + len(tables.group_link)
-    record = Record(*(np.full(size, np.nan) for size in (ops, ops, messages, messages)))
+    record = room_for(tables)
     network = fast.network(program, state.bandwidth_bytes_per_s, state.latency_s)
-    step = float(kernels.play(tables, network, record))
+    step = float(fixed_order.play(tables, network, record))
     if not np.isfinite(step):
         raise InputError("a link that the plan needs is out", source="--engine", value="astra", remedy="use fast")
     return step, record

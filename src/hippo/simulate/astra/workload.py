@@ -6,7 +6,7 @@ COMP nodes of ranks that wait. A real rank only sends one byte to the wire's ran
 until the last has arrived. What this judges is the order of things, the queueing and the arithmetic, not a network.
 
 Letters: G real ranks, C chunks, N operations, L links of all groups. Slots of messages are those of
-``simulate.state.Record``: 2 * operation + hop, then the links of groups.
+``engine.program.Record``: 2 * operation + hop, then the links of groups.
 """
 
 from __future__ import annotations

@@ -1,0 +1,420 @@
+"""Each rank keeps to its order: no events for operations, a heap of requests only where links are shared.
+
+How it works. A rank runs its operations in order; each starts when the rank is free and its input has arrived, so a
+rank can be played ahead until it misses an input, whatever the other ranks do. Only the order of requests on a shared
+link depends on time: those requests go through a heap and are served in order of (time, rank, operation).
+
+Rules, the same in ``simulate.reference``:
+
+* A message of nodes with a cap waits for its port (one per nodes and link; of those that wait, the lower rank first,
+  then the earlier operation), then for its first link (FIFO).
+* A link is taken for ``bytes / bandwidth``, a port for ``bytes / cap``; the last byte leaves after the longer of both.
+* Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
+  leave before the last byte has arrived there.
+* Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hippo.compiling import kernel
+from hippo.engine.program import (
+    BYTES,
+    DELAY,
+    DEST,
+    LINK,
+    NEVER_PLAYED,
+    NIC,
+    PORT,
+    RECEIVER,
+    SECOND_LINK,
+    WEIGHT,
+    Network,
+    Playing,
+    Record,
+)
+
+LEAST_FACTOR = 0.1  # noise never makes an operation or a transfer shorter than this share of its length
+_RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks
+
+
+@kernel
+def play(packed, network, record):  # type: ignore[no-untyped-def]
+    """Seconds of the step; NaN when the order deadlocks."""
+    if packed.known[0] == len(packed.order) and not packed.queued:
+        state = new_state(packed, network, False)
+        replay(packed, network, record, state)
+    else:
+        state = new_state(packed, network, packed.known[0] != NEVER_PLAYED and not packed.queued)
+        packed.known[0] = 0
+    return run(packed, network, record, state)
+
+
+@kernel
+def play_many(packed, states, noise, rng, found):  # type: ignore[no-untyped-def]
+    """Play once per row of the states (bandwidth, latency, scale of caps, factor on each rank's compute; that one has
+    no rows where all are 1), with fresh noise each time."""
+    bandwidth, latency, scale, compute = states
+    usual, none = packed.duration.copy(), np.empty(0)
+    record = Record(none, none, none, none)
+    noisy, ranks = len(packed.order) if noise > 0.0 else 0, len(packed.sync_s)
+    seconds, factor = np.empty(noisy), np.empty(noisy)
+    for sample in range(len(found)):
+        for place in range(len(usual) if len(compute) > 0 else 0):
+            packed.duration[place] = usual[place] * compute[sample, place % packed.slots // packed.chunks]
+        network = Network(bandwidth[sample], latency[sample], scale[sample], seconds, factor, none)
+        if noisy > 0:
+            duration = stretched(packed, network) if len(packed.gather_link) > 0 else packed.duration
+            for rank in range(ranks):
+                for op in range(packed.order_start[rank], packed.order_start[rank + 1]):
+                    place = packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
+                    seconds[op] = duration[place] * max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
+                    factor[op] = max(LEAST_FACTOR, 1.0 + noise * rng.standard_normal())
+        found[sample] = play(packed, network, record)
+    packed.duration[:] = usual
+
+
+@kernel
+def close_many(packed, states, free, link_free, found):  # type: ignore[no-untyped-def]
+    """Play on, once per row of the states, where ranks have run their operations until ``free`` (rows, G), and the last
+    messages have left the links at ``link_free`` (rows, E)."""
+    none = np.empty(0)
+    record = Record(none, none, none, none)
+    for sample in range(len(found)):
+        network = Network(states[0][sample], states[1][sample], states[2][sample], none, none, none)
+        state = new_state(packed, network, False)
+        state.free[:], state.link_free[:], state.next_op[:] = free[sample], link_free[sample], packed.order_start[1:]
+        found[sample] = run(packed, network, record, state)
+
+
+@kernel
+def new_state(packed, network, noting):  # type: ignore[no-untyped-def]
+    """Everything idle; the first stages have all their inputs."""
+    ops, slots, ranks, waves = len(packed.order), packed.slots, len(packed.sync_s), packed.waves
+    arrived = np.full(2 * slots * waves, -1.0)
+    for slot in range(slots):
+        if packed.route[slots + slot, DEST] < 0:
+            arrived[slot * waves : (slot + 1) * waves] = 0.0
+    requests = len(packed.group_link) + 1 + (2 * ops if packed.queued else 0)
+    groups = len(packed.group_size)
+    return Playing(
+        stretched(packed, network) if len(packed.gather_link) > 0 else packed.duration,
+        arrived,
+        packed.order_start[:-1].copy(),
+        np.zeros(ranks),
+        np.full(ranks, -1),
+        np.empty(ranks + 1, np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(len(network.bandwidth)),
+        np.zeros(2 * slots),
+        np.empty(ops if packed.queued else 0),
+        np.empty(requests),
+        np.empty(requests, np.int64),
+        packed.group_size.copy(),
+        np.zeros(groups),
+        np.zeros(groups),
+        noting,
+    )
+
+
+@kernel
+def stretched(packed, network):  # type: ignore[no-untyped-def]
+    """Durations (3 S,): no pass ends before its parameters have come over the WAN."""
+    duration = packed.duration.copy()
+    seconds_per_byte, latency = 0.0, 0.0
+    for link in packed.gather_link:
+        seconds_per_byte = max(seconds_per_byte, 1.0 / network.bandwidth[link])
+        latency = max(latency, network.latency[link])
+    for place in range(2 * packed.slots):
+        gather = packed.gather_bytes[place]
+        if gather > 0.0:
+            wait = gather * seconds_per_byte + packed.gather_rounds * latency
+            duration[place] = max(duration[place], wait)
+    return duration
+
+
+@kernel(lean=True)
+def run(packed, network, record, state):  # type: ignore[no-untyped-def]
+    """Play everything; requests of shared links in the order of the heap."""
+    ranks = len(packed.sync_s)
+    for rank in range(ranks - 1, -1, -1):
+        wake(state, rank)
+    run_ready(packed, network, record, state)
+    while state.sizes[1] > 0:
+        serve(packed, network, record, state)
+        run_ready(packed, network, record, state)
+    step = 0.0
+    for rank in range(ranks):
+        if state.next_op[rank] < packed.order_start[rank + 1]:
+            return np.nan
+        step = max(step, finish(packed, network, record, state, rank))
+    return step
+
+
+@kernel(lean=True)
+def replay(packed, network, record, state):  # type: ignore[no-untyped-def]
+    """Play all operations in the sequence of an earlier play: no search for what can go on."""
+    waves, sequence, arrived, free = packed.waves, packed.sequence, state.arrived, state.free
+    noisy, recorded, backwards = len(network.seconds) > 0, len(record.op_start) > 0, 2 * packed.slots
+    for row in range(len(sequence)):
+        op, rank, place, micro_batch = sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3]
+        start = free[rank]
+        if place < backwards:
+            start = max(start, arrived[place * waves + micro_batch])
+        now = start + (network.seconds[op] if noisy else state.duration[place])
+        free[rank] = now
+        if recorded:
+            record.op_start[op], record.op_end[op] = start, now
+        if place < backwards and packed.route[place, DEST] >= 0:
+            index = packed.route[place, DEST] * waves + micro_batch
+            arrived[index] = arrival_of(packed, network, record, state, op, place, now)
+    for rank in range(len(packed.sync_s)):
+        state.next_op[rank] = packed.order_start[rank + 1]
+
+
+@kernel(lean=True)
+def wake(state, rank):  # type: ignore[no-untyped-def]
+    """Put a rank on the stack of those that can go on."""
+    state.ready[state.sizes[0]] = rank
+    state.sizes[0] += 1
+
+
+@kernel(lean=True)
+def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
+    """Play every rank that can go on until each misses an input or is done."""
+    while state.sizes[0] > 0:
+        state.sizes[0] -= 1
+        rank = state.ready[state.sizes[0]]
+        advance(packed, network, record, state, rank)
+        if state.next_op[rank] == packed.order_start[rank + 1] and state.blocked[rank] != -2:
+            state.blocked[rank] = -2
+            join_groups(packed, state, rank)
+
+
+@kernel(lean=True)
+def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
+    """Play one rank until it misses an input or is done."""
+    waves, slots, order, arrived, sequence = packed.waves, packed.slots, packed.order, state.arrived, packed.sequence
+    noisy, recorded = len(network.seconds) > 0, len(record.op_start) > 0
+    op, end, now = state.next_op[rank], packed.order_start[rank + 1], state.free[rank]
+    first_place = rank * packed.chunks
+    while op < end:
+        kind, micro_batch = order[op, 0], order[op, 2]
+        place = kind * slots + first_place + order[op, 1]
+        start = now
+        if kind != WEIGHT:
+            arrival = arrived[place * waves + micro_batch]
+            if arrival < 0.0:
+                state.blocked[rank] = place * waves + micro_batch
+                break
+            start = max(now, arrival)
+        now = start + (network.seconds[op] if noisy else state.duration[place])
+        if recorded:
+            record.op_start[op], record.op_end[op] = start, now
+        if state.noting:
+            row = packed.known[0]
+            sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3] = op, rank, place, micro_batch
+            packed.known[0] = row + 1
+        if kind != WEIGHT and packed.route[place, DEST] >= 0:
+            send(packed, network, record, state, rank, op, place, micro_batch, now)
+        op += 1
+    state.next_op[rank], state.free[rank] = op, now
+
+
+@kernel(lean=True)
+def send(packed, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
+    """Pass on the result of an operation that ends at ``now``."""
+    if packed.queued and packed.route[place, LINK] >= 0:
+        heap_push(state, now, (rank << _RANK_SHIFT) | (op << 1))
+    else:
+        deliver(packed, state, place, micro_batch, arrival_of(packed, network, record, state, op, place, now))
+
+
+@kernel(lean=True)
+def arrival_of(packed, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
+    """When a result of ``now`` arrives that stays in its domain or has its links to itself."""
+    if packed.route[place, LINK] >= 0:
+        port, link = packed.route[place, PORT], packed.route[place, LINK]
+        start = now if port < 0 else max(now, state.port_free[port])
+        first_byte = max(start, state.link_free[link]) + latency_of(network, op, link)
+        arrival = cross(packed, network, record, state, op, place, start)
+        if packed.route[place, SECOND_LINK] < 0:
+            return arrival
+        return second_hop(packed, network, record, state, op, place, first_byte, arrival)
+    delay = packed.transfer[place, DELAY]
+    if len(network.transfer_factor) > 0:
+        delay *= network.transfer_factor[op]
+    return now + delay
+
+
+@kernel(lean=True)
+def latency_of(network, op, link):  # type: ignore[no-untyped-def]
+    """Of a link for the message of an operation."""
+    latency = network.latency[link]
+    return latency * network.latency_factor[op] if len(network.latency_factor) > 0 else latency
+
+
+@kernel(lean=True)
+def deliver(packed, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
+    """A result has arrived: note it, and wake the receiver if it waits for it."""
+    index = packed.route[place, DEST] * packed.waves + micro_batch
+    state.arrived[index] = arrival
+    receiver = packed.route[place, RECEIVER]
+    if state.blocked[receiver] == index:
+        state.blocked[receiver] = -1
+        wake(state, receiver)
+
+
+@kernel(lean=True)
+def cross(packed, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
+    """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
+    link, port, num_bytes = packed.route[place, LINK], packed.route[place, PORT], packed.transfer[place, BYTES]
+    if len(network.transfer_factor) > 0:
+        num_bytes *= network.transfer_factor[op]
+    on_link = num_bytes / network.bandwidth[link]
+    start = max(now, state.link_free[link])
+    last = start + on_link
+    state.link_free[link] = last
+    if port >= 0:
+        state.port_free[port] = start + num_bytes / (packed.transfer[place, NIC] * network.nic_scale[link])
+        last = max(last, state.port_free[port])
+    arrival = last + latency_of(network, op, link)
+    if len(record.message_start) > 0:
+        record.message_start[2 * op], record.message_end[2 * op] = start, arrival
+    return arrival
+
+
+@kernel(lean=True)
+def serve(packed, network, record, state):  # type: ignore[no-untyped-def]
+    """Serve the request of a link that comes first."""
+    now, key = heap_pop(state)
+    rank, op = key >> _RANK_SHIFT, (key & ((1 << _RANK_SHIFT) - 1)) >> 1
+    if rank == len(packed.sync_s):
+        serve_group(packed, network, record, state, now, op)
+        return
+    micro_batch = packed.order[op, 2]
+    place = packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
+    if key & 1:
+        arrival = second_hop(packed, network, record, state, op, place, now, state.first_hop[op])
+        deliver(packed, state, place, micro_batch, arrival)
+        return
+    port, link = packed.route[place, PORT], packed.route[place, LINK]
+    if port >= 0 and state.port_free[port] > now:
+        heap_push(state, state.port_free[port], key)
+        return
+    first_byte = max(now, state.link_free[link]) + latency_of(network, op, link)
+    arrival = cross(packed, network, record, state, op, place, now)
+    if packed.route[place, SECOND_LINK] < 0:
+        deliver(packed, state, place, micro_batch, arrival)
+    else:
+        state.first_hop[op] = arrival
+        heap_push(state, first_byte, key | 1)
+
+
+@kernel(lean=True)
+def second_hop(packed, network, record, state, op, place, now, whole):  # type: ignore[no-untyped-def]
+    """Cross the second link of a relay, its first byte there at ``now``, all at ``whole``; when all has arrived."""
+    link, num_bytes = packed.route[place, SECOND_LINK], packed.transfer[place, BYTES]
+    if len(network.transfer_factor) > 0:
+        num_bytes *= network.transfer_factor[op]
+    start = max(now, state.link_free[link])
+    state.link_free[link] = start + num_bytes / network.bandwidth[link]
+    arrival = max(state.link_free[link], whole) + latency_of(network, op, link)
+    if len(record.message_start) > 0:
+        record.message_start[2 * op + 1], record.message_end[2 * op + 1] = start, arrival
+    return arrival
+
+
+@kernel(lean=True)
+def join_groups(packed, state, rank):  # type: ignore[no-untyped-def]
+    """A rank is ready to agree; a group with all its members asks for its links."""
+    now = state.free[rank] + packed.sync_s[rank]
+    for entry in range(packed.rank_group_start[rank], packed.rank_group_start[rank + 1]):
+        group = packed.rank_group[entry]
+        state.group_ready[group] = max(state.group_ready[group], now)
+        state.group_left[group] -= 1
+        if state.group_left[group] == 0:
+            start = state.group_ready[group] + packed.group_local[group]
+            state.group_last[group] = start
+            for index in range(packed.group_link_start[group], packed.group_link_start[group + 1]):
+                heap_push(state, start, (len(packed.sync_s) << _RANK_SHIFT) | (index << 1))
+
+
+@kernel(lean=True)
+def serve_group(packed, network, record, state, now, index):  # type: ignore[no-untyped-def]
+    """One link of a group's ring carries its share."""
+    link, group, num_bytes = packed.group_link[index], packed.group_of_link[index], packed.group_bytes[index]
+    on_link = num_bytes / network.bandwidth[link]
+    on_port = num_bytes / (packed.group_nic[index] * network.nic_scale[link])
+    start = max(now, state.link_free[link])
+    state.link_free[link] = start + on_link
+    last = start + max(on_link, on_port)
+    state.group_last[group] = max(state.group_last[group], last)
+    if len(record.message_start) > 0:
+        slot = 2 * len(packed.order) + index
+        record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
+
+
+@kernel(lean=True)
+def finish(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
+    """When the rank has agreed and updated its parameters."""
+    agreed = state.free[rank] + packed.sync_s[rank]
+    for entry in range(packed.rank_group_start[rank], packed.rank_group_start[rank + 1]):
+        group = packed.rank_group[entry]
+        agreed = max(agreed, state.group_last[group] + packed.group_hops[group] * slowest_route(packed, network, group))
+    end = agreed + packed.finish_s[rank]
+    if len(record.op_start) > 0:
+        at = len(packed.order) + 2 * rank
+        record.op_start[at], record.op_end[at] = state.free[rank], agreed
+        record.op_start[at + 1], record.op_end[at + 1] = agreed, end
+    return end
+
+
+@kernel(lean=True)
+def slowest_route(packed, network, group):  # type: ignore[no-untyped-def]
+    """Longest latency between neighbours on the ring of a group."""
+    longest = 0.0
+    for pair in range(packed.group_route_start[group], packed.group_route_start[group + 1]):
+        latency = 0.0
+        for hop in range(2):
+            if packed.group_route[pair, hop] >= 0:
+                latency += network.latency[packed.group_route[pair, hop]]
+        longest = max(longest, latency)
+    return longest
+
+
+@kernel(lean=True)
+def heap_push(state, time, key):  # type: ignore[no-untyped-def]
+    """Add a request; the smallest (time, key) is on top."""
+    times, keys, at = state.heap_time, state.heap_key, state.sizes[1]
+    state.sizes[1] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if times[above] < time or (times[above] == time and keys[above] < key):
+            break
+        times[at], keys[at] = times[above], keys[above]
+        at = above
+    times[at], keys[at] = time, key
+
+
+@kernel(lean=True)
+def heap_pop(state):  # type: ignore[no-untyped-def]
+    """Take the first request: (time, key)."""
+    times, keys = state.heap_time, state.heap_key
+    state.sizes[1] -= 1
+    size, top_time, top_key = state.sizes[1], times[0], keys[0]
+    time, key, at = times[size], keys[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        right = child + 1
+        if right < size and (
+            times[right] < times[child] or (times[right] == times[child] and keys[right] < keys[child])
+        ):
+            child = right
+        if times[child] > time or (times[child] == time and keys[child] > key):
+            break
+        times[at], keys[at] = times[child], keys[child]
+        at = child
+    times[at], keys[at] = time, key
+    return top_time, top_key
