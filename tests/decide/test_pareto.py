@@ -16,7 +16,7 @@ from hippo.planners.brute.brute import every_plan
 from hippo.planners.exact.front import MARGIN, FoundPlans, front_candidates
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.judge import evaluate
+from hippo.score.judge import judge
 
 WAVES = 64
 
@@ -28,7 +28,7 @@ class Says:
         self.plans, self.name = plans, name
 
     def propose(self, problem, stop, *, seed=0, progress=None):
-        others = tuple((plan, evaluate(problem, plan)) for plan in self.plans[1:])
+        others = tuple(judge(problem, plan) for plan in self.plans[1:])
         return Proposal(self.name, Status.FEASIBLE, self.plans[0], runners_up=others)
 
 
@@ -48,9 +48,9 @@ def test_beaten_plans_are_left_out_and_the_quickest_comes_first(problem, worlds)
 
 def test_volume_against_the_baseline_worked_out_by_hand(problem, worlds):
     quick = worlds.across_plan(WAVES)
-    score = evaluate(problem, quick)
-    figures = replace(score, step_time_s=5.0, egress_usd_per_step=1.0, utilization=0.8)
-    usual = Baseline("even", quick, replace(score, step_time_s=10.0, egress_usd_per_step=4.0))
+    found = judge(problem, quick)
+    figures = replace(found.score, step_time_s=5.0, egress_usd_per_step=1.0, utilization=0.8)
+    usual = Baseline("even", replace(found, score=replace(found.score, step_time_s=10.0, egress_usd_per_step=4.0)))
     front = front_of(problem, [(quick, figures)], usual)
     assert front.hypervolume == pytest.approx((1 - 5 / 10) * (1 - 1 / 4) * 0.8)
 
@@ -87,9 +87,9 @@ def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
     """The judge is enumeration: each plan of its front is met in time, egress and utilisation by one of ours."""
     cluster = worlds.cluster(bandwidth=bandwidth, latency_s=1e-5, price=price)
     problem = Problem(worlds.model(3), cluster, Workload(global_batch=4, seq=2048))
-    true_front = front_of(problem, list(every_plan(problem)), None)
+    true_front = front_of(problem, scored(every_plan(problem)), None)
     found, closed = front_candidates(problem, [], Stop(60.0))
-    ours = front_of(problem, found, None)
+    ours = front_of(problem, scored(found), None)
     assert closed
     assert len(true_front.points) > len(ours.points) > 3
     true_values, values = columns(true_front), columns(ours)
@@ -100,6 +100,10 @@ def test_every_plan_that_none_beats_is_met(worlds, bandwidth, price):
     assert 0.99 * volumes[1] < volumes[0] <= volumes[1] * (1 + 1e-9)
 
 
+def scored(plans) -> list:
+    return [(found.plan, found.score) for found in plans]
+
+
 def columns(front) -> np.ndarray:
     """Seconds, egress and idle share of every point, (P, 3)."""
     return np.array([[s.step_time_s, s.egress_usd_per_step, 1 - s.utilization] for _, s in front.points])
@@ -107,8 +111,8 @@ def columns(front) -> np.ndarray:
 
 def test_a_shape_is_beaten_where_a_plan_is_as_quick_as_busy_and_as_cheap(problem, worlds):
     """A plan of 10 s, busy 80 %, for 1 USD: work of 6 s is beaten from 10 s on, of 9 s only from 9 / 0.8 s on."""
-    found, score = FoundPlans(), evaluate(problem, worlds.across_plan(WAVES))
-    found.add(worlds.across_plan(WAVES), replace(score, step_time_s=10.0, utilization=0.8, egress_usd_per_step=1.0))
+    found, plan = FoundPlans(), judge(problem, worlds.across_plan(WAVES))
+    found.add(replace(plan, score=replace(plan.score, step_time_s=10.0, utilization=0.8, egress_usd_per_step=1.0)))
     work_s, egress_usd = np.array([6.0, 9.0, 6.0]), np.array([1.0, 2.0, 0.5])
     ceilings = found.ceilings(work_s, egress_usd)
     assert ceilings == pytest.approx([10 / (1 + MARGIN), 9 / (0.8 + MARGIN), np.inf])

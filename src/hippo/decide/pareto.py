@@ -14,15 +14,14 @@ from time import monotonic
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hippo.decide.choose import Panel, choose
+from hippo.decide.choose import Panel, Search, choose, sound
 from hippo.decide.decision import Baseline
-from hippo.decide.measure import Search, flaw
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
@@ -71,13 +70,16 @@ def pareto_front(
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
     panel = Panel(tuple(planners), tuple(baseline))
     decision = choose(timed, panel, asking, everyone=True, seed=seed, progress=progress)
-    plans = dict.fromkeys(row.plan for row in decision.rows if row.plan is not None)
-    plans |= dict.fromkeys(plan for plan, _ in decision.runners_up)
-    known, closed = [(plan, evaluate(timed, plan)) for plan in plans], False
+    proposed = [row.best for row in decision.rows if row.best is not None]
+    plans: dict[Plan, Judged] = {}
+    for found in (*proposed, *decision.runners_up):
+        plans.setdefault(found.plan, found)
+    known, closed = list(plans.values()), False
     if search is not None:
         known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, ends_s - monotonic())))
     base = None if decision.baseline is None else decision.baseline.score
-    scored = [(plan, evaluate(problem, plan, baseline=base)) for plan, _ in known if flaw(problem, plan) is None]
+    judged = (found.under(problem, baseline=base) for found in sound(problem, known))
+    scored = [(found.plan, found.score) for found in judged]
     return replace(front_of(problem, scored, decision.baseline), closed=closed)
 
 

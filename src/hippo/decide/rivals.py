@@ -14,25 +14,23 @@ from math import inf, isfinite, log
 
 import numpy as np
 
-from hippo.decide.measure import flaw, objective_value, value_from_scratch, worse_by
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
-from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, sign_change, time_with_links
 from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
+from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, sign_change, time_with_links
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
 from hippo.planners.exact.replan import Replanner, joining_of
 from hippo.planners.exact.ways import Groups
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, evaluate, flaw, judge
+from hippo.score.score import Score, objective_value, worse_by
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 WIDEST = 30.0  # thresholds are looked for within this factor either way
 TOLERANCE = 0.005
 WIDEST_ANEW = 16.0  # the same where both are planned anew, which takes longer
 TOLERANCE_ANEW = 0.02
-Rival = tuple[Plan, Score]
 CONFIRM = 1.03  # a threshold is confirmed by scoring 3 % on either side of it
 
 
@@ -59,8 +57,8 @@ class Knob:
 class Rivalry:
     """The chosen plan against one runner-up of the same problem; with a ``replanner``, domains against domains."""
 
-    winner: Played
-    rival: Played
+    winner: Judged
+    rival: Judged
     baseline: Plan | None = None
     replanner: Replanner | None = None
 
@@ -107,57 +105,59 @@ class Rivalry:
         return rival < winner
 
 
+def value_from_scratch(problem: Problem, plan: Plan, baseline: Plan | None) -> float:
+    """Objective of a plan under a changed problem, scored anew; the baseline too where the reward needs it."""
+    reference = None
+    if problem.objective.name == "weighted" and baseline is not None:
+        reference = evaluate(problem, baseline)
+    return objective_value(problem.objective, evaluate(problem, plan, baseline=reference))
+
+
 def runner_up_reasons(
-    game: Played,
-    score: Score,
-    runners_up: Sequence[Rival],
+    game: Judged,
+    runners_up: Sequence[Judged],
     *,
     baseline: Plan | None,
     replanner: Replanner | None = None,
 ) -> tuple[Reason, ...]:
     """The runners-up told, each followed by what would have to change for it to win (or, where it wins, to lose)."""
     reasons: list[Reason] = []
-    for plan, theirs in told(game.plan, runners_up):
-        worse, usd = worse_by(game.problem.objective, theirs, score), theirs.egress_usd_per_step
+    for other in told(game.plan, runners_up):
+        plan, theirs = other.plan, other.score
+        worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
         reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
-        other = played(game.problem, plan)
         pair = (game, other) if worse >= 0 else (other, game)
         reasons += switches(Rivalry(*pair, baseline, replanner))
     return tuple(reasons)
 
 
-def told(plan: Plan, runners_up: Sequence[Rival]) -> list[Rival]:
+def told(plan: Plan, runners_up: Sequence[Judged]) -> list[Judged]:
     """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses."""
     first, rest = list(runners_up[:1]), list(runners_up[1:])
     if len(plan.domains) == 1 or not first:
         return first + rest[:1]
-    alone = len(first[0][0].domains) == 1
-    other = [item for item in rest if (len(item[0].domains) == 1) != alone]
+    alone = len(first[0].plan.domains) == 1
+    other = [item for item in rest if (len(item.plan.domains) == 1) != alone]
     return first + (other or rest)[:1]
 
 
 def improved(
-    problem: Problem,
-    plan: Plan,
-    runners_up: Sequence[Rival],
-    replanner: Replanner | None,
-    *,
-    baseline: Score | None = None,
-) -> tuple[Rival, ...]:
+    winner: Judged, runners_up: Sequence[Judged], replanner: Replanner | None, *, baseline: Score | None = None
+) -> tuple[Judged, ...]:
     """The runners-up, of which those told are planned anew where that is better; the best first."""
     if replanner is None:
         return tuple(runners_up)
+    problem, better = winner.problem, dict[Plan, Judged]()
     timed = replace(problem, objective=replace(problem.objective, name="time"))
-    better: dict[Plan, Rival] = {}
-    for other, score in told(plan, runners_up):
-        groups = joining_of(problem, other)
+    for other in told(winner.plan, runners_up):
+        groups = joining_of(problem, other.plan)
         anew = None if groups is None else replanner.plan(timed, groups)
-        if anew is not None and flaw(problem, anew) is None and anew != plan:
-            its = evaluate(problem, anew, baseline=baseline)
-            if worse_by(problem.objective, its, score) < 0:
-                better[other] = (anew, its)
-    found = [better.get(item[0], item) for item in runners_up]
-    return tuple(sorted(found, key=lambda item: objective_value(problem.objective, item[1])))
+        if anew is not None and anew != winner.plan and flaw(problem, anew) is None:
+            found = judge(problem, anew).under(problem, baseline=baseline)
+            if worse_by(problem.objective, found.score, other.score) < 0:
+                better[other.plan] = found
+    every = [better.get(item.plan, item) for item in runners_up]
+    return tuple(sorted(every, key=lambda item: objective_value(problem.objective, item.score)))
 
 
 def switches(contest: Rivalry) -> tuple[Reason, ...]:
@@ -273,7 +273,7 @@ def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
     return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
 
 
-def idle_domains(game: Played, runners_up: Sequence[Rival]) -> tuple[IdleDomain, ...]:
+def idle_domains(game: Judged, runners_up: Sequence[Judged]) -> tuple[IdleDomain, ...]:
     """Every domain the plan leaves idle: its best link to the domains in use, and the best plan found that uses it."""
     problem, used = game.problem, set(game.plan.domains)
     needed, _ = gpu_tokens_per_s(game)
@@ -282,7 +282,7 @@ def idle_domains(game: Played, runners_up: Sequence[Rival]) -> tuple[IdleDomain,
         if domain.name in used:
             continue
         link, rate = _best_link(problem, domain.name, used)
-        with_it = [score.step_time_s for plan, score in runners_up if domain.name in plan.domains]
+        with_it = [other.step_time_s for other in runners_up if domain.name in other.plan.domains]
         carried = activation_tokens_per_s(problem.model.hidden, rate)
         best = min(with_it, default=None)
         reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, best, game.step_time_s))

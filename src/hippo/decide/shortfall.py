@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import process_time
 
-from hippo.decide.measure import flaw
 from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
 from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate, memory
+from hippo.score.judge import Judged, flaw, judge, memory
 
 STEPS = (
     1.15,
@@ -54,14 +53,16 @@ class Probe:
         return process_time() < self.ends_s
 
     def found(self, problem: Problem) -> FoundPlan | None:
-        """The first plan found that counts (``measure.flaw``); None when there is none (or no time)."""
+        """The first plan found that counts (``score.judge.flaw``); None when there is none (or no time)."""
         left = self.ends_s - process_time()
         if left <= 0 or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
         proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
-        if proposal.plan is None or flaw(problem, proposal.plan) is not None:
+        best = proposal.best
+        if best is None or flaw(problem, best) is not None:
             return None
-        return FoundPlan(evaluate(problem, proposal.plan).step_time_s, least_memory_bytes(problem, proposal.plan))
+        best = best if isinstance(best, Judged) else judge(problem, best)
+        return FoundPlan(best.step_time_s, least_memory_bytes(problem, best.plan))
 
 
 def state_bytes_per_gpu(problem: Problem) -> float:

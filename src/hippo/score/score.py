@@ -29,6 +29,19 @@ class Score:
     r_cost: float = 0.0
 
 
+def objective_value(objective: Objective, score: Score) -> float:
+    """What is minimised: seconds a step, USD a step, or the reward with its sign turned."""
+    if objective.name == "cost":
+        return score.usd_per_step
+    return -score.reward if objective.name == "weighted" else score.step_time_s
+
+
+def worse_by(objective: Objective, score: Score, best: Score) -> float:
+    """How much worse ``score`` is than ``best``: a share of it for time and cost, the difference of rewards."""
+    value, reference = objective_value(objective, score), objective_value(objective, best)
+    return value - reference if objective.name == "weighted" else value / reference - 1
+
+
 def reward(score: Score, baseline: Score, objective: Objective) -> dict[str, float]:
     """``reward`` and its parts ``r_eff``, ``r_util``, ``r_cost``.
 

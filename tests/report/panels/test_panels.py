@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hippo.decide import reasons
-from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
 from hippo.report import leads
 from hippo.report.html import report
@@ -42,8 +41,7 @@ def test_one_cut_between_two_domains(small_story: Story) -> None:
 
 
 def with_plan(story: Story, **changes: object) -> Story:
-    game = story.game
-    return replace(story, game=Played(game.problem, replace(game.plan, **changes), game.program, game.timeline))
+    return replace(story, game=replace(story.game, plan=replace(story.plan, **changes)))
 
 
 def test_relayed_cut_names_the_domain_between(small_story: Story) -> None:
@@ -53,7 +51,7 @@ def test_relayed_cut_names_the_domain_between(small_story: Story) -> None:
 
 def test_interleaved_chunks_go_round(small_story: Story) -> None:
     program = replace(small_story.program, down_bytes=np.ones((2, 2)) * 1e6)
-    game = Played(small_story.problem, replace(small_story.plan, interleave=2), program, small_story.timeline)
+    game = replace(small_story.game, plan=replace(small_story.plan, interleave=2), program=program)
     (strip,) = strips(replace(small_story, game=game))
     assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(1, 0, 6), (2, 6, 12), (1, 12, 18), (2, 18, 24)]
     assert [cut.layer for cut in strip.cuts] == [6, 12, 18]

@@ -47,7 +47,7 @@ def fill(book: Book, *, states: Sequence[Net] | None = None, watch: Progress | N
     _say(watch, "planning for the base state", 0.0)
     base = Net(base_bandwidth(book.problem.cluster), base_latency(book.problem.cluster))
     found = Exact().propose(book.problem, SEARCH)
-    for plan in (found.plan, *(plan for plan, _ in found.runners_up)):
+    for plan in (found.plan, *(other.plan for other in found.runners_up)):
         if plan is not None:
             trials.add(plan, origin="exact")
     if len(trials) == 0:

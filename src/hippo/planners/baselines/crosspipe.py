@@ -58,7 +58,7 @@ class CrossPipe:
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
         if shortlist.best is not None and runtime_rules(problem.runtime).schedules is None:
-            own = ordered(problem, shortlist.best[0])
+            own = ordered(problem, shortlist.best.plan)
             shortlist.try_all([] if own is None else [own])
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)

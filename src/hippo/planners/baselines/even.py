@@ -31,7 +31,7 @@ class Even:
         shortlist = ShortList(problem, StopClock.of(stop))
         shortlist.try_all(_plans(problem, shortlist))
         if shortlist.best is not None:
-            shortlist.try_all(interleaved(shortlist.best[0]))
+            shortlist.try_all(interleaved(shortlist.best.plan))
         nothing = f"No uniform layout of {problem.model.name} over all {problem.cluster.gpus} GPUs fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 

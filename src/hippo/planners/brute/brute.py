@@ -37,7 +37,7 @@ from hippo.planners.placement import place
 from hippo.planners.shortlist import StopClock
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate, fits, imbalance
+from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
@@ -202,14 +202,12 @@ class _BruteSearch:
             note = in_time or ("Every plan was tried; none fits.",)
             return Proposal(planner, Status.INFEASIBLE, planning_s=spent, rejected=rejected, notes=note)
         value, plan = self.best
-        score = evaluate(self.problem, plan, baseline=self.baseline)
         proven = value if closed else min(max(self.tried, 0.0), value)
         timed = self.problem.objective.name == "time"
         return Proposal(
             planner,
             Status.OPTIMAL if closed else Status.FEASIBLE,
-            plan,
-            score,
+            judge(self.problem, plan).under(self.problem, baseline=self.baseline),
             gap=(value - proven) / value if timed else 0.0 if closed else None,
             lower_bound_s=proven if timed else None,
             planning_s=spent,
@@ -224,14 +222,14 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
         return None
     quickest = replace(problem, objective=for_time(problem.objective))
     for planner in (Even(), SingleDomain()):
-        plan = planner.propose(quickest, stop).plan
-        if plan is not None:
-            return evaluate(problem, plan)
+        score = planner.propose(quickest, stop).score
+        if score is not None:
+            return score
     return None
 
 
-def every_plan(problem: Problem) -> Iterator[tuple[Plan, Score]]:
-    """Each plan that breaks no rule and fits, with its score; seconds for some thousand plans."""
+def every_plan(problem: Problem) -> Iterator[Judged]:
+    """Each plan that breaks no rule and fits, judged; seconds for some thousand plans."""
     for common in commons(problem, Space()):
         for sketches in Sketches(problem, common):
             try:
@@ -249,7 +247,7 @@ def every_plan(problem: Problem) -> Iterator[tuple[Plan, Score]]:
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:
-                        yield plan, evaluate(problem, plan)
+                        yield judge(problem, plan)
                     except InputError:  # domains that nothing joins
                         continue
 

@@ -15,7 +15,6 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
 from hippo.planners.cuts import deal_waves
 from hippo.planners.exact.candidates import Tried
@@ -25,8 +24,7 @@ from hippo.planners.exact.uniform import PlanShape, refine, shapes, warm_ups
 from hippo.planners.exact.uniform import candidate as candidate_of
 from hippo.planners.exact.ways import Way
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, judge
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,12 +35,13 @@ MARGIN = 0.005  # a plan this close to another in everything (a share of its tim
 class FoundPlans:
     """Scored plans, as columns: what later shapes are measured against."""
 
-    plans: list[tuple[Plan, Score]] = field(default_factory=list)
+    plans: list[Judged] = field(default_factory=list)
     figures: Floats = field(default_factory=lambda: np.empty((0, 3)))  # (P, 3): seconds, USD, busy share
 
-    def add(self, plan: Plan, score: Score) -> None:
+    def add(self, plan: Judged) -> None:
         """One more plan."""
-        self.plans.append((plan, score))
+        self.plans.append(plan)
+        score = plan.score
         row = [score.step_time_s, score.egress_usd_per_step, score.utilization]
         self.figures = np.vstack([self.figures, row])
 
@@ -60,16 +59,16 @@ class FoundPlans:
 
 
 def front_candidates(
-    problem: Problem, known: list[tuple[Plan, Score]], stop: Stop, *, progress: Progress | None = None
-) -> tuple[list[tuple[Plan, Score]], bool]:
+    problem: Problem, known: list[Judged], stop: Stop, *, progress: Progress | None = None
+) -> tuple[list[Judged], bool]:
     """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled in time.
 
     ``known``: plans found by others, which shapes have to beat.
     """
     ends_s = monotonic() + stop.time_limit_s
     found = FoundPlans()
-    for plan, score in known:
-        found.add(plan, score)
+    for plan in known:
+        found.add(plan)
     searched = Field.of(problem, Tried(problem, ends_s), split=False)
     closed = True
     kinds = range(len(searched.tables.examples))
@@ -104,8 +103,8 @@ def _search(searched: Field, kind: int, found: FoundPlans, ends_s: float) -> boo
                 refined[first] = shape, cuts
                 at = np.insert(at, np.searchsorted(bounds[at], bounds[first]), first)
             continue
-        for plan, score in _plans(searched, *refined.pop(first)):
-            found.add(plan, score)
+        for plan in _plans(searched, *refined.pop(first)):
+            found.add(plan)
         if len(found.plans) > known:
             ceilings[at] = np.minimum(ceilings[at], found.ceilings(work_s[at], egress_usd[at], since=known))
             known = len(found.plans)
@@ -119,7 +118,7 @@ def _shape(searched: Field, layout: DomainLayout, way: Way, stages: int) -> Plan
     return None if waves is None else PlanShape(layout, way, stages, waves)
 
 
-def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[tuple[Plan, Score]]:
+def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[Judged]:
     """The quickest plan of one shape with these cuts, where it can run at all."""
     candidates = [
         candidate_of(searched, shape, cuts.tolist(), warm_up)
@@ -128,8 +127,7 @@ def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[tuple[Plan
     played = [(searched.tried.play(candidate), index) for index, candidate in enumerate(candidates)]
     value, best = min(played, default=(np.inf, -1))
     if np.isfinite(value):
-        plan = candidates[best].plan(searched.problem)
-        yield plan, evaluate(searched.problem, plan)
+        yield judge(searched.problem, candidates[best].plan(searched.problem))
 
 
 def _work_s(searched: Field, kind: int, ways: list[Way], keys: Ints) -> Floats:

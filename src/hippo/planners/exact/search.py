@@ -28,7 +28,7 @@ from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import Way, slowest_border
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
+from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
@@ -201,7 +201,7 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str, planning
     winner = tried.winner
     if winner is None:
         return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(tried.rejected))
-    plan = winner.plan(problem)
+    best = judge(problem, winner.plan(problem))
     bound = min(lower, tried.value)
     gap = 1.0 - bound / tried.value
     closed = gap <= CLOSED
@@ -210,15 +210,14 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str, planning
     return Proposal(
         "exact",
         Status.OPTIMAL if closed else Status.FEASIBLE,
-        plan,
-        evaluate(problem, plan),
+        best,
         gap=None if bound == 0 else 0.0 if closed else gap,
         lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else tried.value if closed else bound,
         planning_s=planning_s,
         rejected=dict(tried.rejected),
-        runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
+        runners_up=tuple(judge(problem, each) for each in next_best),
         notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
-        + (LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else ()),
+        + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
     )
 
 
