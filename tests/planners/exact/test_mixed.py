@@ -69,12 +69,12 @@ def test_no_pipeline_is_better_than_its_familys_bounds(seed: int) -> None:
         least = min(played(field, family, random), default=np.inf)
         if np.isfinite(least):
             assert family.fluid(2)[2] <= least * (1 + 1e-9)
-            assert exact_mixed.search(field, least * 1.1) <= least * (1 + 1e-9)
+            assert exact_mixed.search_mixed(field, least * 1.1) <= least * (1 + 1e-9)
 
 
 def test_one_domain_has_nothing_to_mix() -> None:
     asked = problem((domain("a", 1, 2),))
-    assert exact_mixed.search(field_of(asked), 7.0) == 7.0
+    assert exact_mixed.search_mixed(field_of(asked), 7.0) == 7.0
 
 
 def test_runtimes_with_one_mesh_keep_one_tp_and_dp() -> None:
