@@ -8,7 +8,7 @@ mean over all domains of the cluster, idle ones counted as 0 (design, section 3)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -29,17 +29,17 @@ from hippo.simulate.timeline import Timeline, busy_s, link_bytes
 from hippo.units import gb_from_bytes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Judged:
     """A plan with its program, score and memory; planners, choice, reasons and reports hand on this one value."""
 
     problem: Problem
     plan: Plan
-    program: Program
+    program: Program = field(compare=False)
     score: Score
     memory: tuple[StageMemory, ...] = ()  # of the fullest rank of every stage, pipeline after pipeline
-    played: Timeline | None = None  # the step with every operation; None: nobody asked for it yet
-    checked: tuple[str | None] | None = None  # the answer of ``flaw``; None: nobody asked for it yet
+    played: Timeline | None = field(default=None, compare=False)  # the whole step; None: nobody asked for it yet
+    checked: tuple[str | None] | None = field(default=None, compare=False)  # ``flaw``; None: nobody asked for it yet
 
     @property
     def step_time_s(self) -> float:
