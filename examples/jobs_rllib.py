@@ -36,9 +36,7 @@ from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import C, Cuts, F, Queue
 from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
-from hippo.jobs.policies.fifo import FIFO
-from hippo.jobs.policies.srtf import SRTF
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import FIFO, SRTF, TWO_QUEUE
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload

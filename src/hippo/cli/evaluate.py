@@ -96,14 +96,14 @@ def evaluate(choice: Choice) -> None:
         remedy = f"give {' and '.join(missing)} too, or none of them for the standard suite"
         raise InputError("a network of yours needs a model, a cluster and a trace", source=missing[0], remedy=remedy)
     document = _on_one_world(choice)
-    if choice.out is not None:
-        _write(choice.out, document)
     if choice.json:
         print_document(document)
     else:
         from hippo.report.evaluation_terminal import world_view
 
         print_view(world_view(document))
+    if choice.out is not None:
+        _write(choice.out, document)
 
 
 def _check_others(choice: Choice, others: tuple[str, ...], problem: str) -> None:
@@ -255,4 +255,3 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     from hippo.report.evaluation_html import world_page
 
     write_files(folder, {"evaluation.json": json_text(document), "evaluation.html": world_page(document)})
-    say(f"wrote {folder / 'evaluation.json'}, {folder / 'evaluation.html'}")

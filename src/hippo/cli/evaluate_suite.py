@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hippo.cli.evaluate import HINDSIGHT, OURS, STATIC, check_forecast, check_policy, entrants_of, names, weights
-from hippo.cli.output import print_document, print_view, say, write_files
+from hippo.cli.output import print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
 
@@ -40,16 +40,16 @@ def evaluate_suite(choice: Choice) -> None:
         "wall_s": wall_s,
     }
     document = {"suite": about, "figures": asked, **found}
-    if choice.out is not None:
-        _report(choice.out, document, rows)
-    if choice.write is not None:
-        _page(choice.write, document)
     if choice.json:
         print_document(document)
     else:
         from hippo.report.evaluation_terminal import suite_view
 
         print_view(suite_view(document))
+    if choice.out is not None:
+        _report(choice.out, document, rows)
+    if choice.write is not None:
+        _page(choice.write, document)
 
 
 def _clocks() -> tuple[float, float]:
@@ -150,7 +150,6 @@ def _report(folder: Path, document: dict[str, Any], rows: list[dict[str, Any]]) 
         "worlds.jsonl": "".join(_line(row) for row in rows),
     }
     write_files(folder, files)
-    say(f"wrote {', '.join(str(folder / name) for name in files)}")
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -166,4 +165,3 @@ def _page(folder: Path, document: dict[str, Any]) -> None:
     drawn = pictures(document)
     text = page(document, document["figures"], document["suite"], pictures=drawn)
     write_files(folder, {"evaluation.md": text, **{f"img/{name}": picture for name, picture in drawn.items()}})
-    say(f"wrote {folder / 'evaluation.md'} and {len(drawn)} pictures")

@@ -70,14 +70,14 @@ def watch(wanted: Wanted) -> None:
     with Watch("planning") as progress:
         book = _book(problem, progress)
     story = _replayed(wanted, world, begin_s, book, method)
-    if wanted.out is not None:
-        _write(wanted.out, story)
     if wanted.json:
         print_document(story.document())
     else:
         from hippo.report.watch_terminal import story_view
 
         print_view(story_view(story))
+    if wanted.out is not None:
+        _write(wanted.out, story)
     if story.stranded:
         say("infeasible at the end of the trace: every plan needs a link or a domain that is down")
     finish(feasible=not story.stranded)
@@ -200,4 +200,3 @@ def _write(folder: Path, story: Story) -> None:
     from hippo.report.watch_html import watch_html
 
     write_files(folder, {"watch.html": watch_html(story), "watch.json": json_text(story.document())})
-    say(f"wrote {folder / 'watch.html'} and {folder / 'watch.json'}")
