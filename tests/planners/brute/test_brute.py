@@ -157,7 +157,7 @@ def test_leaving_out_by_bounds_loses_nothing(asked: Problem, monkeypatch: pytest
     plain = Space(("none",), ("none",), most_chunks=2)
     spaces = (Space(), plain) if asked.objective.name == "time" else (Space(),)
     quick = [score(asked, space) for space in spaces]
-    monkeypatch.setattr(brute._Search, "_cut_off", lambda *_: False)
+    monkeypatch.setattr(brute._BruteSearch, "_cut_off", lambda *_: False)
     whole = [score(asked, space) for space in spaces]
     value = "usd_per_step" if asked.objective.name == "cost" else "step_time_s"
     assert [getattr(each, value) for each in quick] == [getattr(each, value) for each in whole]
