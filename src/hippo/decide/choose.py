@@ -135,7 +135,8 @@ def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], st
     """The plans that none beats in time, utilisation and egress: the best reward of all is among them."""
     began = process_time()
     timed = replace(problem, objective=replace(problem.objective, name="time"))
-    known = {found.plan: found.under(timed) for found in sound(problem, (item.best for item in proposals))}
+    asked = (judged(problem, proposal).best for proposal in proposals)
+    known = {found.plan: found.under(timed) for found in sound(problem, asked)}
     found, closed = search(timed, list(known.values()), stop)
     if not found:
         return Proposal(WEIGHED, Status.INFEASIBLE)
@@ -191,14 +192,11 @@ class _Asked:
         return self._ends_s - monotonic()
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
-        """The planner's proposal, judged where its plan counts; asked again, the same."""
+        """The planner's proposal; asked again, the same."""
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
             watch = self._watcher(planner.name)
-            proposal = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
-            if isinstance(proposal.best, Plan) and flaw(self.problem, proposal.best) is None:
-                proposal = replace(proposal, best=judge(self.problem, proposal.best))
-            self._answers[planner.name] = proposal
+            self._answers[planner.name] = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
         return self._answers[planner.name]
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
@@ -211,7 +209,7 @@ class _Asked:
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
             asking = _Asked(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
         for planner in planners:
-            for found in sound(self.problem, [asking.ask(planner, asking.left_s()).best]):
+            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.left_s())).best]):
                 return Baseline(planner.name, found.under(self.problem, baseline=found.score))
         return None
 
@@ -223,6 +221,13 @@ class _Asked:
 def _closed(proposal: Proposal, stop: Stop) -> bool:
     """Whether the planner has proven that there is next to nothing (or no more than ``stop.gap``) to gain."""
     return proposal.plan is not None and proposal.gap is not None and proposal.gap <= max(stop.gap, SETTLED)
+
+
+def judged(problem: Problem, proposal: Proposal) -> Proposal:
+    """The proposal with its plan judged, where the planner left that to us and the plan counts."""
+    if isinstance(proposal.best, Plan) and flaw(problem, proposal.best) is None:
+        return replace(proposal, best=judge(problem, proposal.best))
+    return proposal
 
 
 def sound(problem: Problem, plans: Iterable[Plan | Judged | None]) -> Iterator[Judged]:
@@ -259,6 +264,7 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
     """The best row by the objective (ties: the first) as a decision without reasons."""
     base = None if against is None else against.score
+    proposals = [judged(problem, proposal) for proposal in proposals]
     rows = tuple(row_of(problem, proposal, base) for proposal in proposals)
     values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
     order = sorted((value, index) for index, value in enumerate(values) if value is not None)

@@ -156,7 +156,8 @@ def test_planners_are_ranked_and_the_chosen_one_marked(small_story: Story) -> No
 
 
 def test_a_hopeless_planner_does_not_flatten_the_others(small_story: Story) -> None:
-    slow = replace(small_story.rows[1], planner="zero", score=replace(small_story.score, step_time_s=11_000.0))
+    game = replace(small_story.game, score=replace(small_story.score, step_time_s=11_000.0))
+    slow = replace(small_story.rows[1], planner="zero", best=game)
     rows = entries(replace(small_story, rows=(small_story.rows[0], slow)))
     assert rows[0].share == pytest.approx(1 / 8)
     assert (rows[1].share, rows[1].clipped) == (1.0, True)
