@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hippo.network.env.judge import HINDSIGHT, WORTH_CAPTURING
 from hippo.network.evaluate.intervals import interval
+from hippo.network.worlds.judge import HINDSIGHT, WORTH_CAPTURING
 
 Row = Mapping[str, Any]
 Document = dict[str, Any]
