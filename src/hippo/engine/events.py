@@ -10,7 +10,7 @@ a message comes in or the rule looks again. Ranks decide in the order of time, o
   (``schedule.dispatch``);
 * ``POLICY``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
 * ``DUE``: the earliest due time (``schedule.search.hint``);
-* ``ASKED``: whoever called is asked, and starts operations itself (``start``): ``resume`` comes back for every decision.
+* ``ASKED``: whoever called is asked, and starts operations (``start``): ``resume`` comes back for every decision.
 
 A pipeline may be played *mirrored*, backwards in time: B comes down the ranks and F goes up, W runs before its B.
 """
@@ -74,12 +74,12 @@ class Board(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What comes first, and what the rule needs to know; all else is empty."""
+    """What comes first, and what the rule needs to know; all else is ``None``, so that each rule is compiled alone."""
 
     by: int
-    policy: Floats  # (5, G)
-    due: Floats  # (3, G, m)
-    queue: NDArray[np.int32]  # (3 G, L, 3) place in the schedule, slot, micro-batch of what ``3 rank + kind`` runs
+    policy: Floats | None  # (5, G)
+    due: Floats | None  # (3, G, m)
+    queue: NDArray[np.int32] | None  # (3 G, L, 3) place in the schedule, slot, micro-batch of ``3 rank + kind``'s
     patience: float  # share of an operation's time for which a rank waits for what comes first and is announced
 
 
@@ -91,7 +91,7 @@ class Written(NamedTuple):
 
 
 _NO_FLOATS = np.empty(0)
-_EMPTY = Rule(ASKED, np.empty((0, 0)), np.empty((0, 0, 0)), np.empty((0, 0, 0), np.int32), 0.0)
+_EMPTY = Rule(ASKED, None, None, None, 0.0)
 NOWHERE = Written(np.empty((0, 0), np.int8), np.empty((0, 0, 0)))
 """Nothing is written."""
 
@@ -177,7 +177,7 @@ def resume(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
 
     With ``ASKED`` to the next decision: below 0, and ``board.total`` says who decides when.
     """
-    ranks, wake, begun, left, total = len(pipe.length), board.wake, board.begun, board.left, board.total
+    ranks, wake, left, total = len(pipe.length), board.wake, board.left, board.total
     while total[TO_DO] > 0:
         rank, now = 0, wake[0]
         for other in range(1, ranks):
@@ -190,17 +190,10 @@ def resume(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
             return -1.0
         sure = True  # in the order of time: what is not sent yet comes later
         while True:
-            slot, later = rank, np.inf
-            if rule.by == HINT:
-                kind, slot, nth, later, first = _by_hint(pipe, board, rule, rank, now)
-                if not (sure or first):  # another rank may send meanwhile what comes first
-                    break
-            elif rule.by == POLICY:
-                kind, later = _by_policy(pipe, board, rule.policy, rank, now)
-                nth = begun[rank, kind]
-            else:
-                kind, later = _by_due(pipe, board, rule.due, rank, now)
-                nth = begun[rank, kind]
+            found = _first(pipe, board, rule.policy, rule.due, rule.queue, rule.patience, rank, now)
+            kind, slot, nth, later, certain = found
+            if not (sure or certain):  # another rank may send meanwhile what comes first
+                break
             if kind < 0:
                 wake[rank] = later
                 break
@@ -247,17 +240,31 @@ def start(pipe, board, written, rank, kind, slot, micro_batch, now):  # type: ig
 
 # --------------------------------------------------------------------------------------------------------------- rules
 @kernel(lean=True)
-def _by_hint(pipe, board, rule, rank, now):  # type: ignore[no-untyped-def]
-    """Of what is ready, what comes first in the schedule: kind (-1: none), slot, micro-batch, when to look again, and
-    whether nothing else could come first, whatever other ranks send meanwhile. See ``schedule.dispatch``."""
+def _first(pipe, board, policy, due, queue, patience, rank, now):  # type: ignore[no-untyped-def]
+    """What begins now: kind (-1: nothing), slot, micro-batch, else when to look again; and whether nothing else could
+    come first, whatever other ranks send meanwhile."""
+    if queue is not None:
+        return _by_hint(pipe, board, queue, patience, rank, now)
+    if policy is not None:
+        kind, later = _by_policy(pipe, board, policy, rank, now)
+        return kind, rank, board.begun[rank, kind], later, False
+    if due is not None:
+        kind, later = _by_due(pipe, board, due, rank, now)
+        return kind, rank, board.begun[rank, kind], later, False
+    return -1, rank, 0, np.inf, False
+
+
+@kernel(lean=True)
+def _by_hint(pipe, board, queue, patience, rank, now):  # type: ignore[no-untyped-def]
+    """Of what is ready, what comes first in the schedule. See ``schedule.dispatch``."""
     near, first, first_turn, first_slot, first_at = now + NEAR * now, -1, NEVER, 0, 0
     for each in range(3):
         nth = board.begun[rank, each]
-        if nth < pipe.length[rank] and rule.queue[3 * rank + each, nth, 0] < first_turn:
-            slot = rule.queue[3 * rank + each, nth, 1]
+        if nth < pipe.length[rank] and queue[3 * rank + each, nth, 0] < first_turn:
+            slot = queue[3 * rank + each, nth, 1]
             if each > DOWN or board.live[rank] + pipe.memory[DOWN, slot] <= pipe.limit[rank]:
-                first, first_slot, first_at = each, slot, rule.queue[3 * rank + each, nth, 2]
-                first_turn = rule.queue[3 * rank + each, nth, 0]
+                first, first_slot, first_at = each, slot, queue[3 * rank + each, nth, 2]
+                first_turn = queue[3 * rank + each, nth, 0]
     if first >= 0 and board.arrived[first, first_slot, first_at] <= near:
         return first, first_slot, first_at, now, True
     kind, turn, of_slot, at, later = -1, NEVER, 0, 0, np.inf
@@ -265,17 +272,17 @@ def _by_hint(pipe, board, rule, rank, now):  # type: ignore[no-untyped-def]
         nth = board.begun[rank, each]
         if nth < pipe.length[rank]:
             its, slot, its_at = (
-                rule.queue[3 * rank + each, nth, 0],
-                rule.queue[3 * rank + each, nth, 1],
-                rule.queue[3 * rank + each, nth, 2],
+                queue[3 * rank + each, nth, 0],
+                queue[3 * rank + each, nth, 1],
+                queue[3 * rank + each, nth, 2],
             )
             there = board.arrived[each, slot, its_at]
             if there > near:
                 later = min(later, there)
             elif its < turn and (each > DOWN or board.live[rank] + pipe.memory[DOWN, slot] <= pipe.limit[rank]):
                 kind, turn, of_slot, at = each, its, slot, its_at
-    if rule.patience > 0 and kind >= 0:
-        bearable = rule.patience * pipe.duration[kind, of_slot]
+    if patience > 0 and kind >= 0:
+        bearable = patience * pipe.duration[kind, of_slot]
         expected = board.expected[first, first_slot, first_at]
         if board.heard[first, first_slot, first_at] <= now and expected - bearable <= now < expected + bearable:
             return -1, of_slot, at, min(later, expected + bearable), False

@@ -86,8 +86,8 @@ def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def
     span, goal, worse = limits
     most = span * (1 + worse)
     unit, p, m = pipes[0].duration.mean(), len(pipes[0].length), pipes[0].waves
-    trial, starts, none = np.empty((3, p, m)), np.empty((3, p, m)), np.empty((0, 0, 0), np.int32)
-    rule, written = Rule(DUE, np.empty((0, 0)), trial, none, 0.0), Written(np.empty((0, 0), np.int8), starts)
+    trial, starts = np.empty((3, p, m)), np.empty((3, p, m))
+    rule, written = Rule(DUE, None, trial, None, 0.0), Written(np.empty((0, 0), np.int8), starts)
     for _ in range(tries):
         if span <= goal:
             break
