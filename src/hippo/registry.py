@@ -62,8 +62,9 @@ METHODS: Mapping[str, str] = {
     "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
     "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
-"""Who keeps the plan right while the network moves: classes with the two methods of ``decide.online.view.Method``.
-``hindsight`` is no method: it knows the future (``envs.cross_domain.hindsight``)."""
+"""Who keeps the plan right while the network moves: classes with the two methods of
+``hippo.network.rules.view.Method``. ``hindsight`` is no method: it knows the future
+(``hippo.network.worlds.hindsight``)."""
 
 TRAINING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.train:train",
@@ -74,7 +75,7 @@ TRAINING: Mapping[str, str] = {
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
 LEARNING: Mapping[str, str] = {
-    "hi_ppo": "hippo.learn.settings:parse_settings",
+    "hi_ppo": "hippo.network.train.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
     "deadlines": "hippo.jobs.train.settings:parse_deadline_settings",
@@ -82,15 +83,15 @@ LEARNING: Mapping[str, str] = {
 """What makes settings of a learner's configuration."""
 
 JOB_POLICIES: Mapping[str, str] = {
-    "fifo": "hippo.jobs.policies.fifo:FIFO",
-    "backfill": "hippo.jobs.policies.backfill:BACKFILL",
-    "sjf": "hippo.jobs.policies.sjf:SJF",
-    "srtf": "hippo.jobs.policies.srtf:SRTF",
-    "fair": "hippo.jobs.policies.fair:FAIR",
-    "two_queue": "hippo.jobs.policies.two_queue:TWO_QUEUE",
-    "max_min": "hippo.jobs.policies.max_min:MAX_MIN",
-    "deadline": "hippo.jobs.policies.deadline:DEADLINE",
-    "least_slack": "hippo.jobs.policies.least_slack:LEAST_SLACK",
+    "fifo": "hippo.jobs.policies.heuristics:FIFO",
+    "backfill": "hippo.jobs.policies.heuristics:BACKFILL",
+    "sjf": "hippo.jobs.policies.heuristics:SJF",
+    "srtf": "hippo.jobs.policies.heuristics:SRTF",
+    "fair": "hippo.jobs.policies.heuristics:FAIR",
+    "two_queue": "hippo.jobs.policies.heuristics:TWO_QUEUE",
+    "max_min": "hippo.jobs.policies.heuristics:MAX_MIN",
+    "deadline": "hippo.jobs.policies.heuristics:DEADLINE",
+    "least_slack": "hippo.jobs.policies.heuristics:LEAST_SLACK",
     "learned": "hippo.jobs.policies.learned:LEARNED",
 }
 """Who goes first in a queue of jobs: values of ``jobs.policies.policy.Policy``."""

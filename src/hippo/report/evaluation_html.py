@@ -1,7 +1,7 @@
 """The page of an evaluation, of the suite or of one network: one file that opens offline, looks as ``html.py``.
 
-The suite's page says what docs/evaluation.md says: its text is made by ``evaluation_page`` and set here, its pictures
-take the colours of the page.
+The suite's page says what results/evaluation.md says: its text is made by ``evaluation_page`` and set here, its
+pictures take the colours of the page.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from hippo.decide.wording import count, number, percent, seconds
+from hippo.decide.wording import count, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
-from hippo.report.html import frame
-from hippo.report.templates import template
+from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
 
 Document = Mapping[str, Any]
@@ -90,7 +89,7 @@ class Section:
 
 
 def evaluation_page(document: Document) -> str:
-    """The page of a suite: every table and picture of docs/evaluation.md."""
+    """The page of a suite: every table and picture of results/evaluation.md."""
     drawn, suite = pictures(document), document["suite"]
     text = page(document, document["figures"], suite, pictures=drawn)
     head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
@@ -132,7 +131,7 @@ def world_page(document: Document) -> str:
         ("hindsight does", NOTHING if world["gain"] is None else percent(world["gain"]), "more than the plan kept"),
         ("moves", str(told["moves"]), mine),
         ("egress", usd(told["egress_usd"]), mine),
-        ("decision p99", f"{number(told['decision_ms_p99'])} ms", "CPU, one thread"),
+        ("decision p99", seconds(told["decision_ms_p99"] / 1e3, 2), "CPU, one thread"),
     ]
     sections = [
         Section("compared", "Methods side by side", "Compared", (_compared(methods, names, mine),)),
@@ -152,7 +151,7 @@ def world_page(document: Document) -> str:
 
 
 def _page(**content: Any) -> str:
-    return template("evaluation.html.j2").render(**frame("timeline.js"), **content)
+    return template("evaluation.html.j2").render(**frame(), **content)
 
 
 # ---------------------------------------------------------------------------------------------- from the text's form
@@ -195,7 +194,7 @@ def _counts(rows: Sequence[Sequence[str]], at: int) -> bool:
 def _inline(text: str, names: Iterable[str]) -> Markup:
     """Marks of the text as markup: code, strong, emphasis; names of methods lead to what they are."""
     found = str(escape(text))
-    found = re.sub(r"\[([^]]*)\]\([^)]*\)", r"docs/\1", found)
+    found = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found)
     found = re.sub(r"`([^`]*)`", lambda match: _code(match[1], names), found)
     found = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", found)
     return Markup(re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*", r"<em>\1</em>", found))
@@ -239,7 +238,7 @@ def _compared(methods: Document, names: Sequence[str], mine: str) -> Block:
             _inline(f"`{name}`", names),
             _bar(told["of_hindsight"]),
             *map(escape, (_share(told["of_hindsight"]), _share(told["captured"]), step, percent(told["utilization"]))),
-            *map(escape, (usd(told["egress_usd"]), str(told["moves"]), f"{number(told['decision_ms_p99'])} ms")),
+            *map(escape, (usd(told["egress_usd"]), str(told["moves"]), seconds(told["decision_ms_p99"] / 1e3, 2))),
         )
         rows.append(Row(cells, name == mine))
     return Block("table", head=tuple(map(escape, head)), rows=tuple(rows), words=(True, True, *(False,) * 7))
@@ -265,9 +264,11 @@ def _through_time(document: Document) -> Iterator[Block]:
     times = [epoch["time_s"] / 3600 for epoch in methods[names[0]]["epochs"]]
     per_hour = 3600 / document["world"]["epoch_s"]
     pace = {name: [per_hour * epoch["tokens"] / 1e6 for epoch in methods[name]["epochs"]] for name in names}
-    yield Block("text", f"{title}: a line that falls loses to who knows the trace. Below, the pace of training.")
+    if best is not None:
+        yield Block("text", "Work: a line that falls loses to who knows the trace.")
     millions = {name: [value / 1e6 for value in told] for name, told in work.items()}
     yield Block("chart", svg=_coloured(over_time(f"{title}, millions of tokens, by hours", times, millions)))
+    yield Block("text", "The pace of training, egress left out: where it falls to zero, training stands still.")
     yield Block("chart", svg=_coloured(over_time("Tokens trained, millions an hour, by hours", times, pace)))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hippo.compiling import kernel
-from hippo.jobs.learned.arrays import Learner
 from hippo.jobs.learned.handle import LEAVES, WIDTH, held, opened, state_of
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.workload import Workload
 
 
@@ -27,7 +27,7 @@ def _look(table, found):  # type: ignore[no-untyped-def]
 
 
 def test_kernels_see_and_change_the_state_itself() -> None:
-    state = Learner().begin(_workload(), 320)
+    state = LearnedSetup().begin(_workload(), 320)
     state.due.gap[4] = 0.25
     found = np.zeros(4)
     _look(held(state), found)
@@ -37,7 +37,7 @@ def test_kernels_see_and_change_the_state_itself() -> None:
 
 
 def test_a_state_lives_as_long_as_its_table() -> None:
-    table = held(Learner().begin(_workload(), 320))
+    table = held(LearnedSetup().begin(_workload(), 320))
     gc.collect()
     assert table.shape == (len(LEAVES), WIDTH)
     assert state_of(table).capacity[0] == 320
