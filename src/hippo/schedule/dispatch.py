@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.events import NOWHERE, Network, Pipe, Rule, board, by_hint, play
+from hippo.engine.events import NOWHERE, Pipe, Rule, board, by_hint, play
+from hippo.engine.program import Network
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import choosing, peak_memory
