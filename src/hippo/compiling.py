@@ -26,7 +26,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -155,8 +155,12 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         flags = compiler.Flags()
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_cpython_wrapper = flags.no_compile = library is not None
+        if library is None:
+            library = JITCodeLibrary(self.targetctx.codegen(), self.py_func.__qualname__)
+            library.enable_object_caching()
         given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
-        with event.trigger_event("numba:compile", data={"dispatcher": self, "args": args, "return_type": result_type}):
+        about = {"dispatcher": self, "args": args, "return_type": result_type}
+        with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx):
             made = compiler.compile_extra(*given)
         if not flags.nrt:
             self._refuse_arrays(made)
@@ -207,6 +211,10 @@ class _Name(str):
 class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
     """Code of a kernel and of those it calls; optimised and made into machine code where an entry takes it in."""
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Left to the entry."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self) -> None:
         """Take in what it calls."""
         self._raise_if_finalized()
@@ -221,6 +229,30 @@ class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
         """What was kept."""
         self._final_module = self._shared_module = llvm.parse_bitcode(code)
         self._finalized = True
+
+
+@contextmanager
+def _intermediate(targetctx: Any) -> Iterator[None]:
+    """While a kernel is compiled, what it needs of numba's own functions is made into intermediate code only, too."""
+    codegen = targetctx.codegen()
+
+    def set_env(name: str, environment: Any) -> None:
+        if codegen._engine.get_global_value_address(name):
+            type(codegen).set_env(codegen, name, environment)
+
+    instead = {
+        (codegen, "_library_class"): _Intermediate,
+        (codegen, "set_env"): set_env,
+        (targetctx, "create_cfunc_wrapper"): lambda *asked: None,
+    }
+    before = {(owner, name): vars(owner).get(name) for owner, name in instead}
+    for (owner, name), value in instead.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            delattr(owner, name) if value is None else setattr(owner, name, value)
 
 
 # ------------------------------------------------------------------------------------------------------- what was kept
