@@ -133,7 +133,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
     def _intermediate(self, args: Any) -> Any:
         """As an earlier process has kept it, else made and kept."""
         name, own_name = self.py_func.__qualname__, _Name(self.py_func.__qualname__)
-        library = _Intermediate(self.targetctx.codegen(), name, optimised=False)
+        library = _Intermediate(self.targetctx.codegen(), name, optimised=self.targetoptions["_nrt"])
         state = self._read(args, INNER)
         if state is not None:
             code, entries, environments = state
