@@ -14,7 +14,8 @@ G room for groups of jobs that may use different pools.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,9 +171,24 @@ def no_trial() -> Trial:
     return trial(np.zeros((0, 0)))
 
 
+@cache
 def nothing() -> Memory:
     """What a replay with another policy carries: a memory of no jobs."""
-    return memory(Workload.of(()), untrained(1, 1), devices=1.0)
+    return writable(memory(Workload.of(()), untrained(1, 1), devices=1.0))
+
+
+def writable(state: Memory) -> Memory:
+    """The same state for kernels, which are compiled for arrays of one kind: those that nobody may write are copied."""
+    return _writable(state)  # type: ignore[no-any-return]
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return type(value)(*map(_writable, value))
+    if not isinstance(value, np.ndarray) or value.flags.carray:
+        return value
+    assert not value.flags.writeable, "what kernels write must land in the state itself"
+    return np.array(value, order="C")
 
 
 def _history(workload: Workload, weights: Weights, past: Workload | None) -> tuple[History, int, Ints]:

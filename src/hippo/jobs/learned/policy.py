@@ -5,13 +5,12 @@ from __future__ import annotations
 from hippo.compiling import kernel
 from hippo.jobs.engine.columns import DEADLINE, DEVICES, DURATION, KEY, RATE, READY, RUNNING, STATUS, WORKED
 from hippo.jobs.learned import deadline, filling, memory
-from hippo.jobs.learned.handle import opened
 
 
 @kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits or runs. Others' keys follow where it moves them."""
-    known = opened(w.learned)
+    known = w.learned
     if w.numbers[1] > 0.0:
         return _key_for_deadlines(w, known, job, now)
     if look_again(w, known, job, now):

@@ -6,7 +6,6 @@ from hippo.compiling import kernel
 from hippo.jobs.engine.columns import KEY, LEARNED, STATUS, WAITING
 from hippo.jobs.engine.waiting import rekey
 from hippo.jobs.learned import filling
-from hippo.jobs.learned.handle import opened
 from hippo.jobs.learned.policy import key, look_again
 
 
@@ -15,7 +14,7 @@ def refresh(w, now):  # type: ignore[no-untyped-def]
     """Asks anew for the keys of all jobs that wait or run; not if another policy has taken over meanwhile."""
     if w.policy != LEARNED:
         return
-    known, for_deadlines = opened(w.learned), w.numbers[1] > 0.0
+    known, for_deadlines = w.learned, w.numbers[1] > 0.0
     if not for_deadlines:
         for at in range(int(known.wanting[0])):
             if look_again(w, known, known.active[at], now):
