@@ -289,8 +289,11 @@ def shared(context, tables):  # type: ignore[no-untyped-def]
     """A named tuple of many arrays, for kernels that are called with it.
 
     To hand over dozens of arrays takes hundreds of numbers per call, and most of the time that compiling takes. Its
-    place is one. Only a lean kernel that Python calls can share: its arrays are Python's until it ends.
+    place is one. Only a lean kernel that Python calls can share: its arrays are Python's until it ends. What is read
+    in every round of a loop is better read once, into a local name: the compiler cannot know that nobody writes there.
     """
+    if isinstance(tables, Shared):
+        return tables(tables), lambda context, builder, signature, arguments: arguments[0]
     if not isinstance(tables, types.BaseNamedTuple):
         return None
 

@@ -303,19 +303,21 @@ def _push(memory, job, level, now_s):  # type: ignore[no-untyped-def]
 @kernel(lean=True, fastmath=True)
 def network(weights, features, one, two):  # type: ignore[no-untyped-def]
     """The push that the key network gives to features (F,); ``one`` and ``two`` (h,) are room."""
+    first, second, last = weights.key_first, weights.key_second, weights.key_last
+    first_bias, second_bias = weights.key_first_bias, weights.key_second_bias
     for j in range(len(one)):
-        one[j] = weights.key_first_bias[j]
-        two[j] = weights.key_second_bias[j]
+        one[j] = first_bias[j]
+        two[j] = second_bias[j]
     for i in range(len(features)):
         value = features[i]
         if value != 0:
             for j in range(len(one)):
-                one[j] += value * weights.key_first[i, j]
+                one[j] += value * first[i, j]
     for i in range(len(one)):
         value = max(one[i], np.float32(0.0))
         for j in range(len(two)):
-            two[j] += value * weights.key_second[i, j]
+            two[j] += value * second[i, j]
     push = weights.key_last_bias[0]
     for j in range(len(two)):
-        push += max(two[j], np.float32(0.0)) * weights.key_last[j]
+        push += max(two[j], np.float32(0.0)) * last[j]
     return MOST_PUSH * np.tanh(push / MOST_PUSH)
