@@ -9,7 +9,7 @@ DEV := .venv/.dev
 MODEL ?= llama-3-70b
 CLUSTER ?= four-hubs
 
-.PHONY: help run compare test test-all check format bench clean
+.PHONY: help run compare test test-all check format bench docs clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,8 +37,12 @@ format: $(DEV) ## put the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(DEV) ## print the figures, one table each
+bench: $(DEV) ## print the figures of results/figures.md, one table each
 	@$(BIN)/hippo bench
+
+docs: $(DEV) ## build the site with search: out/site/index.html
+	@$(BIN)/mkdocs build --quiet
+	@echo "wrote out/site/index.html"
 
 clean: ## remove what was made, the environment too
 	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _data import data  # type: ignore[import-not-found]
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import World
 from hippo.jobs.learned.weights import shipped
@@ -41,9 +41,8 @@ from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.handover import handed_over
 from hippo.jobs.online.learner import History, Index, IndexLearner, IndexPolicy, guessed_s
 from hippo.jobs.online.loop import Served, review
+from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.srtf import SRTF
-from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.generate import fitted, generated

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.arrays import Learner
-from hippo.jobs.learned.due import shipped, untrained
+from hippo.jobs.learned.deadline import shipped, untrained
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.load import load_trace
@@ -86,9 +86,9 @@ def rows(trace: Workload, cases: Iterator[Case] | list[Case]) -> Iterator[Row]:
             workload = told if name == "least_slack" else blind
             found = missed(play(workload, SITE, job_policy(name)), workload)
             yield Row(case, name, found.late, 100 * found.share, 100 * found.weighted)
-        learners = {name: Learner(deadlines=untrained(**rule), past=past) for name, rule in RULES.items()}
-        learners[LEARNED] = learners[TOLD] = Learner(deadlines=shipped(), past=past)
-        learners |= {name: Learner(deadlines=untrained(**rule), clairvoyant=True) for name, rule in LIMITS.items()}
+        learners = {name: LearnedSetup(deadlines=untrained(**rule), past=past) for name, rule in RULES.items()}
+        learners[LEARNED] = learners[TOLD] = LearnedSetup(deadlines=shipped(), past=past)
+        learners |= {name: LearnedSetup(deadlines=untrained(**rule), clairvoyant=True) for name, rule in LIMITS.items()}
         for name, learner in learners.items():
             workload = told if name == TOLD else blind
             found = missed(play(workload, SITE, LEARNED_DEADLINES, learner=learner), workload)
@@ -102,7 +102,7 @@ def usual_cases() -> list[Case]:
 
 
 def more_cases() -> list[Case]:
-    """Those of ``docs/deadlines.md``: both windows at two loads, and both as one at the load that the trace has."""
+    """Those of ``results/deadlines.md``: both windows at two loads, and both as one at the load that the trace has."""
     return [
         case
         for setting in ("gavel", "chronus", "calendar", "best_effort")

@@ -3,7 +3,7 @@
 60 jobs of one user come within an hour to 2 x 4 devices. The kind tells how long a job runs (preprocess: a minute,
 predict: six, train: an hour, deploy: four; log-normal, spread 0.5), which the estimate from the past does not look at:
 the key network has to learn it from the reward. Every algorithm sees the same windows of a seed. Writes a line per look
-to docs/curves/jobs_algorithms.jsonl and prints mean completion over that of the clairvoyant on windows of other seeds.
+to results/curves/jobs_algorithms.jsonl and prints mean completion over the clairvoyant's on windows of other seeds.
 Steps of 0.003 (PPO) and 0.01 (the others): of these two, what served each better on the same windows.
 """
 
@@ -25,7 +25,7 @@ from hippo.jobs.train.train import optimizer, step
 from hippo.jobs.train.windows import Window
 from hippo.jobs.workload import Workload
 
-CURVES = Path(__file__).resolve().parents[1] / "docs" / "curves" / "jobs_algorithms.jsonl"
+CURVES = Path(__file__).resolve().parents[1] / "results" / "curves" / "jobs_algorithms.jsonl"
 SITE = site([Pool("one", "gpu", 1, 4), Pool("two", "gpu", 1, 4)])
 USUAL_S = np.array([3600.0, 60.0, 360.0, 14_400.0])  # by kind: train, preprocess, predict, deploy
 JOBS, UPDATES, ROLLS, SEEDS, LOOKS = 60, 30, 4, 3, 8

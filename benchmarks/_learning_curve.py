@@ -1,6 +1,6 @@
 """Draws a learning curve: share of hindsight on the validation worlds, all and by size, regret, entropy, over epochs.
 
-python benchmarks/_learning_curve.py docs/curves/hi_ppo.jsonl docs/img/learning-curve.svg
+python benchmarks/_learning_curve.py results/curves/hi_ppo.jsonl results/img/learning-curve.svg
 """
 
 from __future__ import annotations

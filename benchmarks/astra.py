@@ -1,6 +1,6 @@
 """`fast` against ASTRA-sim under the same rules of links: pipelines of the facts, then plans on catalogue clusters.
 
-Needs the user's ASTRA-sim: HIPPO_ASTRA or the PATH names AstraSim_Analytical_Congestion_Aware (docs/astra.md). Step
+Needs the user's ASTRA-sim: HIPPO_ASTRA or the PATH names AstraSim_Analytical_Congestion_Aware (docs/export.md). Step
 times in seconds; "apart" is ASTRA-sim less fast, of the step and of the operation or message that is farthest off.
 Then the trap: what SEND and RECV of the true sizes would give, without ranks for links.
 """

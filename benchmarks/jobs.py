@@ -18,12 +18,12 @@ from _continual import continual  # type: ignore[import-not-found]
 from _data import data  # type: ignore[import-not-found]
 from _deadlines import deadlines  # type: ignore[import-not-found]
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.learned.weights import Weights, shipped
 from hippo.jobs.ledger import Ledger
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.policies.policy import Policy
-from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.generate import fitted, generated
@@ -56,7 +56,7 @@ def entrants() -> list[Entrant]:
     """Everyone who is compared, the clairvoyant last."""
     found = [Entrant(name, load(JOB_POLICIES, "policy", name)) for name in BLIND]
     levels = tuple(np.geomspace(60.0, 3e7, 28).tolist())
-    found.append(Entrant("las, 28 levels", replace(TWO_QUEUE, name="las", levels=levels, numbers=(1e18,))))
+    found.append(Entrant("las, 28 levels", replace(TWO_QUEUE, name="las", levels=levels, promotes_after=1e18)))
     found.append(Entrant("gittins, one distribution", LEARNED, one_distribution()))
     found.append(Entrant("learned, no past", LEARNED))
     found.append(Entrant("learned", LEARNED, remembers=True))
@@ -73,7 +73,9 @@ def one_distribution() -> Weights:
 
 def replayed(each: Entrant, workload: Workload, past: Workload | None, where: Site, rules: Settings) -> Ledger:
     """A replay; only who remembers is told the past."""
-    return play(workload, where, each.policy, rules, learner=Learner(each.weights, past if each.remembers else None))
+    return play(
+        workload, where, each.policy, rules, learner=LearnedSetup(each.weights, past if each.remembers else None)
+    )
 
 
 def completion_s(ledger: Ledger, workload: Workload) -> Floats:
@@ -190,8 +192,8 @@ def main() -> None:
     completion(trace)
     elsewhere(trace)
     speed(trace)
-    print("\ndeadline misses (docs/deadlines.md)", *deadlines(trace), sep="\n")
-    print("\ncontinual learning, one seed (docs/online.md; more: python benchmarks/_continual.py)")
+    print("\ndeadline misses (results/deadlines.md)", *deadlines(trace), sep="\n")
+    print("\ncontinual learning, one seed (results/online.md; more: python benchmarks/_continual.py)")
     continual(seeds=1)
 
 

@@ -13,7 +13,7 @@ mean completion time against the rules of the engine. Without ``--trace`` jobs a
 users). PPO is synchronous; APPO and IMPALA are the asynchronous forms (RLlib has no A3C any more). Every runner counts
 answers that its masks forbid, and the script fails if there are any.
 
-How good it gets in a few iterations: see docs/jobs_rllib.md. The policies that ship are trained by ``hippo.network``.
+How good it gets in a few iterations: see results/queue.md. The policies that ship are trained by ``hippo.network``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import C, Cuts, F, Queue
 from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
-from hippo.jobs.policies.fifo import FIFO
-from hippo.jobs.policies.srtf import SRTF
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import FIFO, SRTF, TWO_QUEUE
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload

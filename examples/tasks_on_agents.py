@@ -46,7 +46,7 @@ except ModuleNotFoundError:
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload

@@ -1,4 +1,4 @@
-"""docs/example.md, run: what a block of code prints must stand in the block of text below it.
+"""docs/index.md, run: what a block of code prints must stand in the block of text below it.
 
 Words must be the same; figures may differ by 5 % (or by 1), so that a new calibration need not rewrite the page.
 ``python tests/test_example.py`` writes the outputs anew.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "example.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "index.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 

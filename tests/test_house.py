@@ -1,4 +1,4 @@
-"""The house rules: floors, docstrings, sizes of functions and files, names, light start, no machine paths."""
+"""The house rules: rooms, docstrings, names, light start, no machine paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from .conftest import ROOT
 
 SOURCES = sorted((ROOT / "src" / "hippo").rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT / "src")) for path in SOURCES]
-MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 60, 400
 STATES = {"Book", "Drafting", "Renewal"}  # what grows during a run is no noun: one of each per run, never shared
 POLICIES = ("flat_ppo.policy", "no_gnn.policy", "no_masks.policy", "no_multipliers.policy")
 LEARNED = {
@@ -32,12 +31,9 @@ PICTURES = {".png", ".gz"}
 NAMELESS = {"utils", "common", "core", "helpers", "manager", "misc"}
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_imports_only_point_down_the_floors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -71,21 +67,6 @@ def _is_package_root(folder: Path, name: str) -> bool:
     if not folder.is_dir() or (folder / f"{name}.py").exists():
         return False
     return name not in {getattr(node, "name", None) for node in tree(folder / "__init__.py").body}
-
-
-def test_functions_fit_a_screen():
-    sizes = [
-        (node.end_lineno - node.lineno, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
-        for path in SOURCES
-        for node in functions(path)
-    ]
-    assert [entry for entry in sizes if entry[0] > MOST_LINES_OF_A_FUNCTION] == []
-    assert sum(size <= 30 for size, _ in sizes) >= 0.9 * len(sizes)
-
-
-def test_files_are_short():
-    sizes = [(path.read_text().count("\n"), str(path.relative_to(ROOT))) for path in SOURCES]
-    assert [entry for entry in sizes if entry[0] > MOST_LINES_OF_A_FILE] == []
 
 
 def test_public_names_have_docstrings():
@@ -159,28 +140,6 @@ def test_binary_files_are_pictures_or_what_was_learned():
     binary = {str(path.relative_to(ROOT)) for path in tracked() if path.is_file() and b"\0" in path.read_bytes()}
     assert {name for name in binary if Path(name).suffix not in PICTURES} == LEARNED | RECORDED
     assert sum((ROOT / name).stat().st_size for name in LEARNED) < MOST_LEARNED_BYTES
-
-
-def test_links_of_the_pages_lead_somewhere():
-    """Relative links in every page, and every page of docs/ in its index."""
-    pages = [path for path in tracked() if path.suffix == ".md"]
-    linked = {
-        (page, (page.parent / target).resolve())
-        for page in pages
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-        if ":" not in target
-    }
-    assert [f"{page.relative_to(ROOT)}: {target}" for page, target in sorted(linked) if not target.exists()] == []
-    index = ROOT / "docs" / "index.md"
-    reached = {target for page, target in linked if page == index} | {index}
-    assert [page.name for page in pages if page.parent == index.parent and page not in reached] == []
-
-
-def test_every_table_of_figures_has_its_script():
-    page = (ROOT / "docs" / "figures.md").read_text()
-    named = set(re.findall(r"hippo bench (\w+)", page))
-    scripts = {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")}
-    assert named == scripts
 
 
 @pytest.mark.parametrize("statement", ["import hippo", "import hippo.cli.main", "import hippo.registry"])

@@ -23,7 +23,8 @@ from onnx import numpy_helper
 
 from hippo.dispatch import network
 from hippo.files import write_whole
-from hippo.jobs.learned import due, weights
+from hippo.jobs.learned import deadline as due
+from hippo.jobs.learned import weights
 from hippo.learn.serving import perceptron
 from hippo.network.dynamics import gru
 from hippo.network.hi_ppo import flat_ppo, serving

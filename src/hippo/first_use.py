@@ -130,7 +130,7 @@ def _replay_something() -> None:
     """Three jobs in two domains."""
     from hippo.jobs.engine.play import play
     from hippo.jobs.job import Job
-    from hippo.jobs.policies.fifo import FIFO
+    from hippo.jobs.policies.heuristics import FIFO
     from hippo.jobs.site import Pool, site
     from hippo.jobs.workload import Workload
 

@@ -82,15 +82,15 @@ LEARNING: Mapping[str, str] = {
 """What makes settings of a learner's configuration."""
 
 JOB_POLICIES: Mapping[str, str] = {
-    "fifo": "hippo.jobs.policies.fifo:FIFO",
-    "backfill": "hippo.jobs.policies.backfill:BACKFILL",
-    "sjf": "hippo.jobs.policies.sjf:SJF",
-    "srtf": "hippo.jobs.policies.srtf:SRTF",
-    "fair": "hippo.jobs.policies.fair:FAIR",
-    "two_queue": "hippo.jobs.policies.two_queue:TWO_QUEUE",
-    "max_min": "hippo.jobs.policies.max_min:MAX_MIN",
-    "deadline": "hippo.jobs.policies.deadline:DEADLINE",
-    "least_slack": "hippo.jobs.policies.least_slack:LEAST_SLACK",
+    "fifo": "hippo.jobs.policies.heuristics:FIFO",
+    "backfill": "hippo.jobs.policies.heuristics:BACKFILL",
+    "sjf": "hippo.jobs.policies.heuristics:SJF",
+    "srtf": "hippo.jobs.policies.heuristics:SRTF",
+    "fair": "hippo.jobs.policies.heuristics:FAIR",
+    "two_queue": "hippo.jobs.policies.heuristics:TWO_QUEUE",
+    "max_min": "hippo.jobs.policies.heuristics:MAX_MIN",
+    "deadline": "hippo.jobs.policies.heuristics:DEADLINE",
+    "least_slack": "hippo.jobs.policies.heuristics:LEAST_SLACK",
     "learned": "hippo.jobs.policies.learned:LEARNED",
 }
 """Who goes first in a queue of jobs: values of ``jobs.policies.policy.Policy``."""

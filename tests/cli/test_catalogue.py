@@ -35,3 +35,13 @@ def test_one_table(hippo, kind):
 
 def test_an_unknown_table(refused):
     assert "did you mean 'models'" in refused("catalogue", "model")
+
+
+@pytest.mark.parametrize("file", ["cluster", "profile"])
+def test_the_schema_of_a_file(hippo, file):
+    assert hippo("catalogue", "schema", file).document["title"] == f"hippo {file}"
+
+
+@pytest.mark.parametrize("words", [("schema", "clutser"), ("schema",), ("gpus", "cluster")])
+def test_a_schema_that_does_not_exist(refused, words):
+    assert "schema" in refused("catalogue", *words)

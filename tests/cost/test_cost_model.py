@@ -143,7 +143,7 @@ def test_models_are_values():
 
 
 def test_constants_stay_inside_their_plausible_ranges_and_the_page_gives_them():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "cost-model.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "results" / "cost_model.md").read_text()
     for name, (low, high) in RANGES.items():
         family, _, field = name.rpartition(".")
         value = getattr(CALIBRATION.generations[family] if family else CALIBRATION, field)

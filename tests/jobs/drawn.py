@@ -15,7 +15,7 @@ from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.workload import Workload
 
 NAMES = ("fifo", "backfill", "sjf", "srtf", "fair", "two_queue", "max_min", "deadline", "least_slack")
-OWN = {"two_queue": {"levels": (24.0,), "numbers": (2.0,)}, "backfill": {"numbers": (30.0,)}}
+OWN = {"two_queue": {"levels": (24.0,), "promotes_after": 2.0}, "backfill": {"patience_s": 30.0}}
 """Levels and patience on the scale of these worlds."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from simpy.events import Event, EventPriority, Process
 
-from hippo.jobs.engine.breaking import time_to_failure
+from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.ledger import Floats
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
@@ -226,7 +226,7 @@ class _World:
         else:
             return
         when_s, spare = self.rules.reserve(head, now)
-        if not spare and now - head.since_s >= self.policy.numbers[0]:
+        if not spare and now - head.since_s >= self.policy.patience_s:
             return
         for entry in sorted(self.rules.waiting(), key=lambda each: each.index):
             if entry is head:
@@ -249,5 +249,5 @@ class _World:
         self.processes.pop(entry.index).interrupt()
         self.rules.stops(entry, now, failed=failed)
         if self.policy.name == "two_queue" and entry.level > 0:
-            due_s = now + self.policy.numbers[0] * entry.held_s
+            due_s = now + self.policy.promotes_after * entry.held_s
             self.processes[entry.index] = self.clock.process(self._promotion(entry, due_s))

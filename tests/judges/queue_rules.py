@@ -6,10 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from hippo.jobs.engine.shares import MOST_GROUPS, MOST_POOLS
+from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import MOST_GROUPS, Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 

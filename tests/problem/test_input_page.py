@@ -1,4 +1,4 @@
-"""The examples of ``docs/input.md`` are read as they stand, and its tables name every key that the readers know."""
+"""The examples of ``docs/contracts.md`` are read as they stand, and its tables name every key that the readers know."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hippo.schedule.text import parse_schedule
 from hippo.score.cases import load_cases
 from hippo.score.evaluate import evaluate, fits
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "input.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "contracts.md"
 FILES = {
     "Model": "config.json",
     "Cluster": "net.yaml",
@@ -47,7 +47,7 @@ FILES = {
 
 def sections() -> dict[str, str]:
     """Text of each section by its heading."""
-    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    parts = re.split(r"^### (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 

@@ -12,8 +12,7 @@ import pytest
 from tests.chromium import CHROMIUM, opened
 
 from hippo.jobs.job import Job
-from hippo.jobs.policies.fifo import FIFO
-from hippo.jobs.policies.srtf import SRTF
+from hippo.jobs.policies.heuristics import FIFO, SRTF
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site_of
 from hippo.jobs.traces.load import Trace

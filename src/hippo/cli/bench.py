@@ -31,7 +31,7 @@ class Choice:
 
 @takes(Choice)
 def bench(choice: Choice) -> None:
-    """The figures of docs/figures.md, one table each.
+    """The figures of results/figures.md, one table each.
 
     Needs the source tree, and minutes.
     """

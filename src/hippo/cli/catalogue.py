@@ -1,4 +1,4 @@
-"""``hippo catalogue``: the names that other commands accept, with their main figures and sources."""
+"""``hippo catalogue``: the names that other commands accept, with their figures and sources; schemas of input files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import typer
 from hippo.cli.about import about
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, print_view
-from hippo.errors import UnknownNameError
+from hippo.errors import InputError, UnknownNameError
 
 Rows = list[dict[str, object]]
+
+SCHEMA = "schema"
+SCHEMAS = ("cluster", "profile")
+"""Files that have a JSON schema, ``problem/schemas/NAME.json``."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +26,28 @@ class Choice:
     """Which tables to print."""
 
     kind: Annotated[
-        str | None, typer.Argument(metavar="[models|clusters|gpus|planners|schedules]", help="All when left out.")
+        str | None,
+        typer.Argument(metavar="[models|clusters|gpus|planners|schedules|schema]", help="All tables when left out."),
+    ] = None
+    file: Annotated[
+        str | None, typer.Argument(metavar="[cluster|profile]", help="With schema: the JSON schema of that file.")
     ] = None
     json: Json = False
 
 
 @takes(Choice)
 def catalogue(choice: Choice) -> None:
-    """Models, clusters, GPUs, planners and schedules that have names."""
+    """Models, clusters, GPUs, planners and schedules that have names; JSON schemas of the files that hippo reads."""
+    if choice.kind == SCHEMA:
+        print(_schema(choice.file), end="")
+        return
+    if choice.file is not None:
+        remedy = f"write `hippo catalogue {SCHEMA} {choice.file}`"
+        raise InputError(
+            "a second word follows `schema` alone", source="hippo catalogue", value=choice.file[:60], remedy=remedy
+        )
     if choice.kind is not None and choice.kind not in TABLES:
-        raise UnknownNameError("table", choice.kind, TABLES, source="hippo catalogue")
+        raise UnknownNameError("table", choice.kind, (*TABLES, SCHEMA), source="hippo catalogue")
     kinds = list(TABLES) if choice.kind is None else [choice.kind]
     tables = {kind: TABLES[kind]() for kind in kinds}
     if choice.json:
@@ -41,6 +57,14 @@ def catalogue(choice: Choice) -> None:
 
         for kind, rows in tables.items():
             print_view(names_view(kind, rows))
+
+
+def _schema(file: str | None) -> str:
+    from importlib.resources import files
+
+    if file not in SCHEMAS:
+        raise UnknownNameError("schema", file or "", SCHEMAS, source=f"hippo catalogue {SCHEMA}")
+    return (files("hippo.problem") / "schemas" / f"{file}.json").read_text(encoding="utf-8")
 
 
 def _models() -> Rows:

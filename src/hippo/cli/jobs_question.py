@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hippo.jobs.learned.arrays import Learner
+    from hippo.jobs.learned.memory import LearnedSetup
     from hippo.jobs.placement.slowdown import Slowdown
     from hippo.jobs.policies.policy import Policy
     from hippo.jobs.settings import Failures, Settings
@@ -260,9 +260,9 @@ def _on_gpus(workload: Workload, site: Site) -> Workload:
     return replace(workload, device_kinds=tuple(kinds or others for kinds in workload.device_kinds))
 
 
-def _learner(wanted: Question, trace: Trace) -> Learner:
+def _learner(wanted: Question, trace: Trace) -> LearnedSetup:
     """What a policy that learns begins with: weights, and the trace before the part."""
-    from hippo.jobs.learned.arrays import Learner
+    from hippo.jobs.learned.memory import LearnedSetup
     from hippo.jobs.learned.weights import read
 
     past: Workload | None = None
@@ -271,7 +271,7 @@ def _learner(wanted: Question, trace: Trace) -> Learner:
     elif wanted.begin is not None:
         past = trace.workload.between(-math.inf, wanted.begin)
     known = None if wanted.no_past or past is None or not len(past) else past
-    return Learner(weights=None if wanted.weights is None else read(wanted.weights), past=known)
+    return LearnedSetup(weights=None if wanted.weights is None else read(wanted.weights), past=known)
 
 
 def _shares(text: str) -> tuple[float, float]:

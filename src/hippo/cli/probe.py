@@ -69,10 +69,10 @@ class Choice:
     end: Annotated[str, typer.Option(metavar="TIME", help="--prometheus: the same.")] = "now"
     step: Annotated[float, typer.Option(metavar="S", help="--prometheus: seconds between points.")] = 60.0
     rate_query: Annotated[
-        str | None, typer.Option(metavar="PROMQL", help="Bits per second of links.", show_default="see docs/probe.md")
+        str | None, typer.Option(metavar="PROMQL", help="Bits/s of links.", show_default="see docs/measuring.md")
     ] = None
     latency_query: Annotated[
-        str | None, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/probe.md")
+        str | None, typer.Option(metavar="PROMQL", help="Seconds of round trips.", show_default="see docs/measuring.md")
     ] = None
     labels: Annotated[str, typer.Option(metavar="SRC[,DST]", help="Labels that name a link's ends.")] = "src,dst"
     textfile: Annotated[

@@ -36,7 +36,7 @@ class Described:
     """A problem file, or the problem itself in options."""
 
     problem: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="One problem, or a list of them (docs/input.md).")
+        Path | None, typer.Option(metavar="FILE.json", help="One problem, or a list of them (docs/contracts.md).")
     ] = None
     stages: Annotated[int | None, typer.Option(metavar="P", help="Pipeline stages, one per rank.")] = None
     micro_batches: Annotated[int | None, typer.Option(metavar="M", help="Micro-batches of one step.")] = None

@@ -33,7 +33,7 @@ class Wanted:
     model: ModelName
     cluster: Annotated[str, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, or a catalogue name.")]
     trace: Annotated[Path, typer.Option(metavar="NET.csv", help="Network trace to replay.")]
-    method: Annotated[str, typer.Option(metavar="NAME", help="Who decides; see docs/watch.md.")] = DEFAULT_METHOD
+    method: Annotated[str, typer.Option(metavar="NAME", help="Who decides; see docs/networks.md.")] = DEFAULT_METHOD
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Trained policy of hi_ppo.", show_default="the shipped one")
     ] = None

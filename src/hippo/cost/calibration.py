@@ -1,7 +1,7 @@
 """The constants of the performance model: few, physical, fitted once (``benchmarks/fit_calibration.py``).
 
 Every field says what it means; ``RANGES`` says what is physically plausible for those that are fitted to step times,
-and the fit stays inside. The last three, of memory, are set by hand from the BigScience rows (docs/cost-model.md).
+and the fit stays inside. The last three, of memory, are set by hand from the BigScience rows (results/cost_model.md).
 """
 
 from __future__ import annotations

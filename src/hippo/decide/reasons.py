@@ -1,7 +1,7 @@
 """Why, as data: what holds a plan back. A reason has figures (units in their names) and can say itself in a sentence.
 
 ``kind`` names the sort of reason, ``subject`` what it is about, every other field is a figure. ``document()`` is what
-``--json`` prints. docs/reasons.md lists the kinds and defines every figure. What else was possible: alternatives.py.
+``--json`` prints. docs/planning.md lists the kinds and defines every figure. What else was possible: alternatives.py.
 """
 
 from __future__ import annotations

@@ -125,5 +125,5 @@ def ip(lines: Sequence[str], *, namespace: str | None = None) -> None:
         raise InputError(
             f"'ip {line}' failed: {said[0]}",
             source="hippo emulate",
-            remedy="see docs/emulate.md for what the kernel must offer",
+            remedy="see docs/running.md for what the kernel must offer",
         )

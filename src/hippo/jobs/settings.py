@@ -11,6 +11,9 @@ MOST_TIMES_LONGER = 1000.0
 """A job whose nodes fail so often, or are up together so seldom, that it would take longer than this many times its
 duration is refused."""
 
+MOST_GROUPS = 6
+"""Groups of jobs that may use different pools; beyond, all share alike."""
+
 MOST_SEED = 2**63 - 1
 SPANS = ("never", "must", "free")
 DATA = ("before", "while")

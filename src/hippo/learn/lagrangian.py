@@ -1,6 +1,6 @@
 """Multipliers: what a unit of each broken constraint costs, raised while it is broken and lowered while it is not.
 
-Dual ascent on ``J(theta) - sum_i mu_i (J_i(theta) - limit_i)`` (docs/hi_ppo.md, "Gradient with multipliers"; Ray et al.
+Dual ascent on ``J(theta) - sum_i mu_i (J_i(theta) - limit_i)`` (docs/networks.md, "The gradient"; Ray et al.
 2019, section 4.2). Letters: N decisions, G constraints.
 """
 

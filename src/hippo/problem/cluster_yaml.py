@@ -8,7 +8,7 @@
       - {from: east, to: west, bandwidth_gbps: 5, latency_ms: 20, price_usd_per_gb: 0.02, both: true}
 
 Units are converted here, once: Gbit/s, ms, us and TFLOP/s in the file, bytes/s, seconds and FLOP/s inside.
-Every key, unit and default: ``docs/input.md``.
+Every key, unit and default: ``docs/contracts.md``.
 """
 
 from __future__ import annotations

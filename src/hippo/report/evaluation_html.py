@@ -1,7 +1,7 @@
 """The page of an evaluation, of the suite or of one network: one file that opens offline, looks as ``html.py``.
 
-The suite's page says what docs/evaluation.md says: its text is made by ``evaluation_page`` and set here, its pictures
-take the colours of the page.
+The suite's page says what results/evaluation.md says: its text is made by ``evaluation_page`` and set here, its
+pictures take the colours of the page.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from markupsafe import Markup, escape
 from hippo.decide.wording import count, number, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
-from hippo.report.html import frame
-from hippo.report.templates import template
+from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
 
 Document = Mapping[str, Any]
@@ -90,7 +89,7 @@ class Section:
 
 
 def evaluation_page(document: Document) -> str:
-    """The page of a suite: every table and picture of docs/evaluation.md."""
+    """The page of a suite: every table and picture of results/evaluation.md."""
     drawn, suite = pictures(document), document["suite"]
     text = page(document, document["figures"], suite, pictures=drawn)
     head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
@@ -152,7 +151,7 @@ def world_page(document: Document) -> str:
 
 
 def _page(**content: Any) -> str:
-    return template("evaluation.html.j2").render(**frame("timeline.js"), **content)
+    return template("evaluation.html.j2").render(**frame(), **content)
 
 
 # ---------------------------------------------------------------------------------------------- from the text's form
@@ -195,7 +194,7 @@ def _counts(rows: Sequence[Sequence[str]], at: int) -> bool:
 def _inline(text: str, names: Iterable[str]) -> Markup:
     """Marks of the text as markup: code, strong, emphasis; names of methods lead to what they are."""
     found = str(escape(text))
-    found = re.sub(r"\[([^]]*)\]\([^)]*\)", r"docs/\1", found)
+    found = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found)
     found = re.sub(r"`([^`]*)`", lambda match: _code(match[1], names), found)
     found = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", found)
     return Markup(re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*", r"<em>\1</em>", found))

@@ -1,4 +1,4 @@
-"""The page docs/evaluation.md, made from the evidence of the standard suite and nothing else.
+"""The page results/evaluation.md, made from the evidence of the standard suite and nothing else.
 
 Every number on it is a mean over worlds with its 95 % interval; the page says so where a requirement is not met.
 """
@@ -42,8 +42,8 @@ def page(found: Document, figures: Sequence[Document], suite: Document, *, pictu
 def _head(suite: Document) -> str:
     return (
         "# Evaluation of Hi-PPO\n\n"
-        "Made by `hippo evaluate --write docs`; nothing on this page is written by hand. How the method works: "
-        "[hi_ppo.md](hi_ppo.md).\n\n"
+        "Made by `hippo evaluate --write results`; nothing on this page is written by hand. How the method works: "
+        "[moving networks](../docs/networks.md).\n\n"
         f"Every family of networks is drawn {count(suite['seeds'], 'time')} from the test split: other models, other "
         "networks and other seeds than those that policies learned from and that settings were tuned on. All methods "
         "see the same telemetry, gaps included, and the same forecast; all begin with the same plans in hand, and are "
@@ -145,7 +145,7 @@ def _paired(found: Document) -> str:
     return (
         "`hi_ppo` less the other, in shares of hindsight's work.\n\n"
         + table(("against", "where hindsight gains 3 %", "elsewhere", "worst elsewhere"), rows)
-        + "\n\nThe same differences where hindsight gains 3 %, counted: worlds are equal within .1 % of hindsight's "
+        + "\n\nThe same differences where hindsight gains 3 %, counted: worlds are equal within 0.1 % of hindsight's "
         "work; the sign test says how likely so uneven a count of won and lost worlds is by chance; the bootstrap "
         "interval of the mean (10,000 draws) does not need differences to be normal.\n\n"
         + table(("against", "median", "won", "lost", "equal", "sign test", "bootstrap"), _counted(found))
@@ -162,7 +162,7 @@ def _counted(found: Document) -> list[list[str]]:
             f"`{name}`",
             signed(each["median"]),
             *(str(each[key]) for key in ("won", "lost", "equal")),
-            "p < .001" if each["sign_test"] < 0.001 else f"p = {each['sign_test']:.3f}",
+            "p < 0.001" if each["sign_test"] < 0.001 else f"p = {each['sign_test']:.3f}",
             spread(each["bootstrap"], sign=True),
         ]
         for name, each in told.items()
@@ -315,17 +315,17 @@ def _decisions(found: Document) -> str:
         for name, told in found["decisions"].items()
     ]
     return (
-        "Milliseconds of CPU, one thread, K 2 to 8, until the answer that counts was there. *Thinking*: p99 of what a "
-        "method computes once it has answered (plans and levers for a network that has moved far); where it then "
+        "Milliseconds of CPU, one thread, K 2 to 8, until the answer that counts was there. *Re-planning*: p99 of what "
+        "a method computes once it has answered (plans and levers for a network that has moved far); where it then "
         "answers again, the decision has waited for that, and its figure includes it.\n\n"
-        + table(("method", "p50", "p99", "longest", "thinking"), rows)
+        + table(("method", "p50", "p99", "longest", "re-planning"), rows)
     )
 
 
 def _how(suite: Document, found: Document) -> str:
     return (
         "## How to repeat it\n\n"
-        "    hippo evaluate --write docs\n\n"
+        "    hippo evaluate --write results\n\n"
         f"plays {count(suite['tasks'], 'world')} on {_processes(suite['processes'])} in "
         f"{number(suite['cpu_s'] / 60)} minutes of CPU, {number(suite['wall_s'] / 60)} by the clock. Seeds "
         f"{suite['first_seed']} to {suite['first_seed'] + suite['seeds'] - 1} of each family; forecast: "

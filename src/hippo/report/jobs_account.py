@@ -13,7 +13,7 @@ import numpy as np
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import Figures, Group, figures
-from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Slowdown
@@ -53,7 +53,7 @@ class Account:
     load: float  # offered, on the devices that the jobs run on
     left_out: Mapping[str, int]  # reason -> jobs
     remarks: tuple[str, ...]
-    learner: Learner | None = None  # weights and past of policies that learn; None: the shipped weights, no past
+    learner: LearnedSetup | None = None  # weights and past of policies that learn; None: the shipped weights, no past
     plays: tuple[Play, ...] = ()
 
     @property

@@ -24,26 +24,8 @@ SPANS = (
 """Marks of a logarithmic axis of time."""
 
 STEPS = (
-    1,
-    2,
-    5,
-    10,
-    20,
-    30,
-    60,
-    120,
-    300,
-    600,
-    1800,
-    3600,
-    7200,
-    21600,
-    43200,
-    86400,
-    172800,
-    604800,
-    1209600,
-    2592000,
+    *(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200),
+    *(86400, 172800, 432000, 864000, 1728000, 4320000, 8640000),
 )
 """Distances between the marks of a linear axis of time, s."""
 
@@ -57,24 +39,29 @@ class Line:
     y: Floats
     colour: int = 0
     strong: bool = False
-    dashed: bool = False
+    muted: bool = False
+    dash: str = ""  # as of SVG's stroke-dasharray; empty: solid
     base: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Height of a chart, what its y says, and whether x is logarithmic. ``most``: upper end of y, None: the largest."""
+    """Height of a chart, what its y says, and whether x is logarithmic.
+
+    ``most``: upper end of y, None: the largest. ``until``: where x ends, None: with the last point.
+    """
 
     height: int
     label: str
     log: bool = False
     percent: bool = False
     most: float | None = None
+    until: float | None = None
 
 
 def chart(lines: Sequence[Line], axes: Axes, *, title: str) -> str:
     """Lines and areas over time (s) as one SVG; nothing to draw gives an empty text."""
-    drawn = [line for line in lines if len(line.x)]
+    drawn = [_up_to(line, axes.until) for line in lines if len(line.x)]
     if not drawn:
         return ""
     low, high = _range(drawn, log=axes.log)
@@ -119,9 +106,14 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
 
 def swatch(line: Line) -> str:
     """The colour of a line, as CSS."""
-    if line.strong or line.dashed:
+    if line.strong or line.muted:
         return "var(--ink)" if line.strong else "var(--muted)"
     return f"var(--d{line.colour % DOMAIN_COLOURS})"
+
+
+def sample(line: Line) -> str:
+    """A short piece of a line, for a legend."""
+    return f'<svg class="sample" viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29" {_stroke(line)}/></svg>'
 
 
 def stacked(lines: Sequence[Line]) -> list[Line]:
@@ -145,11 +137,20 @@ def span(seconds: float) -> str:
 # -------------------------------------------------------------------------------------------------------------- parts
 def _stroke(line: Line) -> str:
     width = 2.6 if line.strong else 1.4
-    dash = ' stroke-dasharray="5 4"' if line.dashed else ""
+    dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
     return (
         f'fill="none" style="stroke:{swatch(line)}" stroke-width="{width}" stroke-linejoin="round"{dash}'
-        f"{'' if line.strong or line.dashed else ' opacity=' + chr(34) + '.8' + chr(34)}"
+        f"{'' if line.strong or line.muted else ' opacity=' + chr(34) + '.85' + chr(34)}"
     )
+
+
+def _up_to(line: Line, until: float | None) -> Line:
+    """The part of a line that a chart shows; at least its first point."""
+    if until is None:
+        return line
+    count = max(1, int(np.searchsorted(line.x, until, side="right")))
+    base = None if line.base is None else line.base[:count]
+    return replace(line, x=line.x[:count], y=line.y[:count], base=base)
 
 
 def _joined(x: Floats, y: Floats) -> str:

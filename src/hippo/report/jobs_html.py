@@ -13,14 +13,15 @@ from markupsafe import Markup
 
 from hippo.decide.wording import count, number, percent
 from hippo.jobs.figures import Group, counted
-from hippo.report.html import frame
+from hippo.report.frame import frame, template
 from hippo.report.jobs_account import Account, Play
-from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, span, stacked, swatch
+from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, sample, span, stacked
 from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
-from hippo.report.templates import template
 from hippo.report.text import NOTHING, unbroken, usd
 
 X_LABEL = "time since the first arrival"
+DASHES = ("", "9 4", "2 3", "9 3 2 3")
+"""Colours come again after so many lines: dashes tell those of one colour apart, and neighbours for who sees none."""
 MOST_USERS, MOST_WAITED, MOST_REASONS = 12, 12, 12
 TITLES = {
     "mean": "Mean",
@@ -50,7 +51,7 @@ def jobs_html(account: Account) -> str:
     """The page: a whole document."""
     page = template("jobs.html.j2")
     return page.render(
-        **frame("timeline.js"),
+        **frame(),
         trace=Path(account.source).name,
         cluster=account.cluster.name,
         question=tied(f"{headline(account)}. {_rules(account)}"),
@@ -110,16 +111,19 @@ def _figures(account: Account) -> tuple[tuple[str, str, str], ...]:
 
 # -------------------------------------------------------------------------------------------------------------- panels
 def _panels(account: Account) -> dict[str, object]:
-    first = account.first
+    first, until_s = account.first, _until_s(account)
+    over_time = X_LABEL if until_s is None else f"{X_LABEL}; {_folded(account, until_s)}"
     busy, queue_lines, completion = _busy(account), _queues(account), _completions(account)
     return {
         "ran": True,
         "compared": len(account.plays) > 1,
         "policies_head": _shown(account),
         "policies": _policies(account),
-        "busy": Markup(chart(busy, Axes(240, X_LABEL, most=float(account.site.devices)), title="Devices in use")),
+        "busy": Markup(
+            chart(busy, Axes(240, over_time, most=float(account.site.devices), until=until_s), title="Devices in use")
+        ),
         "busy_legend": _legend(busy),
-        "queue": Markup(chart(queue_lines, Axes(230, X_LABEL), title="Jobs that wait")),
+        "queue": Markup(chart(queue_lines, Axes(230, over_time, until=until_s), title="Jobs that wait")),
         "queue_legend": _legend(queue_lines),
         "completion": Markup(
             chart(
@@ -183,16 +187,38 @@ def _completions(account: Account) -> list[Line]:
         if ran.any():
             lines.append(_line(account, each, *distribution((each.ledger.finish_s - account.workload.arrival_s)[ran])))
     alone = distribution(account.workload.duration_s[account.first.ledger.ran])
-    return [*lines, Line("duration, without waiting", *alone, dashed=True)]
+    return [*lines, Line("duration, without waiting", *alone, muted=True, dash="5 4")]
 
 
 def _line(account: Account, each: Play, x: Floats, y: Floats) -> Line:
     place = [play.policy.name for play in account.plays].index(each.policy.name)
-    return Line(each.policy.name, x, y, colour=place - 1, strong=each is account.first)
+    dash = "" if place == 0 else DASHES[(place - 1) % len(DASHES)]
+    return Line(each.policy.name, x, y, colour=place - 1, strong=place == 0, dash=dash)
 
 
-def _legend(lines: list[Line]) -> list[tuple[str, str]]:
-    return [(line.name, swatch(line)) for line in lines]
+def _legend(lines: list[Line]) -> list[tuple[str, Markup]]:
+    return [(line.name, Markup(sample(line))) for line in lines]
+
+
+def _until_s(account: Account) -> float | None:
+    """Where the charts over time end: with the last arrival, or when nobody waits any more under any policy.
+
+    None: with the last finish, where that comes soon after.
+    """
+    ends = [float(account.workload.arrival_s[-1])]
+    for each in account.plays:
+        waits = np.flatnonzero(each.ledger.waiting_jobs >= 0.5)
+        ends += [float(each.ledger.time_s[waits[-1]])] if len(waits) else []
+    last_s = max(float(each.ledger.time_s[-1]) for each in account.plays if len(each.ledger.time_s))
+    until_s = 1.1 * max(ends)
+    return until_s if until_s < 0.7 * last_s else None
+
+
+def _folded(account: Account, until_s: float) -> str:
+    """What a chart that ends early leaves out."""
+    ledger = account.first.ledger
+    left = int(np.sum(ledger.finish_s[ledger.ran] > until_s))
+    return f"not shown: {count(left, 'job')} that run on, the last until {span(account.first.figures.makespan_s)}"
 
 
 def _completion_lead(account: Account) -> str:
@@ -209,8 +235,8 @@ def _completion_lead(account: Account) -> str:
 
 
 def _groups(groups: tuple[Group, ...], unit: str) -> list[Row]:
-    """Users or sizes, with the mean slowdown as a bar."""
-    most = max((group.mean_slowdown for group in groups), default=1.0)
+    """Users or sizes; the bar is what the mean slowdown has above 1, of the most that any has."""
+    most = max((group.mean_slowdown - 1.0 for group in groups), default=0.0)
     all_s = sum(group.device_s for group in groups) or 1.0
     rows = []
     for group in groups:
@@ -223,7 +249,7 @@ def _groups(groups: tuple[Group, ...], unit: str) -> list[Row]:
             span(group.mean_queueing_s),
             number(group.mean_slowdown),
         )
-        rows.append(Row(name, group.mean_slowdown / most, cells))
+        rows.append(Row(name, (group.mean_slowdown - 1.0) / most if most > 0.0 else 0.0, cells))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Schedule problems from JSON: one problem, a list, or an object with ``problems`` (docs/input.md).
+"""Schedule problems from JSON: one problem, a list, or an object with ``problems`` (docs/contracts.md).
 
     {"id": "mid WAN", "p": 4, "m": 16, "f": 1, "b": 1.05, "w": 0.75, "comm": [0.05, 5, 0.05], "K": 8}
 

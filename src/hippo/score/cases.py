@@ -92,7 +92,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
         rows = rows["rows"]
     if not isinstance(rows, list):
-        raise InputError("the file must hold a list of rows", source=source, remedy="see docs/input.md for the form")
+        raise InputError("the file must hold a list of rows", source=source, remedy="docs/contracts.md has the form")
     return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
 
 
@@ -107,7 +107,7 @@ class _Row:
     def case(self) -> Case:
         """The row as a case."""
         if not isinstance(self.row, dict):
-            self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/input.md")
+            self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/contracts.md")
         row = self.row
         self._refuse_misspelt("", row, _KEYS)
         trained, refusal = self._model()
@@ -214,13 +214,13 @@ class _Row:
     def _object(self, key: str) -> Mapping[str, Any]:
         value: object = self.row.get(key)
         if not isinstance(value, dict):
-            self._complain(key, value, "an object is missing", "give it as in docs/input.md")
+            self._complain(key, value, "an object is missing", "give it as in docs/contracts.md")
         return value
 
     def _text(self, key: str) -> str:
         value: object = self.row.get(key)
         if not isinstance(value, str) or not value:
-            self._complain(key, value, "a text is missing", "give it as in docs/input.md")
+            self._complain(key, value, "a text is missing", "give it as in docs/contracts.md")
         return value
 
     def _one_of(self, key: str, names: Mapping[str, str]) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.engine.breaking import time_to_failure
 from hippo.jobs.engine.play import play
+from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.job import Job
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Kind, Slowdown
@@ -54,14 +54,14 @@ def test_a_restart_takes_its_time():
 def test_who_has_had_little_service_goes_first():
     """One queue up to 4 device-seconds: long is there at 4 s and makes room for wide, which is there at 6 s, when long,
     that came first, goes on; wide's last 2 s follow."""
-    assert finish("two_queue", levels=(4.0,), numbers=(1e9,)) == [12, 14, 3]
+    assert finish("two_queue", levels=(4.0,), promotes_after=1e9) == [12, 14, 3]
 
 
 def test_who_starves_is_promoted():
     """Past 4 s of service each gives way to the other; promoted once it has waited 4 s, it comes back."""
     jobs = (Job("old", 0, 20), Job("young", 0, 20))
     one = site([Pool("here", "gpu", 1, 1)])
-    never, soon = ({"levels": (4.0,), "numbers": (knob,)} for knob in (1e9, 1.0))
+    never, soon = ({"levels": (4.0,), "promotes_after": knob} for knob in (1e9, 1.0))
     assert finish("two_queue", jobs, one, **never) == [24, 40]
     assert finish("two_queue", jobs, one, **soon) == [36, 40]
 
@@ -74,7 +74,7 @@ def test_backfill_keeps_the_promise_to_the_head():
 
 
 def test_without_estimates_a_head_is_passed_for_so_long_only():
-    assert finish("backfill", (*THREE_JOBS[:2], replace(THREE_JOBS[2], arrival_s=5)), numbers=(5.0,)) == [10, 14, 16]
+    assert finish("backfill", (*THREE_JOBS[:2], replace(THREE_JOBS[2], arrival_s=5)), patience_s=5.0) == [10, 14, 16]
 
 
 def test_the_user_who_has_had_least_goes_next():

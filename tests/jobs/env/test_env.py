@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.engine.breaking import time_to_failure
 from hippo.jobs.engine.play import play
+from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.env.env import CANDIDATE_FEATURES, Came, Cuts, Env, Observation, Queue
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Failures, Settings
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload

@@ -13,7 +13,7 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import Queue
 from hippo.jobs.env.multi_agent import Pullers, Seen, multi_agent_env
 from hippo.jobs.job import Job
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 

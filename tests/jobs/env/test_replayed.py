@@ -15,7 +15,7 @@ from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.learner import History
 from hippo.jobs.online.loop import Loop, serve
 from hippo.jobs.online.loop import Settings as LoopSettings
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Settings
 
 from .worlds import drawn, small_site

@@ -8,7 +8,7 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.learned import deadline
-from hippo.jobs.learned.due import Due, DueWeights, due, due_trial, packed, ranks, shipped, unpacked, untrained
+from hippo.jobs.learned.deadline import Due, DueWeights, due, due_trial, packed, ranks, shipped, unpacked, untrained
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.workload import Workload
 

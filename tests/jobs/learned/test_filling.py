@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.arrays import Learner
-from hippo.jobs.learned.memory import Memory
+from hippo.jobs.learned.memory import LearnedSetup, Memory
 from hippo.jobs.learned.weights import untrained
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
 SITE = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)])
-PLAIN = Learner(weights=untrained())
+PLAIN = LearnedSetup(weights=untrained())
 
 
 def drawn(seed: int, jobs: int = 200) -> Workload:

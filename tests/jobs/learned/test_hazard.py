@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hippo.jobs.learned.hazard import LONGEST_S, chance_within, rank, remaining
-from hippo.jobs.learned.past import BINS, EDGES_S
+from hippo.jobs.learned.past import BINS, EDGES_S, LONGEST_S, chance_within, rank, remaining
 
 TOPS = np.append(EDGES_S, LONGEST_S)
 BOTTOMS = np.insert(EDGES_S, 0, 0.0)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.arrays import Learner
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.learned.weights import untrained
+from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.srtf import SRTF
-from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
@@ -32,7 +31,7 @@ def two_users(jobs: int, seed: int) -> Workload:
     return Workload.of_columns(columns, users=("quick", "slow"))
 
 
-def mean_s(workload: Workload, policy, learner: Learner | None = None) -> float:
+def mean_s(workload: Workload, policy, learner: LearnedSetup | None = None) -> float:
     ledger = play(workload, SITE, policy, learner=learner)
     return float(np.mean(ledger.finish_s - workload.arrival_s))
 
@@ -45,8 +44,8 @@ def test_it_learns_who_is_quick():
 
 def test_it_knows_more_with_a_past():
     past, workload = two_users(400, 1), two_users(60, 2)
-    learner = Learner(untrained(), past)
-    assert mean_s(workload, LEARNED, learner) < mean_s(workload, LEARNED, Learner(untrained()))
+    learner = LearnedSetup(untrained(), past)
+    assert mean_s(workload, LEARNED, learner) < mean_s(workload, LEARNED, LearnedSetup(untrained()))
 
 
 @pytest.mark.parametrize("job", [10, 50, 90])

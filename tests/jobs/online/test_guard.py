@@ -13,7 +13,7 @@ from hippo.jobs.job import Job
 from hippo.jobs.online.guard import Margins, TwoQueueGuard, judge, time_in_system, watch
 from hippo.jobs.online.learner import History, guessed_s, history_of
 from hippo.jobs.online.log import Known, Transition
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.online.handover import handed_over
 from hippo.jobs.online.learner import History, IndexLearner, IndexPolicy
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.two_queue import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload

@@ -10,7 +10,7 @@ from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Kind, kinds_that_span
 from hippo.jobs.placement.step_time import slowdown, step_time
-from hippo.jobs.policies.fifo import FIFO
+from hippo.jobs.policies.heuristics import FIFO
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import site_of
 from hippo.jobs.workload import Workload

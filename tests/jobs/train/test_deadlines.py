@@ -10,8 +10,7 @@ import torch
 
 from hippo.errors import InputError
 from hippo.jobs.job import Job
-from hippo.jobs.learned.deadline import FEATURES, network
-from hippo.jobs.learned.due import untrained
+from hippo.jobs.learned.deadline import FEATURES, deadline_network, untrained
 from hippo.jobs.train import deadlines
 from hippo.jobs.train.deadlines import DuePolicy, Moments, begun, credits, update
 from hippo.jobs.train.settings import DeadlineTraining, Draws, Search, parse_deadline_settings
@@ -33,7 +32,7 @@ def test_torch_and_the_kernel_say_the_same():
     weights = policy.into(untrained())
     features = torch.randn(50, len(FEATURES))
     room = np.zeros_like(weights.first_bias)
-    kernel = [network(weights, each, room) for each in features.numpy()]
+    kernel = [deadline_network(weights, each, room) for each in features.numpy()]
     assert policy(features).detach().numpy() == pytest.approx(np.array(kernel), abs=1e-4)
 
 

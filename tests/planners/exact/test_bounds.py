@@ -184,7 +184,7 @@ def test_neighbours_in_1f1b_wait_for_each_other(seed: int) -> None:
     [((0, 2, 4), (4, 1), 36.0), ((0, 2, 4), (2, 1), 42.0), ((0, 3, 4), (4, 1), 36.0), ((0, 1, 4), (4, 1), 45.0)],
 )
 def test_the_example_of_the_docs(cuts: tuple[int, ...], warm_up: tuple[int, int], seconds: float) -> None:
-    """docs/exact.md, section 6: four layers of 1 + 2 s, four waves, 3 s each way; played, and by the bounds."""
+    """docs/theory.md, "By hand": four layers of 1 + 2 s, four waves, 3 s each way; played, and by the bounds."""
     layers = [b - a for a, b in pairwise(cuts)]
     schedule = order("cross-domain", stages=2, micro_batches=4, warm_up=warm_up)
     program = abstract_program(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
-from hippo.jobs.engine import columns as c
-from hippo.jobs.engine.placing import size_of_set, try_start
-from hippo.jobs.engine.running import start
-from hippo.jobs.engine.waiting import first_at_most
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.heaps import first_at_most
+from hippo.jobs.engine.running import size_of_set, start, try_start
 
 
 @kernel(lean=True)
@@ -35,7 +34,7 @@ def _let_by(w, head):  # type: ignore[no-untyped-def]
     """Start later jobs, first come first, that end before the head's time or leave it enough devices."""
     now = w.clock[c.NOW]
     when = _reserve(w, head)
-    if when == np.inf and now - w.job[head, c.SINCE] >= w.numbers[0]:
+    if when == np.inf and now - w.job[head, c.SINCE] >= w.patience_s:
         return
     while True:
         job, best = w.tally[c.ARRIVED], -1

@@ -1,63 +1,136 @@
-"""How a policy ranks a job: one number, a switch over the policies' own keys."""
+"""How jobs rank: a policy's key, which is data (``policies.policy.Key``), and the equal share that some count from."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from hippo.compiling import kernel
-from hippo.jobs.engine.columns import (
-    BACKFILL,
-    CLASS,
-    CLASS_SHAPE,
-    CLASS_USER,
-    DEADLINE_FIRST,
-    FAIR,
-    FIFO,
-    GROUP_ENTITLED,
-    KEY,
-    LEAST_SLACK,
-    MAX_MIN,
-    SHAPE_GROUP,
-    SJF,
-    SRTF,
-    TWO_QUEUE,
-)
-from hippo.jobs.policies import backfill, deadline, fair, fifo, least_slack, max_min, sjf, srtf, two_queue
+from hippo.jobs.engine import world as c
+
+MOST_POOLS = 62
+"""Beyond so many pools all jobs share alike, too."""
 
 
 @kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits (there it stands still) or runs."""
-    if w.policy == FIFO:
-        return fifo.key(w, job, now)
-    if w.policy == SRTF:
-        return srtf.key(w, job, now)
-    if w.policy == TWO_QUEUE:
-        return two_queue.key(w, job, now)
-    if w.policy == BACKFILL:
-        return backfill.key(w, job, now)
-    if w.policy == SJF:
-        return sjf.key(w, job, now)
-    if w.policy == FAIR:
-        return fair.key(w, job, now)
-    if w.policy == MAX_MIN:
-        return max_min.key(w, job, now)
-    if w.policy == DEADLINE_FIRST:
-        return deadline.key(w, job, now)
-    if w.policy == LEAST_SLACK:
-        return least_slack.key(w, job, now)
-    return w.job[job, KEY]
+    row, weights, changes = w.job[job], w.weights, 0.0
+    if w.learns:
+        return row[c.KEY]
+    if weights[c.REMAINING] != 0.0:
+        changes += weights[c.REMAINING] * remaining(w, job, now)
+    if weights[c.EXPECTED] != 0.0:
+        all_s = row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
+        changes += weights[c.EXPECTED] * max(0.0, all_s - (row[c.DURATION] - remaining(w, job, now)))
+    if weights[c.ATTAINED] != 0.0:
+        changes += weights[c.ATTAINED] * attained(w, job, now)
+    if weights[c.SERVICE] != 0.0:
+        runs_s = now - row[c.BEGAN] if w.mark[job, c.STATUS] == c.RUNNING else 0.0
+        changes += weights[c.SERVICE] * (row[c.SERVED] + runs_s * row[c.RATE])
+    if weights[c.CROSSED] != 0.0:
+        changes += weights[c.CROSSED] * w.mark[job, c.LEVEL]
+    return row[c.KNOWN_KEY] + row[c.KEY_FACTOR] * changes
+
+
+@kernel(lean=True)
+def remaining(w, job, now):  # type: ignore[no-untyped-def]
+    """Work that is left, in seconds on devices of speed 1."""
+    left = w.job[job, c.LEFT]
+    if w.mark[job, c.STATUS] == c.RUNNING and now > w.job[job, c.READY]:
+        left = max(0.0, left - (now - w.job[job, c.READY]) * w.job[job, c.RATE])
+    return left
+
+
+@kernel(lean=True)
+def attained(w, job, now):  # type: ignore[no-untyped-def]
+    """Work that is done, in seconds on devices of speed 1: never what is left."""
+    worked = w.job[job, c.WORKED]
+    if w.mark[job, c.STATUS] == c.RUNNING and now > w.job[job, c.READY]:
+        worked += (now - w.job[job, c.READY]) * w.job[job, c.RATE]
+    return worked
 
 
 @kernel(lean=True)
 def offset(w, kind, now):  # type: ignore[no-untyped-def]
     """What moves the keys of a whole class of jobs (``kind``) against the others' while they wait."""
-    if w.policy == FAIR:
-        return fair.served(w, w.klass[kind, CLASS_USER], now)
-    if w.policy == MAX_MIN:
-        return -w.group[w.shape[w.klass[kind, CLASS_SHAPE], SHAPE_GROUP], GROUP_ENTITLED]
+    if w.by_user:
+        return served(w, w.klass[kind, c.CLASS_USER], now)
+    if w.by_share:
+        return -w.group[w.shape[w.klass[kind, c.CLASS_SHAPE], c.SHAPE_GROUP], c.GROUP_ENTITLED]
     return 0.0
+
+
+@kernel(lean=True)
+def served(w, user, now):  # type: ignore[no-untyped-def]
+    """Device-seconds of a user."""
+    row = w.user[user]
+    return row[c.USER_SERVED] + row[c.USER_DEVICES] * (now - row[c.USER_SINCE])
 
 
 @kernel(lean=True)
 def rank(w, job, now):  # type: ignore[no-untyped-def]
     """The number by which jobs of all classes are compared; ties go to the earlier job."""
-    return key(w, job, now) + offset(w, w.mark[job, CLASS], now)
+    return key(w, job, now) + offset(w, w.mark[job, c.CLASS], now)
+
+
+@kernel(lean=True)
+def find_shares(w):  # type: ignore[no-untyped-def]
+    """Give every group its share: the scarcest pools first, to those who can use nothing else.
+
+    A share is work per second of each job, on as many devices of speed 1 as it has; at most what the group's jobs have
+    each on the fastest devices that they may use.
+    """
+    groups, settled, used = len(w.group), 0, 0
+    for group in range(groups):
+        w.group[group, c.GROUP_SHARE] = _most(w, group)
+        if w.group[group, c.GROUP_DEMAND] <= 0.0:
+            settled |= 1 << group
+    while settled != (1 << groups) - 1:
+        best, best_share = 0, np.inf
+        for chosen in range(1, 1 << groups):
+            if chosen & settled == 0:
+                share = _share(w, chosen, used)
+                if share < best_share:
+                    best, best_share = chosen, share
+        for group in range(groups):
+            if best >> group & 1:
+                w.group[group, c.GROUP_SHARE] = min(w.group[group, c.GROUP_SHARE], best_share)
+                used |= w.reach[group]
+        settled |= best
+
+
+@kernel(lean=True)
+def may_use(reach, pool):  # type: ignore[no-untyped-def]
+    """Whether a set holds a pool; the set -1 holds all."""
+    return reach >> min(pool, 63) & 1 == 1
+
+
+@kernel(lean=True)
+def _most(w, group):  # type: ignore[no-untyped-def]
+    """What each of a group's jobs would have on the fastest devices that it may use, had it them for itself."""
+    left, work, below = max(1.0, w.group[group, c.GROUP_DEMAND]), 0.0, np.inf
+    while left > 0.0:
+        speed, devices = 0.0, 0.0
+        for pool in range(len(w.pool)):
+            if may_use(w.reach[group], pool) and speed <= w.speed[pool] < below:
+                devices = w.pool[pool, c.POOL_DEVICES] + (devices if w.speed[pool] == speed else 0.0)
+                speed = w.speed[pool]
+        if speed == 0.0:
+            break
+        work += min(left, devices) * speed
+        left, below = left - devices, speed
+    return work / max(1.0, w.group[group, c.GROUP_DEMAND])
+
+
+@kernel(lean=True)
+def _share(w, chosen, used):  # type: ignore[no-untyped-def]
+    """What these groups have each if they share alike whatever any of them can use and nobody has yet."""
+    demand, reach, capacity = 0.0, 0, 0.0
+    for group in range(len(w.group)):
+        if chosen >> group & 1:
+            demand += w.group[group, c.GROUP_DEMAND]
+            reach |= w.reach[group]
+    for pool in range(len(w.pool)):
+        if may_use(reach, pool) and not may_use(used, pool):
+            capacity += w.pool[pool, c.POOL_DEVICES] * w.speed[pool]
+    return capacity / demand

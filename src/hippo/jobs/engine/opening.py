@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.engine import columns as c
-from hippo.jobs.engine.agenda import set_due
-from hippo.jobs.engine.breaking import time_to_failure
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.heaps import set_due
+from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.arrays import Learner
-from hippo.jobs.learned.memory import nothing, writable
+from hippo.jobs.learned.memory import LearnedSetup, nothing, writable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
 from hippo.jobs.settings import Settings
@@ -45,7 +44,7 @@ def open_world(
     *,
     slowdown: Slowdown | None = None,
     segments: int = 0,
-    learner: Learner | None = None,
+    learner: LearnedSetup | None = None,
 ) -> Opening:
     """The world of a replay; ``segments``: how many rows to hold of who held what when."""
     _check(policy, settings)
@@ -57,7 +56,7 @@ def open_world(
         **_rules(policy, settings),
         job=_jobs(workload, policy),
         mark=mark,
-        **_classes(mark, by_user=policy.code == c.FAIR),
+        **_classes(mark, by_user=policy.key.by_user),
         shape=kinds.shape,
         allowed=kinds.allowed,
         partly=kinds.partly,
@@ -73,7 +72,7 @@ def open_world(
         tally=np.zeros(12, np.int64),
         segment=np.zeros((segments, 3), np.int64),
         segment_s=np.zeros((segments, 2)),
-        learned=writable((learner or Learner()).begin(workload, site.devices)) if policy.learns else nothing(),
+        learned=writable((learner or LearnedSetup()).begin(workload, site.devices)) if policy.learns else nothing(),
     )
     if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
         _plan_failures(world, start_s)
@@ -100,22 +99,30 @@ def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
     """What the policy may do, and what all must keep to."""
     failures = settings.failures
     return {
-        "policy": policy.code,
-        "preempts": policy.preempts,
-        "strict": policy.strict,
-        "by_arrival": policy.code == c.BACKFILL,
-        "rounds": policy.rounds,
-        "per_device": policy.per_device,
         "before": settings.data == "before",
         "fails": failures is not None,
         "learns": policy.learns,
         "restart_s": float(settings.restart_s),
-        "round_s": float(policy.numbers[0] if policy.learns else settings.round_s),
+        "round_s": float(policy.refresh_s if policy.learns else settings.round_s),
         "mtbf_s": float(failures.mtbf_s) if failures else np.inf,
         "repair_s": float(failures.repair_s) if failures else 0.0,
         "checkpoint_s": float(failures.checkpoint_every_s) if failures else np.inf,
         "seed": settings.seed,
-        "numbers": np.array([*policy.numbers, *[0.0] * (8 - len(policy.numbers))]),
+        **key_rules(policy),
+    }
+
+
+def key_rules(policy: Policy) -> dict[str, Any]:
+    """What a policy ranks by and may do, as fields of a world."""
+    key = policy.key
+    same = ("preempts", "strict", "rounds", "per_device", "backfills", "learns", "for_deadlines")
+    numbers = ("refresh_s", "patience_s", "promotes_after")
+    return {
+        **{name: getattr(policy, name) for name in same},
+        **{name: float(getattr(policy, name)) for name in numbers},
+        "by_user": key.by_user,
+        "by_share": key.by_share,
+        "weights": np.array([key.remaining, key.expected, key.attained, key.served, key.level]),
         "levels": np.array(policy.levels, np.float64),
     }
 
@@ -145,9 +152,9 @@ def _jobs(workload: Workload, policy: Policy) -> Floats:
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s
     job[:, c.DEADLINE], job[:, c.GB] = workload.deadline_s, workload.data_gb
     job[:, c.FIRST] = np.nan
-    if policy.code == c.DEADLINE_FIRST and len(workload):
-        both = np.stack([-workload.priority.astype(np.float64), workload.deadline_s], axis=1)
-        job[:, c.KEY] = np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+    key = policy.key
+    job[:, c.KNOWN_KEY] = 0.0 if key.known is None else key.known(workload)
+    job[:, c.KEY_FACTOR] = 1.0 if key.factor is None else key.factor(workload)
     return job
 
 

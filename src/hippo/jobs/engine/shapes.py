@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.engine.shares import MOST_GROUPS, MOST_POOLS
+from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import INSIDE, MOST_DOMAINS, Slowdown
-from hippo.jobs.settings import MOST_TIMES_LONGER, Failures, Settings
+from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, Failures, Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 

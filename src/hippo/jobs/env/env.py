@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload

@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel, shared
-from hippo.jobs.engine import columns as c
-from hippo.jobs.engine.advance import advance
-from hippo.jobs.engine.eviction import enough, last_of, start_by_force
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.dispatch import enough, last_of, start_by_force
 from hippo.jobs.engine.keys import rank
-from hippo.jobs.engine.placing import find_pool, find_set, size_of_set, try_start
-from hippo.jobs.engine.running import start, stop
+from hippo.jobs.engine.play import advance
+from hippo.jobs.engine.running import find_pool, find_set, size_of_set, start, stop, try_start
 from hippo.jobs.placement.slowdown import MOST_DOMAINS
 
 NOT, FREELY, BY_FORCE = range(3)

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from hippo.errors import InputError, MissingExtraError
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
 from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Observation, Queue, paid

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.env.env import CANDIDATE_FEATURES, MOST_CANDIDATES, Env, F, Observation, Queue
 from hippo.jobs.job import Job
 from hippo.jobs.online.learner import History

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
-from hippo.jobs.learned.hazard import chance_within, remaining
+from hippo.jobs.learned.past import chance_within, remaining
 
 FEATURES = (
     *("attained", "rank", "mean_left", "median_left", "late_left"),

@@ -14,6 +14,7 @@ G room for groups of jobs that may use different pools.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,12 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.jobs.engine.shares import MOST_GROUPS
-from hippo.jobs.learned.due import Due, due
+from hippo.jobs.learned.deadline import Due, DueTrial, DueWeights, due
 from hippo.jobs.learned.features import FEATURES, describe
-from hippo.jobs.learned.hazard import SEEN, judge, look, rank
-from hippo.jobs.learned.past import BINS, EDGES_S, History, empty_history, ended, passed_level, recall
-from hippo.jobs.learned.weights import Weights, untrained
+from hippo.jobs.learned.past import (
+    BINS,
+    EDGES_S,
+    SEEN,
+    History,
+    empty_history,
+    ended,
+    judge,
+    look,
+    passed_level,
+    rank,
+    recall,
+)
+from hippo.jobs.learned.weights import Weights, shipped, untrained
+from hippo.jobs.settings import MOST_GROUPS
 from hippo.jobs.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -74,7 +86,9 @@ class Memory(NamedTuple):
     keyed_at: Ints  # (n,) bin at which the engine asked for the order last; -1: never
     keyed_s: Floats  # (n,) and when
     order: Floats  # (n,) as of then
-    front: Ints  # (G, n) heaps (``engine.agenda``) of those that rank first and fill the site, see ``filling``
+    front: (
+        Ints  # (G, n) heaps (``engine.heaps``) of those that rank first and fill the site, see ``engine.learned_keys``
+    )
     front_due: Floats  # (G, n) by which they are heaps
     front_at: Ints  # (G, n) where each job stands in them; -1: not there
     front_size: Ints  # (G,)
@@ -321,3 +335,21 @@ def network(weights, features, one, two):  # type: ignore[no-untyped-def]
     for j in range(len(two)):
         push += max(two[j], np.float32(0.0)) * last[j]
     return MOST_PUSH * np.tanh(push / MOST_PUSH)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSetup:
+    """Who plays under the learned policy: its weights, and the past that it has seen."""
+
+    weights: Weights | None = None  # None: those that ship
+    past: Workload | None = None  # jobs that came before, on a clock that ends where the workload's begins
+    trial: Trial | None = None  # noise, and what is written down in training
+    deadlines: DueWeights | None = None  # of the key where jobs have deadlines; None: those that ship
+    deadline_trial: DueTrial | None = None
+    clairvoyant: bool = False  # the key for deadlines looks at what is left of a job: a limit for those who do not
+
+    def begin(self, workload: Workload, devices: int) -> Memory:
+        """The state before the first job, on a site of so many devices."""
+        weights = shipped() if self.weights is None else self.weights
+        ends = due(workload, self.deadlines, devices=devices, clairvoyant=self.clairvoyant, trial=self.deadline_trial)
+        return memory(workload, weights, devices=devices, past=self.past, trial=self.trial, deadlines=ends)

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.learned.features import FEATURES
-from hippo.jobs.learned.hazard import SEEN
-from hippo.jobs.learned.past import BINS, SOURCES
+from hippo.jobs.learned.past import BINS, SEEN, SOURCES
 from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]

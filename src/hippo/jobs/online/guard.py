@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
 from hippo.jobs.online.learner import History, Policy
-from hippo.jobs.policies.two_queue import TWO_QUEUE
+from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Settings
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload

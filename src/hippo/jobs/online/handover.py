@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel, shared
-from hippo.jobs.engine import columns as c
-from hippo.jobs.engine.agenda import set_due
+from hippo.jobs.engine import world as c
+from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
-from hippo.jobs.engine.running import learn
-from hippo.jobs.engine.waiting import rekey
+from hippo.jobs.engine.learned_keys import learn
+from hippo.jobs.engine.opening import key_rules
 from hippo.jobs.engine.world import World
 from hippo.jobs.learned.memory import Memory, writable
 from hippo.jobs.policies.policy import Policy
@@ -23,16 +23,12 @@ def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> W
     """
     assert world.learns, "open the world under a learned policy"
     assert not world.fails
+    key = policy.key
+    assert (key.known, key.factor, key.by_user) == (None, None, False), "such a key needs a world of its own"
     if memory is not None:
         _carry_over(world.learned, memory)
     found = world._replace(
-        policy=policy.code,
-        preempts=policy.preempts,
-        strict=policy.strict,
-        rounds=policy.rounds,
-        per_device=policy.per_device,
-        numbers=np.array([*policy.numbers, *[0.0] * (8 - len(policy.numbers))]),
-        levels=np.array(policy.levels, np.float64),
+        **key_rules(policy),
         learned=world.learned if memory is None else writable(memory),
     )
     take_over(found)
@@ -70,8 +66,8 @@ def take_over(w):  # type: ignore[no-untyped-def]
             due = row[c.FINISH]
             if level < len(w.levels):
                 due = min(due, row[c.READY] + max(0.0, w.levels[level] / per_s - row[c.HELD]))
-        elif w.policy == c.TWO_QUEUE and level > 0:
-            due = now + w.numbers[0] * row[c.HELD]
+        elif w.promotes_after < np.inf and level > 0:
+            due = now + w.promotes_after * row[c.HELD]
         set_due(w.heap, w.due, w.place, w.tally[c.HEAP : c.HEAP + 1], job, due)
         if not runs:
             rekey(w, job, key(w, job, now))

@@ -12,10 +12,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.engine import columns as c
+from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import STRIDE, run
-from hippo.jobs.learned.arrays import Learner as Starts
+from hippo.jobs.learned.memory import LearnedSetup as Starts
 from hippo.jobs.learned.memory import Memory
 from hippo.jobs.learned.past import BINS, EDGES_S, size_class
 from hippo.jobs.learned.weights import Weights, packed, unpacked, untrained

@@ -96,7 +96,7 @@ def _line(link: Link | None) -> tuple[float, ...]:
 
 
 STOP = Stop(time_limit_s=10.0, gap=0.02)  # a third of a second is used: the limit must not bind, plans would differ
-MOST_FACTOR = 1.1  # for jobs that a domain holds: devices of a slower run would do more for others (docs/placement.md)
+MOST_FACTOR = 1.1  # for jobs that a domain holds: devices of a slower run would do more for others (docs/jobs.md)
 MOST_SETS = 11  # unlike sets of domains that are planned for each kind of job: all there are of four domains
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hippo.jobs.engine.columns import LEARNED as CODE
 from hippo.jobs.learned.past import EDGES_S
 from hippo.jobs.policies.policy import Policy
 from hippo.jobs.workload import Workload
@@ -19,21 +18,22 @@ REFRESH_S = 1800.0
 
 LEARNED = Policy(
     name="learned",
-    code=CODE,
     summary="Gittins rank of what the past of like jobs says, times devices, corrected by a small network; gangs first "
     "of those that fill the site",
     knows="nothing",
     preempts=True,
     levels=tuple(EDGES_S.tolist()),
     per_device=False,
-    numbers=(REFRESH_S,),
+    learns=True,
+    refresh_s=REFRESH_S,
 )
 
 LEARNED_DEADLINES = replace(
     LEARNED,
     name="learned_deadlines",
     summary="worth per device-second of a job that can still be in time, as the past of like jobs tells; others last",
-    numbers=(DEADLINE_REFRESH_S, 1.0),
+    refresh_s=DEADLINE_REFRESH_S,
+    for_deadlines=True,
 )
 """What ``learned`` means where jobs have deadlines."""
 

@@ -23,9 +23,19 @@ from torch import Tensor, nn
 
 from hippo.files import write_whole
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.arrays import Learner
-from hippo.jobs.learned.deadline import FEATURES, MOST_PUSH
-from hippo.jobs.learned.due import SHIPPED, UNITS, DueTrial, DueWeights, due_trial, packed, ranks, untrained
+from hippo.jobs.learned.deadline import (
+    FEATURES,
+    MOST_PUSH,
+    SHIPPED,
+    UNITS,
+    DueTrial,
+    DueWeights,
+    due_trial,
+    packed,
+    ranks,
+    untrained,
+)
+from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.learned.past import BINS, EDGES_S
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
@@ -118,7 +128,7 @@ class Stretch:
 
     def play(self, weights: DueWeights, trial: DueTrial | None = None) -> Ledger:
         """One replay."""
-        learner = Learner(past=self.window.past, deadlines=weights, deadline_trial=trial)
+        learner = LearnedSetup(past=self.window.past, deadlines=weights, deadline_trial=trial)
         return play(self.workload, self.window.site, LEARNED_DEADLINES, self.window.rules, learner=learner)
 
     def costs(self, found: Ledger) -> Floats:

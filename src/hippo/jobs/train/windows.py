@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.arrays import Learner
-from hippo.jobs.learned.memory import Trial
+from hippo.jobs.learned.memory import LearnedSetup, Trial
 from hippo.jobs.learned.weights import Weights
+from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.srtf import SRTF
 from hippo.jobs.settings import Settings as Rules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.load import load_trace
@@ -39,7 +38,7 @@ class Window:
 
     def play(self, weights: Weights, trial: Trial | None = None) -> Floats:
         """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
-        found = play(self.workload, self.site, LEARNED, self.rules, learner=Learner(weights, self.past, trial))
+        found = play(self.workload, self.site, LEARNED, self.rules, learner=LearnedSetup(weights, self.past, trial))
         return np.where(np.isfinite(found.finish_s), found.finish_s, self.workload.arrival_s)
 
     def mean_completion_s(self, weights: Weights) -> float:

@@ -150,7 +150,7 @@ def samples_from_server(
     ]
     if not any(sample.rate_bytes_per_s is not None for sample in samples):
         told = "; ".join(remarks)[:300] or "no value of it is a rate"
-        remedy = "name a query that has data with --rate-query, in bits per second per link (see docs/probe.md)"
+        remedy = "name a query that has data with --rate-query, in bits per second per link (see docs/measuring.md)"
         raise InputError(f"no rate of any link ({told})", source=url, remedy=remedy)
     return ServerSamples(tuple(sorted(samples, key=lambda sample: sample.time_s)), tuple(remarks))
 

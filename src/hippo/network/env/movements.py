@@ -1,4 +1,4 @@
-"""How the network of each family moves: the regimes of ``docs/evaluation.md``, drawn from a seeded generator.
+"""How the network of each family moves: the regimes of ``results/evaluation.md``, drawn from a seeded generator.
 
 A movement is a factor on the bandwidth of every link and one on the length of every domain's operations. T epochs,
 E links as in ``cluster.links``, P pairs of domains (events strike both directions of a pair), K domains.

@@ -1,6 +1,6 @@
 """What an epoch is worth to the learner, and what it costs in constraints.
 
-Reward of an epoch, in epochs of usual work (design, section 3; docs/hi_ppo.md):
+Reward of an epoch, in epochs of usual work (design, section 3; docs/networks.md):
 
     r = w_eff (tokens - usd / u) / usual + w_util busy - w_cost (usd / u) / usual
 

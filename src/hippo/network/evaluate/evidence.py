@@ -287,7 +287,7 @@ def figures_asked(found: Document, *, ours: str = OURS) -> list[Document]:
         ),
         _figure(f"better than {rival}", "interval > 0", against.get("worth_capturing"), lambda i: i["low"] > 0.0),
         _figure(
-            f"within .5 % of {rival} elsewhere", ">= -0.5 %", against.get("elsewhere"), lambda i: i["low"] >= -0.005
+            f"within 0.5 % of {rival} elsewhere", ">= -0.5 %", against.get("elsewhere"), lambda i: i["low"] >= -0.005
         ),
         *_requirements(found["held"].get("even", {})),
         _figure("loss from +-30 % movement", "< 5 %", movement.get(ours), lambda i: i["mean"] < 0.05),

@@ -1,4 +1,4 @@
-"""Lower bounds on the played step time of pipelines, as numba kernels. Proofs: ``docs/exact.md``, section 3.
+"""Lower bounds on the played step time of pipelines, as numba kernels. Proofs: ``docs/theory.md``.
 
 Letters: N layers, m waves, p stages. Stage i holds layers [a, b) with ``f`` seconds of forward and ``t`` seconds of
 forward and backward per wave, of which the ``w`` seconds of the weight gradient may come later (0: the backward is one
@@ -33,7 +33,7 @@ def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
 
     Fill: before its first backward a stage runs at most ``live`` forwards, and that backward comes no sooner than one
     round trip. Drain: after its last forward at most ``live`` waves are left, and the last of them comes back no sooner
-    than one round trip. Window: a micro-batch holds its slot for a whole round trip (docs/exact.md, bounds 2 and 3).
+    than one round trip. Window: a micro-batch holds its slot for a whole round trip (docs/theory.md, bounds 2 and 3).
     """
     ahead = min(waves, live)
     turns, left = divmod(waves - 1, ahead)
@@ -99,7 +99,7 @@ def held(table, stages, usable):  # type: ignore[no-untyped-def]
 @kernel
 def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
     """When the first stage, with layers [0, first), can have sent its last wave on: all forwards are done by then, and
-    all backwards but those of the waves it has room for (docs/exact.md, bound 6)."""
+    all backwards but those of the waves it has room for (docs/theory.md, bound 6)."""
     live = min(waves, deepest, max(1, room_for(table, usable, 0, first)))
     return float(waves * table[0, first] + (waves - live) * (table[1, first] - table[0, first]))
 

@@ -45,7 +45,7 @@ class Family:
     drained: float  # least seconds per step of a first stage
 
     def fluid(self, most: int, tail_s: float = 0.0) -> Floats:
-        """(most + 1,) bound for n domains where stages take any share of a layer (docs/exact.md, bound 4).
+        """(most + 1,) bound for n domains where stages take any share of a layer (docs/theory.md, bound 4).
 
         ``tail_s``: seconds after the first stage is done.
         """

@@ -2,8 +2,8 @@
 
 Forwards over (domains used, layers placed) the least round trip of one wave through the stages placed so far; backwards
 the least round trip through those that follow; forwards again with the latter known. What a stage needs only grows with
-both, so the least is the best (docs/exact.md, section 3.4). Letters: O options (layouts), N layers, n domains; tables
-as in ``bounds``; heads and rests (n, N + 1): of the layers before, and behind, a stage of that domain.
+both, so the least is the best (docs/theory.md, "Unlike domains"). Letters: O options (layouts), N layers, n domains;
+tables as in ``bounds``; heads and rests (n, N + 1): of the layers before, and behind, a stage of that domain.
 """
 
 from __future__ import annotations

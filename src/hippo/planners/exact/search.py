@@ -4,7 +4,7 @@ Candidates come from bounds, best bound first (``exact_uniform``); every one is 
 time is that of the simulator. Then the least bound of everything that could still win is computed on *ideal* ways to
 join, of which no real one is better: that is the lower bound, and the gap is what lies between.
 
-What the proof covers, and why a gap may stay open: ``docs/exact.md``. Words: a *way* joins G groups of n domains each,
+What the proof covers, and why a gap may stay open: ``docs/theory.md``. Words: a *way* joins G groups of n domains each,
 every group a pipeline.
 """
 
@@ -227,7 +227,7 @@ def _least_of_unlike(field: Field) -> float:
     """Least step time of replicas over domains of different kinds (inf: all are of one kind).
 
     G groups over n domains agree on J <= n - G + 1 sets of layers, each over one link of every domain; a domain does
-    its share of the layers no quicker than the best layout would (docs/exact.md, bound 8).
+    its share of the layers no quicker than the best layout would (docs/theory.md, bound 8).
     """
     kinds, batch = np.array(field.tables.kinds), field.problem.workload.global_batch
     if len(field.tables.examples) < 2:

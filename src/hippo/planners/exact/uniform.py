@@ -100,7 +100,7 @@ class Range:
     """Shapes of one kind on ways over so many groups and domains, R of them, and what no link changes of their bounds.
 
     The bounds: one wave's round trip and the slowest link for all others; the work of p stages with the bubble that no
-    cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/exact.md, bounds 1, 4
+    cut avoids, ``C / (1 - (1 - 1/m)^p)``; or that work with the agreement that follows it (docs/theory.md, bounds 1, 4
     and 5).
     """
 

@@ -63,7 +63,7 @@ def find_binary(named: str | Path | None = None, *, asked_by: str = "--engine") 
         "the engine astra needs ASTRA-sim, which hippo does not bring: no AstraSim_Analytical_* on the PATH",
         source=asked_by,
         value="astra",
-        remedy=f"build ASTRA-sim's analytical backend (docs/astra.md) and name its binary with {VARIABLE} or {OPTION}",
+        remedy=f"build ASTRA-sim's analytical backend (docs/export.md) and name its binary with {VARIABLE} or {OPTION}",
     )
 
 
@@ -118,7 +118,7 @@ def _output(command: list[str], folder: str, timeout_s: float) -> str:
     if process.returncode:
         told = (said.strip() or printed.strip()).splitlines()[-1:] or ["it said nothing"]
         raise _failed(
-            binary, f"ended with exit code {process.returncode}: {told[0][:200]}", "see docs/astra.md for what it asks"
+            binary, f"ended with exit code {process.returncode}: {told[0][:200]}", "see docs/export.md for what it asks"
         )
     return printed
 

@@ -2,7 +2,7 @@
 
 Named settings: ``ideal`` (links carry what is written, a message leaves when it is sent), ``hippo`` (hippo's executor:
 receives posted a step ahead, a stream for every direction) and ``torch`` (torch's pipeline runtime on gloo: a message
-waits until its receiver asks for it, and the asking waits behind bulk data). Why, and how it fits: docs/transport.md.
+waits until its receiver asks for it, and the asking waits behind bulk data). Why, and how it fits: docs/running.md.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Congestion:
 
     def __post_init__(self) -> None:
         if not self.initial_bytes > 0 or not self.timeout_s > 0 or not 0 < self.fill <= 1:
-            raise InputError("needs numbers above 0", key="congestion", value=self, remedy="see docs/transport.md")
+            raise InputError("needs numbers above 0", key="congestion", value=self, remedy="see docs/running.md")
         if min(self.paced_rtts, self.drain_s) < 0:
-            raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/transport.md")
+            raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/running.md")
 
 
 CUBIC = Congestion(timeout_s=0.2)
