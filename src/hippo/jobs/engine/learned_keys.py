@@ -52,7 +52,7 @@ def learn(w, job, now):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def arrived(w, job):  # type: ignore[no-untyped-def]
     """A job has come."""
-    if w.learns:
+    if w.remembers:
         known = w.learned
         memory.arrived(known, job)
         if w.for_deadlines:
@@ -62,7 +62,7 @@ def arrived(w, job):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def finished(w, job):  # type: ignore[no-untyped-def]
     """A job has ended: what it worked is known now."""
-    if w.learns:
+    if w.remembers:
         known = w.learned
         _catch_up(known, job, w.job[job, c.DURATION])
         memory.finished(known, job)

@@ -101,7 +101,7 @@ def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
     return {
         "before": settings.data == "before",
         "fails": failures is not None,
-        "learns": policy.learns,
+        "remembers": policy.learns,
         "restart_s": float(settings.restart_s),
         "round_s": float(policy.refresh_s if policy.learns else settings.round_s),
         "mtbf_s": float(failures.mtbf_s) if failures else np.inf,

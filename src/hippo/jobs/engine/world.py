@@ -27,7 +27,7 @@ class World(NamedTuple):
     per_device: bool  # levels count device-seconds, else seconds
     before: bool  # jobs wait for their data before they compute
     fails: bool
-    learns: bool  # a learned policy's state is kept up to date
+    remembers: bool  # a learned policy's state is kept up to date, whoever ranks now
     restart_s: float
     round_s: float
     mtbf_s: float
@@ -76,7 +76,7 @@ class World(NamedTuple):
     series: Floats  # (T, P + 1) device-seconds and waiting seconds per bin of time
     segment: Ints  # (s, 3) or (0, 3)
     segment_s: Floats  # (s, 2)
-    learned: Memory  # of the learned policy; of no jobs where ``learns`` is False
+    learned: Memory  # of the learned policy; of no jobs where nobody ``remembers``
 
 
 (

@@ -21,7 +21,7 @@ def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> W
     ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world
     must have been opened under a learned policy (others carry no memory) and without nodes that fail.
     """
-    assert world.learns, "open the world under a learned policy"
+    assert world.remembers, "open the world under a learned policy"
     assert not world.fails
     key = policy.key
     assert (key.known, key.factor, key.by_user) == (None, None, False), "such a key needs a world of its own"
