@@ -82,7 +82,7 @@ class Labels:
 # ---------------------------------------------------------------------------------------------------------------- axes
 def round_step(low: float, high: float, count: int = 5) -> float:
     """The distance of about ``count`` round marks inside [low, high]: 1, 2, 2.5 or 5 times a power of ten."""
-    raw = (high - low) / count
+    raw = ((high - low) or 1.0) / count
     power = 10.0 ** floor(log10(raw))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
 
@@ -131,7 +131,8 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, frame: Frame
     """Lines with dots; x ends where the data end, y at round marks, every line is named beside its end."""
     every = [point for line in lines for point in line.points]
     x0, x1 = min(point[0] for point in every), max(point[0] for point in every)
-    low, high = _rounded(min(point[1] for point in every), max(point[1] for point in every), zero=y.zero)
+    levels = _levels(min(point[1] for point in every), max(point[1] for point in every), zero=y.zero)
+    low, high = levels[0], levels[-1]
     right, top, bottom = frame.width - max(frame.names, 14.0), 22.0, frame.height - 40.0
 
     def across(value: float) -> float:
@@ -141,7 +142,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, frame: Frame
         return bottom - (value - low) / (high - low) * (bottom - top)
 
     parts = [_opening(title, frame.width, frame.height)]
-    for value in ticks(low, high):
+    for value in levels:
         parts.append(_rule(frame.left, right, up(value), up(value)))
         parts.append(_text(frame.left - 8, up(value) + 4, y.words(value), "end"))
     for value in x.marks or (ticks(x0, x1, 8) if x1 > x0 else [x0]):
@@ -175,13 +176,13 @@ MOST_DOTS = 60
 """Lines of more points are drawn without dots."""
 
 
-def _rounded(low: float, high: float, *, zero: bool) -> tuple[float, float]:
-    """The least range with round ends that holds both; never empty."""
+def _levels(low: float, high: float, *, zero: bool) -> list[float]:
+    """Round values, the first at or below ``low``, the last at or above ``high``; two at least."""
     low = min(low, 0.0) if zero else low
     if high <= low:
         low, high = (low, low + 1.0) if low == 0 else (low - 0.1 * abs(low), low + 0.1 * abs(low))
     step = round_step(low, high)
-    return floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
+    return [index * step for index in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
 
 
 def _ends(lines: Sequence[Line], up: Callable[[float], float]) -> list[tuple[float, Line]]:
