@@ -130,7 +130,7 @@ def _schedules() -> Rows:
 
     rows: Rows = [
         {"name": name, "placement": each.placement, "about": _about(each.where)}
-        for name, each in (METHODS | POLICIES).items()
+        for name, each in {**METHODS, **POLICIES}.items()
     ]
     for name in ("optimal", "best"):
         rows.append({"name": name, "placement": "any", "about": _about(f"hippo.schedule.{name}:{name}")})
