@@ -17,8 +17,8 @@ from hippo.jobs.engine.world import World
 from hippo.jobs.learned.handle import held
 from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -40,8 +40,8 @@ class Opening:
 def open_world(
     workload: Workload,
     site: Site,
-    policy: Policy,
-    settings: Settings,
+    policy: QueuePolicy,
+    settings: ReplayRules,
     *,
     slowdown: Slowdown | None = None,
     segments: int = 0,
@@ -80,7 +80,7 @@ def open_world(
     return Opening(world, kinds.refused)
 
 
-def _check(policy: Policy, settings: Settings) -> None:
+def _check(policy: QueuePolicy, settings: ReplayRules) -> None:
     """A round must leave time to work, or jobs that take turns would never get on."""
     if policy.rounds and settings.restart_s >= settings.round_s:
         raise InputError(
@@ -96,7 +96,7 @@ def _last(workload: Workload) -> float:
     return float(workload.arrival_s[-1]) if len(workload) else 0.0
 
 
-def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
+def _rules(policy: QueuePolicy, settings: ReplayRules) -> dict[str, Any]:
     """What the policy may do, and what all must keep to."""
     failures = settings.failures
     return {
@@ -112,7 +112,7 @@ def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
     }
 
 
-def key_rules(policy: Policy) -> dict[str, Any]:
+def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     """What a policy ranks by and may do, as fields of a world."""
     key = policy.key
     same = ("preempts", "strict", "rounds", "per_device", "backfills", "learns", "for_deadlines")
@@ -146,7 +146,7 @@ def _places(site: Site, by_node: bool, jobs: int) -> dict[str, Any]:
     }
 
 
-def _jobs(workload: Workload, policy: Policy) -> Floats:
+def _jobs(workload: Workload, policy: QueuePolicy) -> Floats:
     job = np.zeros((len(workload), c.JOB_COLUMNS))
     job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s

@@ -25,7 +25,7 @@ from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
-from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Observation, Queue, paid
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue, QueueObservation, paid
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.workload import Workload
 
@@ -90,7 +90,7 @@ class Pullers:
 
     def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:
         self.queue.at[moment.COUNT] = self._count[pool]
-        found: Observation = self.queue.seen(pool, self.found[pool], self._way[pool])
+        found: QueueObservation = self.queue.seen(pool, self.found[pool], self._way[pool])
         found.mask[self.size] = self.queue.may_wait
         return {OBSERVED: found.flat(), ALLOWED: found.mask.astype(np.float32)}
 

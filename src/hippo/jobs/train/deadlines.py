@@ -41,7 +41,7 @@ from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.train.settings import DeadlineTraining
-from hippo.jobs.train.windows import REPLAY_BYTES, Bank, Window, bank
+from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.jobs.workload import Workload
 from hippo.learn import ppo
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
@@ -147,7 +147,7 @@ def stretch(window: Window, settings: DeadlineTraining, generator: np.random.Gen
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class DueMoments:
     """Keys that were given with noise, and what came of it."""
 
     features: Tensor  # (N, F)
@@ -157,7 +157,7 @@ class Moments:
 
 def roll(
     at: Stretch, weights: DueWeights, settings: DeadlineTraining, generator: np.random.Generator
-) -> tuple[Moments, float]:
+) -> tuple[DueMoments, float]:
     """A stretch with noise against itself without, and the cost without."""
     n, search = len(at.workload), settings.search
     base = at.costs(at.play(weights))
@@ -168,7 +168,7 @@ def roll(
     job = trial.job[:used]
     credit = credits(at.workload, spared, job, search.horizon_s)
     seen = torch.from_numpy(trial.seen[:used].copy()), torch.from_numpy(trial.push[:used].astype(np.float32))
-    return Moments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
+    return DueMoments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
 
 
 def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
@@ -184,13 +184,13 @@ def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_
     return found
 
 
-def joined(parts: list[Moments]) -> Moments:
+def joined(parts: list[DueMoments]) -> DueMoments:
     """The moments of several stretches."""
-    return Moments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
+    return DueMoments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
 
 
 def update(
-    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: DeadlineTraining, seed: int
+    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: DueMoments, settings: DeadlineTraining, seed: int
 ) -> dict[str, float]:
     """One update by ``agents.ppo``; its figures. Nothing is learned where noise made no difference."""
     if not moments.credit.any():
@@ -232,9 +232,9 @@ def train(
     before = earlier_run(out, resume=resume)
     if before is not None:
         must_match(before, settings, free=FREE)
-    windows = bank(settings.windows)
+    windows = trace_windows(settings.windows)
     say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
-    session = _Session(settings, windows, out, before, progress)
+    session = _DeadlineSession(settings, windows, out, before, progress)
     session.run()
     return session.answer()
 
@@ -249,11 +249,16 @@ def needs(settings: DeadlineTraining) -> list[Need]:
     ]
 
 
-class _Session:
+class _DeadlineSession:
     """One run."""
 
     def __init__(
-        self, settings: DeadlineTraining, windows: Bank, out: Path, before: Checkpoint | None, progress: Progress
+        self,
+        settings: DeadlineTraining,
+        windows: TraceWindows,
+        out: Path,
+        before: Checkpoint | None,
+        progress: Progress,
     ) -> None:
         self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
         self.began = time.monotonic() - (before.seconds if before else 0.0)
@@ -336,7 +341,7 @@ class _Session:
         }
 
 
-def looks(windows: Bank, settings: DeadlineTraining) -> tuple[Stretch, ...]:
+def looks(windows: TraceWindows, settings: DeadlineTraining) -> tuple[Stretch, ...]:
     """What is looked at: the first jobs of every window with every setting, without estimates."""
     first = np.arange(settings.windows.jobs)
     return tuple(

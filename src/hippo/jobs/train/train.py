@@ -20,7 +20,7 @@ from hippo.jobs.train import algorithms, hazards, rollout
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import Moments, joined, noise, roll
 from hippo.jobs.train.settings import KeyTraining
-from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, Bank, Window, bank
+from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.learn.memory import Need, refuse_too_large
 from hippo.learn.tracking import Tracker
@@ -64,10 +64,10 @@ def train(
     if before is not None:
         must_match(before, settings, free=FREE)
     began = time.monotonic() - (before.seconds if before else 0.0)
-    windows = bank(settings.windows)
+    windows = trace_windows(settings.windows)
     tracker = Tracker(out, resumed_at=before.update if before else 0)
     say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
-    session = _Session(settings, windows, tracker, out, began, progress)
+    session = _KeySession(settings, windows, tracker, out, began, progress)
     found = session.run(before)
     tracker.close()
     return found
@@ -84,11 +84,17 @@ def needs(settings: KeyTraining) -> list[Need]:
     ]
 
 
-class _Session:
+class _KeySession:
     """One run."""
 
     def __init__(
-        self, settings: KeyTraining, windows: Bank, tracker: Tracker, out: Path, began: float, progress: Progress
+        self,
+        settings: KeyTraining,
+        windows: TraceWindows,
+        tracker: Tracker,
+        out: Path,
+        began: float,
+        progress: Progress,
     ) -> None:
         self.settings, self.windows, self.tracker, self.out = settings, windows, tracker, out
         self.began, self.progress = began, progress

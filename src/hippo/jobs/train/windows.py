@@ -13,7 +13,7 @@ from hippo.jobs.learned.memory import LearnedSetup, Trial
 from hippo.jobs.learned.weights import Weights
 from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings as Rules
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.train.settings import Windows
@@ -34,7 +34,7 @@ class Window:
     workload: Workload
     past: Workload | None
     site: Site
-    rules: Rules = Rules()
+    rules: ReplayRules = ReplayRules()
 
     def play(self, weights: Weights, trial: Trial | None = None) -> Floats:
         """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
@@ -52,7 +52,7 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Bank:
+class TraceWindows:
     """The part of a trace that is learned from, and the part that is looked at."""
 
     settings: Windows
@@ -74,7 +74,7 @@ class Bank:
 
     def strangers(self, seed: int) -> tuple[Window, ...]:
         """Drawn jobs, ``drawn`` windows of them."""
-        rules = Rules(restart_s=self.settings.restart_s)
+        rules = ReplayRules(restart_s=self.settings.restart_s)
         return tuple(
             drawn(self.site, 2 * self.settings.jobs, np.random.default_rng([seed, number]), rules)
             for number in range(self.settings.drawn)
@@ -98,10 +98,10 @@ class Bank:
         if load is not None:
             found = chosen.load(self.site)
             chosen = chosen.stretched(found / load) if 0 < found < np.inf else chosen
-        return Window(chosen, past, self.site, Rules(restart_s=self.settings.restart_s))
+        return Window(chosen, past, self.site, ReplayRules(restart_s=self.settings.restart_s))
 
 
-def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: Rules) -> Window:
+def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: ReplayRules) -> Window:
     """Jobs of users that no trace has: each has a usual duration, from minutes to days, and keeps to it closely or
     hardly; bursts of one to thirty alike. What is learned from one trace alone need not hold for the next."""
     users = int(generator.integers(2, 16))
@@ -121,7 +121,7 @@ def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: Rules) 
     return Window(found.stretched(found.load(where)), None, where, rules)
 
 
-def bank(settings: Windows) -> Bank:
+def trace_windows(settings: Windows) -> TraceWindows:
     """The windows of a trace.
 
     Raises
@@ -139,7 +139,7 @@ def bank(settings: Windows) -> Bank:
         remedy = "give a longer trace, or smaller windows"
         problem = f"has {len(learn)} jobs to learn from, fewer than one window"
         raise InputError(problem, source=settings.trace, key="windows.jobs", value=settings.jobs, remedy=remedy)
-    return Bank(settings, learn, look, site(pools))
+    return TraceWindows(settings, learn, look, site(pools))
 
 
 def _from_zero(jobs: Workload) -> Workload:
