@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
 
+from hippo.decide.alternatives import Rejected
+from hippo.decide.reasons import RewardParts
+from hippo.report import leads
 from hippo.report.html import inline_json, report
 from hippo.report.story import Story
 
@@ -66,9 +70,41 @@ def test_headline_figures(small_page: str) -> None:
         "toy-4b on hand-made",
         "11.0 s",
         "beijing [0-12) tp2 dp1 → guizhou [12-24) tp2 dp1",
-        "Proven by exact to be optimal",
+        "Proven by the planner exact to be optimal",
     ):
         assert said in text
+
+
+def test_the_answer_and_the_map_come_before_all_figures(small_page: str) -> None:
+    """One domain alone takes 14.5 s at the same price by hand; where letters stand for layers, they are explained."""
+    answer = small_page.index("Use beijing and guizhou; leave wuhu idle.")
+    gain = small_page.index(
+        "24\u00a0% less than with one domain alone (beijing, 14.5\u00a0s), at the same price, $0.20 a step."
+    )
+    assert answer < gain < small_page.index("<svg viewBox") < small_page.index('class="figures"')
+    assert "Layers count from 0, the embedding, over 22 blocks to 23, the head" in small_page
+
+
+def test_an_answer_in_one_domain_is_held_against_crossing(small_story: Story) -> None:
+    (crossing, score), (alone, cheaper) = small_story.front
+    game = replace(small_story.game, plan=alone)
+    story = replace(small_story, game=game, score=replace(cheaper, usd_per_step=0.1), front=((crossing, score),))
+    use, than = leads.answer(story)
+    assert use == "Use beijing; leave guizhou and wuhu idle."
+    assert than == (
+        "A step takes 14.5 s, 32 % more than with 2 domains (beijing and guizhou, 11.0 s), "
+        "50 % cheaper ($0.10 in place of $0.20)."
+    )
+
+
+def test_a_page_says_no_letters_of_the_reward(small_story: Story) -> None:
+    parts = RewardParts("even", *(0.58, 0.7, 0.33), *(1.0, 0.0, 0.0), 0.58, 264.0, 2.0, 3.0)
+    text = report(
+        replace(small_story, reasons=(parts, Rejected("exact", (("cannot beat the best plan (bound)", 12),))))
+    )
+    assert "pays 0.330 times its egress.</p>" in text
+    assert "by cause; cannot beat the best plan: 12." in text
+    assert not re.search(r"R_|R = |Turned down by", text)
 
 
 def test_nothing_outside_is_named(small_page: str) -> None:

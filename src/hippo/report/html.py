@@ -23,7 +23,7 @@ from hippo.report.panels import network as networks
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.memory import PARTS, memory_chart
 from hippo.report.panels.planners import alternatives, entries
-from hippo.report.panels.reasons import reason_groups, waterfall
+from hippo.report.panels.reasons import plainly, reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
@@ -115,12 +115,14 @@ def _headline(story: Story) -> dict[str, object]:
         "story": story,
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
-        "verdict": gap_sentence(story.gap, story.lower_bound_s, story.prover),
+        "answer": leads.answer(story),
+        "verdict": gap_sentence(story.gap, story.lower_bound_s, story.prover and f"the planner {story.prover}"),
         "found": found_by(story.planner, story.rows, story.planning_s) if story.planner else "",
         "lines": pipeline_lines(story.plan),
+        "layers_lead": leads.layers(story),
         "settings": settings(story.plan),
         "inputs": leads.inputs(story.problem),
-        "reasons": reason_groups(story.reasons),
+        "reasons": reason_groups(story.reasons, plainly),
         "waterfall": waterfall(story.reasons),
         "most_reasons": MOST_REASONS,
     }

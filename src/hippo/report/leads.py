@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hippo.decide.wording import count, gb, number, percent, seconds
+from hippo.decide.wording import count, gb, listed, number, percent, seconds
+from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.report.panels.memory import MemoryChart
 from hippo.report.panels.planners import Entry
@@ -33,6 +34,66 @@ def sections(story: Story, *, compared: bool, networked: bool) -> list[tuple[str
     return [(anchor, name) for anchor, name, there in told if there]
 
 
+MOST_NAMED = 5
+"""Domains that the answer names one by one; of more it tells how many there are."""
+
+
+def answer(story: Story) -> tuple[str, ...]:
+    """Which domains to use, then what that gains over one domain alone (or over crossing), and what it costs."""
+    used = tuple(dict.fromkeys(stage.domain for stage in story.stages))
+    idle = [name for name in story.domain_order if name not in used]
+    if not idle:
+        where = f"Use all {len(used)} domains" if len(used) > 1 else f"Use {used[0]}"
+    else:
+        where = f"Use {_named(used)}; leave {_named(idle)} idle"
+    score, other = story.score, _other_way(story, several=len(used) == 1)
+    step = f"A step takes {seconds(score.step_time_s)}"
+    if other is None:
+        return f"{where}.", f"{step} and costs {usd(score.usd_per_step)}."
+    plan, rival = other
+    alone = (
+        f"one domain alone ({plan.domains[0]}"
+        if len(used) > 1
+        else f"{len(plan.domains)} domains ({_named(plan.domains)}"
+    )
+    change = score.step_time_s / rival.step_time_s - 1
+    less = f"{percent(abs(change))} {'less' if change < 0 else 'more'} than" if abs(change) >= 0.0005 else "as long as"
+    return f"{where}.", f"{step}, {less} with {alone}, {seconds(rival.step_time_s)}), {_price(score, rival)}."
+
+
+def _named(names: Sequence[str]) -> str:
+    return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} domains"
+
+
+def _other_way(story: Story, *, several: bool) -> tuple[Plan, Score] | None:
+    """The quickest plan known that does what this one does not: crosses between domains, or stays in one."""
+    rows = [(row.plan, row.score) for row in story.rows if row.plan is not None and row.score is not None]
+    known = [*story.runners_up, *story.front, *story.beaten, *rows]
+    others = [(plan, score) for plan, score in known if (len(plan.domains) > 1) is several]
+    return min(others, key=lambda item: item[1].step_time_s, default=None)
+
+
+def _price(score: Score, rival: Score) -> str:
+    """The price of a step against that of another plan, in words."""
+    if rival.usd_per_step <= 0 or abs(score.usd_per_step / rival.usd_per_step - 1) < 0.005:
+        return f"at the same price, {usd(score.usd_per_step)} a step"
+    ratio = score.usd_per_step / rival.usd_per_step
+    prices = f"({usd(score.usd_per_step)} in place of {usd(rival.usd_per_step)})"
+    if ratio >= 1.5:
+        return f"at {number(ratio, 2)} times the price {prices}"
+    return f"{percent(abs(ratio - 1))} {'dearer' if ratio > 1 else 'cheaper'} {prices}"
+
+
+def layers(story: Story) -> str:
+    """How to read the lines that say where layers lie."""
+    last = story.problem.model.num_layers - 1
+    return (
+        f"Layers count from 0, the embedding, over {count(last - 1, 'block')} to {last}, the head; "
+        "[0-4) is layers 0 to 3. pp: stages one after the other; tp: GPUs that share each layer; "
+        "dp: replicas that share the batch."
+    )
+
+
 def timeline(ranks: Sequence[RankShare]) -> str:
     """How much of the step the ranks compute, and what the rest is."""
     busy = [sum(rank.shares[:COMPUTING]) for rank in ranks]
@@ -53,8 +114,8 @@ def cuts(story: Story) -> str:
     crossed = "no cut crosses a border" if crossings == 0 else f"{count(crossings, 'cut')} between domains"
     where = ", ".join(plan.domains)
     pipelines = f" in {count(len(plan.pipelines), 'pipeline')}" if len(plan.pipelines) > 1 else ""
-    layers = f"{count(story.problem.model.num_layers, 'layer')} (embedding and head included)"
-    return f"{layers} on {count(stages, 'stage')}{pipelines}, in {where}; {crossed}."
+    total = f"{count(story.problem.model.num_layers, 'layer')} (embedding and head included)"
+    return f"{total} on {count(stages, 'stage')}{pipelines}, in {where}; {crossed}."
 
 
 def traffic(flows: Traffic, score: Score) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hippo.decide.reasons import Binding, Reason
+from hippo.decide.alternatives import Rejected
+from hippo.decide.reasons import Binding, Reason, RewardParts
 from hippo.decide.wording import capital
 
 LABELS = {
@@ -44,12 +46,24 @@ class Share:
     hatched: bool = False
 
 
-def reason_groups(reasons: Sequence[Reason]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def plainly(reason: Reason) -> str:
+    """The sentence of a reason for a page: without the letters of the reward and the names of bounds."""
+    if isinstance(reason, RewardParts):
+        return re.sub(r" \(R_\w+\)|: R = .*", "", reason.sentence().rstrip(".")) + "."
+    if isinstance(reason, Rejected):
+        causes = ", ".join(f"{cause.removesuffix(' (bound)')}: {times:,}" for cause, times in reason.counts)
+        return f"Plans left while searching, by cause; {causes}."
+    return reason.sentence()
+
+
+def reason_groups(
+    reasons: Sequence[Reason], said: Callable[[Reason], str] = Reason.sentence
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """(label, sentences) in the order the kinds first appear."""
     groups: dict[str, list[str]] = {}
     for reason in reasons:
         label = LABELS.get(reason.kind, reason.kind.replace("_", " ").capitalize())
-        groups.setdefault(label, []).append(_said_under(label, reason.sentence()))
+        groups.setdefault(label, []).append(_said_under(label, said(reason)))
     return tuple((label, tuple(sentences)) for label, sentences in groups.items())
 
 
