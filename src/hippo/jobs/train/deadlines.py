@@ -233,7 +233,7 @@ def train(
     if before is not None:
         must_match(before, settings, free=FREE)
     windows = trace_windows(settings.windows)
-    say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
+    say(f"{len(windows.training):,} jobs to learn from, {len(windows.validation):,} to validate on")
     session = _DeadlineSession(settings, windows, out, before, progress)
     session.run()
     return session.answer()
@@ -263,7 +263,7 @@ class _DeadlineSession:
         self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
         self.began = time.monotonic() - (before.seconds if before else 0.0)
         self.tracker = Tracker(out, resumed_at=before.update if before else 0)
-        self.looks = looks(windows, settings)
+        self.validation = validation_windows(windows, settings)
         torch.manual_seed(settings.run.seed)
         self.policy, self.base = DuePolicy(settings.search.noise), begun(settings)
         self.policy.take(self.base._replace(first=self.policy.into(self.base).first))
@@ -272,7 +272,7 @@ class _DeadlineSession:
         self.optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
         self.best, self.update = self.policy.into(self.base), 0
         if before is None:
-            self.start = self.least = look(self.looks, self.best)
+            self.start = self.least = validated(self.validation, self.best)
             return
         self.policy.load_state_dict(before.policy)
         self.optimizer.load_state_dict(before.optimizer)
@@ -287,7 +287,7 @@ class _DeadlineSession:
             figures = self._step()
             if self.update % run.validate_every == 0:
                 now = self.policy.into(self.base)
-                figures["looked_at"] = look(self.looks, now)
+                figures["looked_at"] = validated(self.validation, now)
                 if figures["looked_at"] < self.least:
                     self.best, self.least = now, figures["looked_at"]
             self.tracker.write(self.update, {**figures, "minutes": self.seconds / 60})
@@ -341,17 +341,17 @@ class _DeadlineSession:
         }
 
 
-def looks(windows: TraceWindows, settings: DeadlineTraining) -> tuple[Stretch, ...]:
+def validation_windows(windows: TraceWindows, settings: DeadlineTraining) -> tuple[Stretch, ...]:
     """What is looked at: the first jobs of every window with every setting, without estimates."""
     first = np.arange(settings.windows.jobs)
     return tuple(
         Stretch(window, drawn(window.workload.take(first[: len(window.workload)]), setting, place))
-        for place, window in enumerate(windows.looks())
+        for place, window in enumerate(windows.validation_windows())
         for setting in settings.draws.settings
     )
 
 
-def look(looks: tuple[Stretch, ...], weights: DueWeights) -> float:
+def validated(windows: tuple[Stretch, ...], weights: DueWeights) -> float:
     """Mean of the shares missed and of the weight missed, in percent, over what is looked at."""
-    found = [missed(each.play(weights), each.workload) for each in looks]
+    found = [missed(each.play(weights), each.workload) for each in windows]
     return float(np.mean([50.0 * (each.share + each.weighted) for each in found])) if found else float("nan")

@@ -79,7 +79,7 @@ def prior(duration_s: Floats) -> Floats:
 def fit(
     weights: Weights,
     windows: Sequence[Window],
-    looks: Sequence[Window],
+    validation: Sequence[Window],
     settings: Hazards,
     seed: int,
     track: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
@@ -92,7 +92,7 @@ def fit(
     best, least, number = weights, np.inf, 0
     for _ in range(settings.rounds):
         learn = [collected(window, best, settings.keys) for window in windows]
-        held = joined([collected(window, best, settings.keys // 4) for window in looks] or learn)
+        held = joined([collected(window, best, settings.keys // 4) for window in validation] or learn)
         rows, network = joined(learn), HazardNetwork(best)
         least = surprise(network, held)
         track(number, {"surprise": least})

@@ -60,7 +60,7 @@ class Gradient(Checked):
 
 @dataclass(frozen=True)
 class QueueRun(Checked):
-    """How long, and how often it looks up."""
+    """How long, and how often it is validated."""
 
     seed: int = within(0, 0, 2**31)
     minutes: float = within(20.0, 0.0, 1e6)  # of wall clock; 0: no limit
