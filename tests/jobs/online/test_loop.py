@@ -330,12 +330,12 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {tests!r})
 from worlds import Counting, Fixed, Steady
-from hippo.jobs.online.guard import Margins, Verdict
-from hippo.jobs.online.loop import Settings, serve
+from hippo.jobs.online.guard import Margins, ReplayVerdict
+from hippo.jobs.online.loop import LoopSettings, serve
 
 if __name__ == "__main__":
     margins = Margins(worse=.1, better=.02, judged_jobs=10, watched_jobs=10, history_jobs=30)
-    settings = Settings(Path(sys.argv[1]), review_every_jobs=20, margins=margins, background="process")
+    settings = LoopSettings(Path(sys.argv[1]), review_every_jobs=20, margins=margins, background="process")
     learner = Counting(sleeps_s=float(sys.argv[2]))
     class Telling(Steady):
         def carry_out(self, action):
