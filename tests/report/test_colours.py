@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from hippo.report.templates import template_text
+from hippo.report.frame import template_text
 
 VISION = {
     "usual": np.eye(3),

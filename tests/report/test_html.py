@@ -14,7 +14,8 @@ import pytest
 from hippo.decide.alternatives import Rejected
 from hippo.decide.reasons import RewardParts
 from hippo.report import leads
-from hippo.report.html import inline_json, report
+from hippo.report.frame import inline_json
+from hippo.report.html import report
 from hippo.report.story import Story
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

@@ -17,8 +17,7 @@ from markupsafe import Markup, escape
 from hippo.decide.wording import count, number, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
-from hippo.report.html import frame
-from hippo.report.templates import template
+from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
 
 Document = Mapping[str, Any]
@@ -152,7 +151,7 @@ def world_page(document: Document) -> str:
 
 
 def _page(**content: Any) -> str:
-    return template("evaluation.html.j2").render(**frame("timeline.js"), **content)
+    return template("evaluation.html.j2").render(**frame(), **content)
 
 
 # ---------------------------------------------------------------------------------------------- from the text's form

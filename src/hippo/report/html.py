@@ -1,22 +1,15 @@
 """The one-file report: opens offline, names nothing outside itself, and escapes everything a user wrote.
 
-Templates hold all markup (autoescaped), panels all figures; this file joins them. Scripts are allowed by their hash
-only (Content-Security-Policy), so that even an escaping mistake would run nothing.
+Templates hold all markup, panels all figures; this file joins them.
 """
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Callable
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
-
-from markupsafe import Markup
 
 from hippo.decide.wording import gbps, number, percent, seconds
 from hippo.report import leads
+from hippo.report.frame import frame, inline_json, template
 from hippo.report.palette import domain_colours
 from hippo.report.panels import front as fronts
 from hippo.report.panels import network as networks
@@ -27,9 +20,7 @@ from hippo.report.panels.reasons import plainly, reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
 from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
-from hippo.report.templates import template, template_text
 from hippo.report.text import (
-    NOTHING,
     arrows,
     cpu_seconds,
     found_by,
@@ -57,14 +48,6 @@ def report(story: Story) -> str:
     return page.render(**frame("timeline.js"), **_headline(story), **_panels(story))
 
 
-def inline_json(document: object) -> Markup:
-    """JSON that may stand inside ``<script type="application/json">`` whatever strings it holds."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
 # ------------------------------------------------------------------------------------------------------- templates
 def _filters(story: Story) -> dict[str, Callable[..., object]]:
     colours = domain_colours(story)
@@ -82,31 +65,6 @@ def _filters(story: Story) -> dict[str, Callable[..., object]]:
         "domain_colour": colours.__getitem__,
         "arrows": arrows,
     }
-
-
-def frame(timeline: str) -> dict[str, object]:
-    """Style, scripts and the policy that allows just these scripts; ``timeline`` names the one that draws it."""
-    page_js, timeline_js = template_text("page.js"), template_text(timeline)
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in (page_js, timeline_js))
-    return {
-        "css": Markup(template_text("report.css")),
-        "page_js": Markup(page_js),
-        "timeline_js": Markup(timeline_js),
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data:",
-        "version": _version(),
-        "nothing": NOTHING,
-    }
-
-
-def _digest(script: str) -> str:
-    return b64encode(sha256(script.encode()).digest()).decode()
-
-
-def _version() -> str:
-    try:
-        return installed_version("hippo")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 # ---------------------------------------------------------------------------------------------------------- content

@@ -14,10 +14,9 @@ from markupsafe import Markup
 from hippo.decide.wording import count, number, percent
 from hippo.jobs.account import Play, ReplayAccount
 from hippo.jobs.figures import JobGroup, counted
-from hippo.report.html import frame
+from hippo.report.frame import frame, template
 from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, distribution, sample, span, stacked
 from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
-from hippo.report.templates import template
 from hippo.report.text import NOTHING, unbroken, usd
 
 X_LABEL = "time since the first arrival"
@@ -52,7 +51,7 @@ def jobs_html(account: ReplayAccount) -> str:
     """The page: a whole document."""
     page = template("jobs.html.j2")
     return page.render(
-        **frame("timeline.js"),
+        **frame(),
         trace=Path(account.source).name,
         cluster=account.cluster.name,
         question=tied(f"{headline(account)}. {_rules(account)}"),

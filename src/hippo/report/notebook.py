@@ -8,8 +8,8 @@ from jinja2 import Template
 
 from hippo.decide.decision import Decision
 from hippo.decide.wording import percent, seconds
+from hippo.report.frame import template
 from hippo.report.panels.reasons import reason_groups, waterfall
-from hippo.report.templates import template
 from hippo.report.terminal import ranked
 from hippo.report.text import (
     arrows,

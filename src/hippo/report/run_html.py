@@ -9,9 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from hippo.decide.wording import number
-from hippo.report.html import frame
+from hippo.report.frame import frame, template
 from hippo.report.run_terminal import sentence
-from hippo.report.templates import template
 
 WIDTH, HEIGHT, LEFT, ROW = 920, 220, 70, 22
 CLASSES = ("k0", "k1", "k2", "k3", "k4")  # F, B, W, agreement, optimizer
@@ -24,7 +23,7 @@ Points = Sequence[tuple[float, float]]
 def run_html(document: Mapping[str, Any]) -> str:
     """The page of the document of ``hippo run --json``."""
     return template("run.html.j2").render(
-        **frame("timeline.js"),
+        **frame(),
         title=f"{document['model']} on {document['cluster']}",
         sentence=sentence(document),
         times=Markup(_times(document)),

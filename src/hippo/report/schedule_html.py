@@ -12,10 +12,9 @@ from types import MappingProxyType
 import numpy as np
 
 from hippo.decide.wording import count, listed, number, percent
+from hippo.report.frame import frame, inline_json, template
 from hippo.report.gantt import slow_links, told_links
-from hippo.report.html import frame, inline_json
 from hippo.report.schedule_marks import LongestWay, longest_way, memory_over_time, messages, operation_ranks
-from hippo.report.templates import template
 from hippo.report.text import NOTHING
 from hippo.schedule.bound.lower_bound import bounds
 from hippo.schedule.problem import Memory, ScheduleProblem

@@ -17,9 +17,8 @@ from hippo.network.why.explain import link_words, placement
 from hippo.network.why.reasons import duration
 from hippo.network.why.story import KEPT, Story, Told, Track
 from hippo.plan.plan import Plan
-from hippo.report.html import frame, inline_json
+from hippo.report.frame import frame, inline_json, template
 from hippo.report.palette import DOMAIN_COLOURS
-from hippo.report.templates import template
 from hippo.report.text import question_line, settings, unbroken, usd
 from hippo.report.watch_terminal import WORDS, clock, verdict
 from hippo.units import gbps_from_bytes_per_s
