@@ -115,6 +115,7 @@ def _rules(policy: QueuePolicy, settings: ReplayRules) -> dict[str, Any]:
 def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     """What a policy ranks by and may do, as fields of a world."""
     key = policy.key
+    weights = np.array([key.remaining, key.expected, key.attained, key.served, key.level])
     same = ("preempts", "strict", "rounds", "per_device", "backfills", "learns", "for_deadlines")
     numbers = ("refresh_s", "patience_s", "promotes_after")
     return {
@@ -122,7 +123,10 @@ def key_rules(policy: QueuePolicy) -> dict[str, Any]:
         **{name: float(getattr(policy, name)) for name in numbers},
         "by_user": key.by_user,
         "by_share": key.by_share,
-        "weights": np.array([key.remaining, key.expected, key.attained, key.served, key.level]),
+        "known": key.known is not None or key.by_share,
+        "factored": key.factor is not None,
+        "changes": int(np.sum((weights != 0.0) << np.arange(len(weights)))),
+        "weights": weights,
         "levels": np.array(policy.levels, np.float64),
     }
 
