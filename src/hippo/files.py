@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,24 +61,75 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         The folder or the file cannot be written; nothing is left behind.
     """
     target = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary: str | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, _usual_mode(target))
-        os.replace(temporary, target)
+        write_together(target.parent, {target.name: content})
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot write: {reason}", source=str(path), remedy="give a writable path") from None
+        raise _cannot_write(path, error) from None
+
+
+def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes all files under ``folder`` as ``write_together`` does.
+
+    Raises
+    ------
+    InputError
+        One cannot be written; then none has been, and older ones stand as they were.
+    """
+    try:
+        write_together(Path(folder), files)
+    except (OSError, ValueError) as error:
+        raise _cannot_write(folder, error) from None
+
+
+def write_together(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write all files under ``folder`` (made when missing), each whole, or none: what belongs together stays so.
+
+    All are on the disk in a hidden folder beside their places before the first is renamed; what stood there comes back
+    should a rename fail. ``OSError`` or ``ValueError`` (a name with a null byte) when one cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=".hippo-", suffix=".part", dir=folder))
+    try:
+        for name, content in files.items():
+            place = staged / "new" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as stream:
+                stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            place.chmod(_usual_mode(folder / name))
+        _swap(folder, staged, files)
     finally:
-        if temporary is not None:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _swap(folder: Path, staged: Path, names: Mapping[str, object]) -> None:
+    """Renames each staged file into its place, or none of them."""
+    before, moved = staged / ".before", list[str]()
+    try:
+        for name in names:
+            target, kept = folder / name, before / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir() and not target.is_symlink():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+            if len(names) > 1 and os.path.lexists(target):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(target, kept, follow_symlinks=False)  # not moved: a file is never gone, not for an instant
+            moved.append(name)
+            os.replace(staged / "new" / name, target)
+    except OSError:
+        for name in moved:
             with suppress(OSError):
-                os.unlink(temporary)  # gone already after a successful rename
+                (folder / name).unlink()
+            with suppress(OSError):
+                os.replace(before / name, folder / name)
+        raise
+
+
+def _cannot_write(path: str | Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    source = error.filename if isinstance(error, IsADirectoryError) else str(path)  # which of them is in the way
+    return InputError(f"cannot write: {reason}", source=source, remedy="give a writable path")
 
 
 def json_text(document: object) -> str:

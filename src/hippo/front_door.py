@@ -14,7 +14,7 @@ from hippo.cost.stage import StageMemory
 from hippo.decide import choose, explain_plan
 from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Decision
-from hippo.decide.front import Front, pareto_front
+from hippo.decide.pareto import Front, pareto_front
 from hippo.errors import InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -27,7 +27,7 @@ from hippo.problem.problem import Problem
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
 from hippo.registry import engine as engine_named
 from hippo.registry import planner as planner_named
-from hippo.score.evaluate import evaluate, fits, memory
+from hippo.score.judge import evaluate, fits, memory
 from hippo.score.score import Score
 from hippo.simulate.lower import lower
 from hippo.simulate.timeline import Timeline

@@ -83,7 +83,7 @@ def test_errors_become_exit_codes(hippo, monkeypatch, error, code, said):
         raise error
 
     monkeypatch.setattr(main, "app", fail)
-    monkeypatch.setattr(main, "_silence_stdout", lambda: None)
+    monkeypatch.setattr(main, "silence_stdout", lambda: None)
     answer = hippo("plan")
     assert answer.code == code
     assert said in answer.err

@@ -37,7 +37,10 @@ class Choice:
 
 @takes(Choice)
 def catalogue(choice: Choice) -> None:
-    """Models, clusters, GPUs, planners and schedules that have names; JSON schemas of the files that hippo reads."""
+    """Names that other commands take; JSON schemas of input files.
+
+    Models, clusters, GPUs, planners and schedules, with their figures and sources.
+    """
     if choice.kind == SCHEMA:
         print(_schema(choice.file), end="")
         return

@@ -22,12 +22,12 @@ def compare(question: Question) -> None:
     from hippo.front_door import compare as side_by_side
 
     decision = question.answer(side_by_side, "comparing")
-    if question.out is not None and decision.plan is not None:
-        write_decision(question, decision)
     if question.json:
         print_document({**decision.document(), "plan": None})
     else:
         _show(decision)
+    if question.out is not None and decision.plan is not None:
+        write_decision(question, decision)
     finish(feasible=decision.plan is not None)
 
 

@@ -64,14 +64,14 @@ def replay(wanted: Wanted) -> None:
         say(remark)
     with Watch("replaying") as progress:
         account = _played(account, policies, progress)
-    if wanted.out is not None:
-        _write(wanted.out, account)
     if wanted.json:
         print_document(account.document())
     else:
         from hippo.report.jobs_terminal import account_view
 
         print_view(account_view(account))
+    if wanted.out is not None:
+        _write(wanted.out, account)
     if not account.ran:
         say("infeasible: none of these jobs can run there")
     finish(feasible=account.ran)
@@ -108,7 +108,6 @@ def _write(folder: Path, account: ReplayAccount) -> None:
     from hippo.report.jobs_html import jobs_html
 
     write_files(folder, {"jobs.html": jobs_html(account), "jobs.json": json_text(account.document())})
-    say(f"wrote {folder / 'jobs.html'} and {folder / 'jobs.json'}")
 
 
 # ----------------------------------------------------------------------------------------------------------- policies

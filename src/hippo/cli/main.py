@@ -23,7 +23,7 @@ from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
 from hippo.cli.explain import explain
 from hippo.cli.export import export
 from hippo.cli.jobs import jobs
-from hippo.cli.output import say
+from hippo.cli.output import say, silence_stdout
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
 from hippo.cli.probe import probe
@@ -159,16 +159,11 @@ def _after(option: str, arguments: Sequence[str]) -> str | None:
 
 def _broken_stream(error: OSError) -> int:
     """A reader that has gone (``| head``) is no error; a full disk behind stdout is."""
-    _silence_stdout()
+    silence_stdout()
     if error.errno == errno.EPIPE:
         return DONE
     where = f"{error.filename}: " if error.filename else ""
     return _refuse(f"{where}{error.strerror or error}. To fix: make room, or write elsewhere.")
-
-
-def _silence_stdout() -> None:
-    """What is still buffered goes nowhere, so that Python's own last flush cannot fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _own_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:

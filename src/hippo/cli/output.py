@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,8 @@ def print_document(document: object) -> None:
     """Prints one JSON document on stdout; a number that is not finite is our own mistake (``ValueError``)."""
     from hippo.files import json_text
 
-    print(json_text(document), end="")
+    with _reader_may_leave():
+        print(json_text(document), end="", flush=True)
 
 
 def print_view(view: RenderableType) -> None:
@@ -32,7 +33,23 @@ def print_view(view: RenderableType) -> None:
     from rich.console import Console
 
     narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if narrow else PIPED_WIDTH).print(view)
+    with _reader_may_leave():
+        Console(width=None if narrow else PIPED_WIDTH).print(view)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """A reader that has gone (``| head``) ends the printing, not the command: its files are still to be written."""
+    try:
+        yield
+    except (BrokenPipeError, SystemExit):  # the second is rich's word for the first
+        silence_stdout()
+
+
+def silence_stdout() -> None:
+    """What is still buffered goes nowhere, so that Python's own last flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(message: str) -> None:
@@ -55,11 +72,14 @@ def check_folder(folder: Path, *, option: str = "--out") -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Writes each file whole under ``folder``, which is made when missing; ``InputError`` when the disk says no."""
-    from hippo.files import write_whole
+    """Writes an answer's files together, after the answer has been printed, and says so; none of them where one fails.
 
-    for name, content in files.items():
-        write_whole(folder / name, content)
+    ``InputError`` when the disk says no.
+    """
+    from hippo.files import write_files as write
+
+    write(folder, files)
+    say(f"wrote {', '.join(str(folder / name) for name in files)}")
 
 
 def finish(*, feasible: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from hippo.cli.options import takes
-from hippo.cli.output import finish, print_document, print_view, say, write_files
+from hippo.cli.output import finish, print_document, print_view, write_files
 from hippo.cli.question import Question
 
 
@@ -27,9 +27,6 @@ def pareto(question: Question) -> None:
         "hypervolume": front.hypervolume,
         "closed": front.closed,
     }
-    if question.out is not None and front.points:
-        write_files(question.out, {"pareto.json": json_text(document)})
-        say(f"wrote {question.out / 'pareto.json'}")
     if question.json:
         print_document(document)
     else:
@@ -37,4 +34,6 @@ def pareto(question: Question) -> None:
 
         print_view(question_view(front.problem))
         print_view(front_view(front.points, hypervolume=front.hypervolume))
+    if question.out is not None and front.points:
+        write_files(question.out, {"pareto.json": json_text(document)})
     finish(feasible=bool(front.points))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hippo.cli.options import takes
-from hippo.cli.output import finish, print_document, print_view, say, write_files
+from hippo.cli.output import finish, print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.cli.question import Question
 
@@ -21,12 +21,12 @@ def plan(question: Question) -> None:
 
     everyone = question.out is not None  # the report shows all planners side by side
     decision = question.answer(partial(best_plan, everyone=everyone), "planning")
-    if question.out is not None and decision.plan is not None:
-        write_decision(question, decision)
     if question.json:
         print_document(decision.document())
     else:
         _show(decision)
+    if question.out is not None and decision.plan is not None:
+        write_decision(question, decision)
     finish(feasible=decision.plan is not None)
 
 
@@ -38,7 +38,6 @@ def write_decision(question: Question, decision: Decision) -> None:
     with Watch("writing the report"):
         files = decision_files(decision)
     write_files(question.out, files)
-    say(f"wrote {', '.join(str(question.out / name) for name in files)}")
 
 
 def _show(decision: Decision) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import LONGEST_S, Json, takes
-from hippo.cli.output import check_folder, print_document, print_view, say, write_files
+from hippo.cli.output import check_folder, print_document, print_view, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hippo.problem.cluster import Cluster
 
 _NAMED = "NAME=HOST[:PORT]"
+Files = dict[Path, Mapping[str, str]]
+"""A folder to its files, name to text."""
 LONGEST_PROBING_S = 366 * LONGEST_S
 
 
@@ -97,7 +99,7 @@ def probe(choice: Choice) -> None:
     if choice.out is not None:
         check_folder(choice.out)
     base = _given_cluster(choice)
-    findings = {"--iperf3": _from_iperf3, "--prometheus": _from_prometheus}.get(mode, _from_own)(choice, base)
+    findings, files = {"--iperf3": _from_iperf3, "--prometheus": _from_prometheus}.get(mode, _from_own)(choice, base)
     document = document_of(findings)
     if choice.json:
         print_document(document)
@@ -106,6 +108,7 @@ def probe(choice: Choice) -> None:
         print("\n".join(findings.how))
     for remark in findings.remarks:
         say(remark)
+    _write(files)
 
 
 def _mode(choice: Choice) -> str:
@@ -148,7 +151,7 @@ def _serve(choice: Choice) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- own prober
-def _from_own(choice: Choice, base: Cluster | None) -> Findings:
+def _from_own(choice: Choice, base: Cluster | None) -> tuple[Findings, Files]:
     from hippo.measure.probe.rounds import usual_s
 
     effort = _effort(choice)
@@ -201,7 +204,7 @@ def _linked(legs: tuple[Leg, ...], base: Cluster | None) -> tuple[Leg, ...]:
     return kept
 
 
-def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> Findings:
+def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> tuple[Findings, Files]:
     import time
 
     from hippo.measure.probe.rounds import a_round, refuse_silence
@@ -210,11 +213,13 @@ def _once(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | N
     with Watch("probing") as watch:
         looks = a_round(legs, effort, watch)
     refuse_silence(looks)
-    return _written(choice, effort, base, {time_s: looks})
+    return _found(choice, effort, base, {time_s: looks})
 
 
-def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None) -> Findings:
-    """The files are whole after every round, so that an interruption loses at most the round that runs."""
+def _again_and_again(
+    choice: Choice, legs: Sequence[Leg], effort: Effort, base: Cluster | None
+) -> tuple[Findings, Files]:
+    """The files are written after every round, so that an interruption loses at most the round that runs."""
     from hippo.measure.probe.findings import TRACE_FILE
     from hippo.measure.probe.rounds import refuse_silence, rounds
 
@@ -232,25 +237,27 @@ def _again_and_again(choice: Choice, legs: Sequence[Leg], effort: Effort, base: 
                 if look.measured is None:
                     say(f"{look.leg.told}: {look.reason}; written as an outage")
             seen[time_s] = looks
-            findings = _written(choice, effort, base, seen)
-    return findings
+            found = _found(choice, effort, base, seen)
+            _write(found[1])
+    return found
 
 
-def _written(
+def _found(
     choice: Choice, effort: Effort, base: Cluster | None, seen: Mapping[float, Sequence[LegMeasured]]
-) -> Findings:
-    from hippo.files import write_whole
+) -> tuple[Findings, Files]:
     from hippo.measure.probe.findings import Findings, files_of, how_probed, textfile
 
     samples = tuple(sample for time_s, looks in seen.items() for look in looks for sample in look.samples(time_s))
     last = seen[max(seen)]
     findings = Findings(samples, how_probed(effort, last))
+    files: Files = {}
     if choice.out is not None:
         assert base is not None
-        write_files(choice.out, files_of(findings, base))
+        files[choice.out] = files_of(findings, base)
     if choice.textfile is not None:
-        write_whole(choice.textfile, textfile([sample for look in last for sample in look.samples(max(seen))]))
-    return findings
+        text = textfile([sample for look in last for sample in look.samples(max(seen))])
+        files[choice.textfile.parent] = {**files.get(choice.textfile.parent, {}), choice.textfile.name: text}
+    return findings, files
 
 
 def _effort(choice: Choice) -> Effort:
@@ -279,7 +286,7 @@ def _seconds(option: str, value: float, most: float) -> float:
 
 
 # -------------------------------------------------------------------------------------------------------------- readers
-def _from_iperf3(choice: Choice, base: Cluster | None) -> Findings:
+def _from_iperf3(choice: Choice, base: Cluster | None) -> tuple[Findings, Files]:
     from hippo.measure.probe.findings import Findings
     from hippo.measure.probe.iperf3 import samples_from_reports
 
@@ -290,7 +297,7 @@ def _from_iperf3(choice: Choice, base: Cluster | None) -> Findings:
     return _from_others(choice, base, Findings(reports.samples, (how,), reports.remarks))
 
 
-def _from_prometheus(choice: Choice, base: Cluster | None) -> Findings:
+def _from_prometheus(choice: Choice, base: Cluster | None) -> tuple[Findings, Files]:
     from hippo.measure.probe import prometheus
     from hippo.measure.probe.findings import Findings
 
@@ -330,16 +337,23 @@ def _addresses(choice: Choice, base: Cluster | None) -> Mapping[str, str]:
     return {name: name for name in (known or given.values())} | dict(given)
 
 
-def _from_others(choice: Choice, base: Cluster | None, findings: Findings) -> Findings:
+def _from_others(choice: Choice, base: Cluster | None, findings: Findings) -> tuple[Findings, Files]:
     from hippo.measure.probe.findings import files_of
 
     if choice.out is not None:
         names = [name for sample in findings.samples for name in sample.pair]
-        write_files(choice.out, files_of(findings, _hardware(choice, base, names)))
-    return findings
+        return findings, {choice.out: files_of(findings, _hardware(choice, base, names))}
+    return findings, {}
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
+def _write(files: Files) -> None:
+    from hippo.files import write_files
+
+    for folder, texts in files.items():
+        write_files(folder, texts)
+
+
 def _given_cluster(choice: Choice) -> Cluster | None:
     from hippo.problem.load import load_cluster
 

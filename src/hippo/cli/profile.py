@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.options import Json, ModelName, Seq, takes
-from hippo.cli.output import check_folder, print_document, print_view, say, write_files
+from hippo.cli.output import check_folder, print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
@@ -63,15 +63,15 @@ def profile(choice: Choice) -> None:
     with Watch("profiling") as watch:
         answer = _profiled()(asked, watch)
     document = profile_to_document(answer.profile)
-    files = _written(choice, document, answer.gpu, cluster)
+    files = _files(choice, document, answer.gpu, cluster)
     if choice.json:
         gpu, rows = _gpu_document(answer.gpu), [_detail(each) for each in answer.rows]
-        print_document({"profile": document, "gpu": gpu, "rows": rows, "files": files})
+        print_document({"profile": document, "gpu": gpu, "rows": rows, "files": [str(path) for path in files]})
     else:
         print_view(_view(answer.rows))
         print(answer.profile.source)
-    for name in files:
-        say(f"wrote {name}")
+    if choice.out is not None:
+        write_files(choice.out.parent, {path.name: text for path, text in files.items()})
 
 
 def _profiled() -> Callable[[ProfileRequest, Watch], ProfiledDevice]:
@@ -144,20 +144,18 @@ def _cluster(choice: Choice) -> Cluster | None:
     return None if choice.cluster is None else load_cluster(choice.cluster)
 
 
-def _written(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> list[str]:
-    """Writes the profile, and the cluster file where one is asked for or no other can name the device."""
+def _files(choice: Choice, document: Mapping[str, object], gpu: Gpu, cluster: Cluster | None) -> dict[Path, str]:
+    """The profile, and the cluster file where one is asked for or no other can name the device."""
     from hippo.files import json_text
     from hippo.measure.profile.rows import cluster_with
     from hippo.problem.gpus import GPUS
 
     if choice.out is None:
-        return []
-    folder, name = choice.out.absolute().parent, choice.out.name
-    files: dict[str, str] = {name: json_text(document)}
+        return {}
+    files = {choice.out: json_text(document)}
     if cluster is not None or gpu.name not in GPUS:
-        files[f"{choice.out.stem}.cluster.yaml"] = cluster_with(gpu, cluster)
-    write_files(folder, files)
-    return [str(choice.out.parent / each) for each in files]
+        files[choice.out.with_name(f"{choice.out.stem}.cluster.yaml")] = cluster_with(gpu, cluster)
+    return files
 
 
 def _gpu_document(gpu: Gpu) -> object:

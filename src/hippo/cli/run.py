@@ -114,18 +114,17 @@ def run(choice: Choice) -> None:
     except RunError as error:
         say(str(error))
         raise typer.Exit(FAULT) from None
-    if choice.out is not None:
-        from hippo.files import json_text
-        from hippo.report.run_html import run_html
-
-        write_files(choice.out, {"run.html": run_html(document), "run.json": json_text(document)})
-        say(f"wrote {choice.out / 'run.html'}")
     if choice.json:
         print_document(document)
     else:
         from hippo.report.run_terminal import run_view
 
         print_view(run_view(document))
+    if choice.out is not None:
+        from hippo.files import json_text
+        from hippo.report.run_html import run_html
+
+        write_files(choice.out, {"run.html": run_html(document), "run.json": json_text(document)})
 
 
 def _check_words(choice: Choice, inside: Emulation | None) -> None:

@@ -95,6 +95,9 @@ def schedule(choice: Choice) -> None:
         print("[\n" + ",\n".join(texts) + "\n]" if asked.listed else texts[0])
     else:
         _show(outcomes, listed=asked.listed)
+    for outcome in outcomes:
+        if not isinstance(outcome.answer, InfeasibleError):
+            _write(choice, outcome.answer)
     _end(outcomes)
 
 
@@ -164,9 +167,11 @@ def _outcome(choice: Choice, sized: Sized, progress: Callable[[str, float], None
         if choice.fluctuation is not None or choice.samples is not None:
             extras["fluctuation"] = _fluctuation(choice, answer)
         if choice.csv is not None:
-            extras["csv"] = _csv(choice.csv, answer)
-        if choice.out is not None:
-            _write(choice.out, answer)
+            from hippo.schedule.torch_csv import torch_schedule
+
+            csv = torch_schedule(answer.problem, answer.schedule)
+            told = {"makespan": csv.makespan, "fused": csv.fused, "split": csv.split}
+            extras["csv"] = {"file": str(choice.csv), **told}
     except InfeasibleError as error:
         return Outcome(sized, error)
     return Outcome(sized, answer, extras)
@@ -270,26 +275,22 @@ def _spread(seen: MakespanSpread) -> Extras:
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def _csv(path: Path, answer: Answer) -> Extras:
-    """Writes the order for torch's runtime; says what it is worth there."""
-    from hippo.files import write_whole
-    from hippo.schedule.torch_csv import torch_schedule
+def _write(choice: Choice, answer: Answer) -> None:
+    """Writes the order for torch's runtime, and says what it is worth there; the report and the trace of a schedule."""
+    if choice.csv is not None:
+        from hippo.files import write_whole
+        from hippo.schedule.torch_csv import torch_schedule
 
-    written = torch_schedule(answer.problem, answer.schedule)
-    write_whole(path, written.text)
-    how = f"{written.fused} fused and {written.split} split backwards, makespan {written.makespan:.6g} there"
-    say(f"wrote {path}: {how}")
-    return {"file": str(path), "makespan": written.makespan, "fused": written.fused, "split": written.split}
+        csv = torch_schedule(answer.problem, answer.schedule)
+        write_whole(choice.csv, csv.text)
+        how = f"{csv.fused} fused and {csv.split} split backwards, makespan {csv.makespan:.6g} there"
+        say(f"wrote {choice.csv}: {how}")
+    if choice.out is not None:
+        from hippo.report.schedule_html import schedule_html
+        from hippo.report.schedule_trace import schedule_trace
 
-
-def _write(folder: Path, answer: Answer) -> None:
-    """Writes the report and the trace of a schedule."""
-    from hippo.report.schedule_html import schedule_html
-    from hippo.report.schedule_trace import schedule_trace
-
-    files = {"schedule.html": schedule_html(answer), "trace.json": schedule_trace(answer.replay)}
-    write_files(folder, files)
-    say(f"wrote {', '.join(str(folder / name) for name in files)}")
+        files = {"schedule.html": schedule_html(answer), "trace.json": schedule_trace(answer.replay)}
+        write_files(choice.out, files)
 
 
 # ---------------------------------------------------------------------------------------------------------------- said

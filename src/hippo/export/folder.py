@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from hippo.errors import InputError
-from hippo.files import json_text
+from hippo.files import json_text, write_together
 
 MANIFEST = ".hippo-export.json"
 
@@ -35,17 +33,9 @@ def write_export(folder: Path, files: Files, *, force: bool = False) -> None:
         _refuse_strangers(folder, contents, ours)
     contents[MANIFEST] = _bytes(json_text({name: _digest(content) for name, content in contents.items()}))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=".hippo-export-", dir=folder))
+        write_together(folder, contents)
     except OSError as error:
         raise _cannot_write(folder, error) from None
-    try:
-        _stage(staged, contents)
-        _swap(folder, staged, contents)
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
     for name, digest in ours.items():
         if name not in contents and _found_digest(folder / name) == digest:
             with suppress(OSError):
@@ -64,38 +54,6 @@ def _refuse_strangers(folder: Path, contents: Mapping[str, bytes], ours: Mapping
                 source=str(path),
                 remedy="name another folder with --out, or overwrite it with --force",
             )
-
-
-def _stage(staged: Path, contents: Mapping[str, bytes]) -> None:
-    """Everything on the disk, in a folder beside its place."""
-    for name, content in contents.items():
-        path = staged / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def _swap(folder: Path, staged: Path, contents: Mapping[str, bytes]) -> None:
-    """Renames each file into its place; what stood there comes back should one rename fail."""
-    before, moved = staged / ".before", list[str]()
-    try:
-        for name in contents:
-            target, kept = folder / name, before / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(target):
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(target, kept)
-            moved.append(name)
-            os.replace(staged / name, target)
-    except OSError:
-        for name in moved:
-            with suppress(OSError):
-                (folder / name).unlink()
-            with suppress(OSError):
-                os.replace(before / name, folder / name)
-        raise
 
 
 def _manifest(folder: Path) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,33 +16,25 @@ import torch
 from torch import Tensor, nn
 
 from hippo.learn.distributed import Place
-from hippo.learn.lagrangian import CONSTRAINTS, ascend, mixed, start
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
-from hippo.learn.settings import Settings
-from hippo.network.env.spaces import Observation
-from hippo.network.train.rollout import Roll, Share, collect, evaluate, valued
+from hippo.learn.session import Learned
+from hippo.network.observation.features import Observation
+from hippo.network.train.multipliers import CONSTRAINTS, ascend, mixed, start
+from hippo.network.train.rollout import Decisions, Share, collect, evaluate, valued
+from hippo.network.train.settings import HiPpoSettings
 
 
-@dataclass(frozen=True)
-class Told:
-    """What one update was like, over all processes."""
-
-    figures: dict[str, float]
-    epochs: int  # of worlds that passed
-    cpu_s: float  # of this process
-
-
-class Learner:
+class UpperLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
-    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: Settings, place: Place) -> None:
+    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: HiPpoSettings, place: Place) -> None:
         self.policy, self.shares, self.settings, self.place = policy, shares, settings, place
         self.multipliers = start(settings.multipliers)
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=settings.ppo.learning_rate, eps=1e-5)
         worlds = sum(len(share.seen.context) for share in shares) * place.size
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
 
-    def learn(self, done: float) -> Told:
+    def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
         began = time.process_time()
         ppo = self.settings.ppo
@@ -58,9 +50,19 @@ class Learner:
         )
         figures |= {f"multiplier/{name}": float(mu) for name, mu in zip(CONSTRAINTS, self.multipliers, strict=True)}
         epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))
-        return Told(figures, int(epochs), time.process_time() - began)
+        return Learned(figures, int(epochs), time.process_time() - began)
 
-    def _update(self, batch: Batch, rolls: Sequence[Roll], entropy: float) -> Losses:
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """For a checkpoint."""
+        return list(self.multipliers), [share.state() for share in self.shares]
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """From a checkpoint."""
+        self.multipliers[:] = multipliers
+        for share, state in zip(self.shares, shares, strict=True):
+            share.restore(state)
+
+    def _update(self, batch: Batch, rolls: Sequence[Decisions], entropy: float) -> Losses:
         """PPO on the batch; a process takes its part of every minibatch."""
         ppo = self.settings.ppo
         order = minibatches(
@@ -82,7 +84,7 @@ class Learner:
             together=self.place.together,
         )
 
-    def _batch(self, rolls: Sequence[Roll]) -> tuple[Batch, dict[str, float]]:
+    def _batch(self, rolls: Sequence[Decisions]) -> tuple[Batch, dict[str, float]]:
         """All decisions, share after share, with their advantages mixed; and the means that people look at."""
         found = [valued(roll, self.settings.ppo) for roll in rolls]
         advantage = np.concatenate([mixed(each, self.multipliers).reshape(-1) for each, _ in found])
@@ -102,7 +104,7 @@ class Learner:
         )
         return batch, self._means(rolls, returns)
 
-    def _means(self, rolls: Sequence[Roll], returns: Any) -> dict[str, float]:
+    def _means(self, rolls: Sequence[Decisions], returns: Any) -> dict[str, float]:
         """Regret and costs per epoch, how well values say what comes, how often something is changed."""
         rewards = np.concatenate([roll.rewards.reshape(-1, roll.rewards.shape[-1]) for roll in rolls])
         epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))

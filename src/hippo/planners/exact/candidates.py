@@ -1,0 +1,168 @@
+"""Candidates of the exact search, and the judge that plays them: memory and structure first, then the step itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from time import monotonic
+
+from hippo.errors import InfeasibleError, InputError
+from hippo.plan.check import check
+from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
+from hippo.planners.placement import PipelineSketch, place
+from hippo.problem.problem import Problem
+from hippo.score.judge import evaluate, fits, imbalance
+from hippo.simulate import fast
+from hippo.simulate.lower import lower, reordered
+from hippo.simulate.program import Program
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan before it is placed."""
+
+    pipelines: tuple[PipelineSketch, ...]
+    micro_batch: int
+    recompute: str
+    sharding: str
+    relays: tuple[Relay, ...] = ()
+    sync: Sync = Sync()
+
+    @property
+    def schedule(self) -> ScheduleChoice:
+        """1F1B, the one that runs further ahead, with the most that any stage keeps, or the orders made for it."""
+        if any(line.order for line in self.pipelines):
+            return ScheduleChoice("best")
+        ahead = [line.warm_up[0] for line in self.pipelines if line.warm_up]
+        return ScheduleChoice("cross-domain", max(ahead)) if ahead else ScheduleChoice("1f1b")
+
+    @property
+    def bare(self) -> Candidate:
+        """The candidate without orders and warm-ups of its own."""
+        return replace(self, pipelines=tuple(replace(line, warm_up=(), order=()) for line in self.pipelines))
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
+        return Plan(
+            place(problem.cluster, self.pipelines),
+            self.micro_batch,
+            precision=problem.workload.precision,
+            recompute=self.recompute,
+            sharding=self.sharding,
+            schedule=self.schedule,
+            relays=self.relays,
+            sync=self.sync,
+        )
+
+
+@dataclass(eq=False)
+class Tried:
+    """Plays candidates once each and remembers the best of every way to join domains."""
+
+    problem: Problem
+    deadline_s: float = float("inf")  # of the monotonic clock
+    rejected: Counter[str] = field(default_factory=Counter)
+    known: dict[Candidate, float] = field(default_factory=dict)
+    best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
+    ordered: dict[tuple[Candidate, int | None], Candidate | None] = field(default_factory=dict)  # by number of rules
+    _lowered: tuple[Candidate, Program] | None = None  # the last one, without its order
+
+    @property
+    def plays(self) -> int:
+        """Candidates looked at so far."""
+        return len(self.known)
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time limit is over."""
+        return monotonic() >= self.deadline_s
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the time limit is over and there is a plan: without one the search goes on until it finds or ends."""
+        return self.out_of_time and bool(self.best)
+
+    @property
+    def value(self) -> float:
+        """Value of the best candidate so far (inf: none)."""
+        return min((value for value, _ in self.best.values()), default=float("inf"))
+
+    def best_of(self, joined: str) -> float:
+        """Value of the best candidate of one way to join domains (inf: none)."""
+        return self.best[joined][0] if joined in self.best else float("inf")
+
+    @property
+    def winner(self) -> Candidate | None:
+        """The best candidate so far; ties: the way to join that was found first."""
+        return min(self.best.values(), key=lambda item: item[0])[1] if self.best else None
+
+    def play(self, candidate: Candidate, *, gain: float = 0.0) -> float:
+        """What the candidate is worth, lower is better; inf when it cannot run.
+
+        ``gain``: the share by which it must beat the best of its way to join domains to take that place.
+        """
+        known = self.known.get(candidate)
+        if known is None:
+            known = self.known[candidate] = self._play(candidate)
+            way = joining(candidate)
+            if known < (1.0 - gain) * self.best_of(way):
+                self.best[way] = (known, candidate)
+        return known
+
+    def _play(self, candidate: Candidate) -> float:
+        try:
+            plan = candidate.plan(self.problem)
+            cause = self._flaw(plan)
+            if cause is None:
+                return self._worth(candidate, plan)
+        except InfeasibleError:
+            cause = "no room for the tensor-parallel groups"
+        except InputError:
+            cause = "no link between domains that must exchange data"
+        self.rejected[cause] += 1
+        return float("inf")
+
+    def _flaw(self, plan: Plan) -> str | None:
+        operations = sum(2 * line.num_micro_batches * len(line.stages) for line in plan.pipelines)
+        if operations > MOST_OPERATIONS:
+            return "too many micro-batches to play"
+        if not fits(self.problem, plan):
+            return "out of memory"
+        delta = self.problem.objective.balance_delta
+        if delta is not None and imbalance(self.problem, plan) > delta:
+            return "out of balance"
+        violations = check(self.problem, plan)
+        return _CAUSES.get(violations[0].rule, violations[0].rule) if violations else None
+
+    def _worth(self, candidate: Candidate, plan: Plan) -> float:
+        objective = self.problem.objective
+        if objective.name == "time" and objective.balance_delta is None:
+            return fast.step_time(self._program(candidate, plan))
+        score = evaluate(self.problem, plan)
+        return score.usd_per_step if objective.name == "cost" else score.step_time_s
+
+    def _program(self, candidate: Candidate, plan: Plan) -> Program:
+        """Candidates that differ in their orders alone come one after the other: what they share is lowered once."""
+        bare = candidate.bare
+        if self._lowered is not None and self._lowered[0] == bare:
+            return reordered(self._lowered[1], plan)
+        program = lower(self.problem, plan)
+        self._lowered = bare, program
+        return program
+
+
+MOST_OPERATIONS = 4_000_000  # of one step; a play of them takes about a tenth of a second
+_CAUSES = {"runtime": "the runtime cannot express it", "uniform cuts": "cuts not uniform"}
+
+
+def joining(candidate: Candidate) -> str:
+    """How a candidate joins its domains, and how many."""
+    lines = candidate.pipelines
+    widths = [len(dict.fromkeys(stage.domain for stage in line.stages)) for line in lines]
+    if candidate.sync.method == "local_sgd":
+        return f"local SGD over {sum(widths)} domains"
+    if len(lines) == 1:
+        return "one domain alone" if widths[0] == 1 else f"pipeline over {widths[0]} domains"
+    if max(widths) == 1:
+        return f"data parallel over {len(lines)} domains"
+    return f"{len(lines)} groups of up to {max(widths)} domains"

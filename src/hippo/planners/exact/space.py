@@ -1,0 +1,216 @@
+"""What the parts of the exact search share: tables, layouts, ways to join, what was tried, and what agreeing costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.plan.plan import Sync
+from hippo.plan.runtimes import RuntimeRules, runtime_rules
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
+from hippo.planners.exact.ways import DomainRoutes, Lines, Way, ideal_ways, lines, real_ways
+from hippo.problem.problem import Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NEXT_TO_NOTHING = 1e-12  # stands for 0 where shares are divided by
+MOST_DOMAINS = 32  # of a kind that are looked at; beyond, nothing is proven
+
+
+NOBODY, SINGLE, EVERY = "nobody", "single pipelines", "replicas, too"
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutRows:
+    """Numbers of all layouts of a kind, (L,) each."""
+
+    total: Floats  # seconds of one wave through the whole model
+    trip: Floats  # of them those of its round trip
+    early: Floats  # least share of forwards in the seconds of any layer; 1 where backwards are not split
+    spared: Floats  # seconds of the first layer that a later stage need not wait for; 0 where it must
+    blocks: Floats  # seconds of one wave through the blocks
+    kept: Floats  # bytes of the whole model's state on one rank
+    once: Floats  # least seconds per step of the first stage
+    ends: Floats  # least seconds in which two stages of a domain sum what they share
+    wave: Ints  # sequences
+    stages: Ints  # room in a domain
+    lone: NDArray[np.bool_]  # only for pipelines of one stage
+    nodes: Ints  # most nodes of a stage
+    lane: Ints  # GPUs of a stage
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """One problem, prepared; ``sync`` is how replicas agree."""
+
+    problem: Problem
+    tables: LayerTables
+    tried: Tried
+    sync: Sync = Sync()
+    ordered: str = SINGLE  # which plans may have orders of their own, where the runtime plays any: bounds hold for them
+    _cache: dict[object, object] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, problem: Problem, tried: Tried, *, split: bool = True) -> Field:
+        """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too, where the runtime
+        plays any order."""
+        rules = runtime_rules(problem.runtime)
+        return cls(
+            problem, LayerTables.of(problem, split=split and rules.schedules is None and rules.live_limit), tried
+        )
+
+    @cached_property
+    def rules(self) -> RuntimeRules:
+        """Limits of the runtime."""
+        return runtime_rules(self.problem.runtime)
+
+    @cached_property
+    def layouts(self) -> tuple[list[DomainLayout], ...]:
+        """Layouts of every kind of domain."""
+        kinds = range(len(self.tables.examples))
+        return self.tables.shared("layouts", lambda: tuple(layouts(self.tables, kind) for kind in kinds))
+
+    def table(self, layout: DomainLayout) -> LayerTable:
+        """Prefix sums of a layout."""
+        return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
+
+    def splits(self, way: Way) -> bool:
+        """Whether bounds of this way to join hold for backwards that are split."""
+        return self.tables.split and (self.ordered == EVERY or (self.ordered == SINGLE and way.groups == 1))
+
+    def layout_rows(self, kind: int) -> LayoutRows:
+        """Numbers of all layouts of a kind."""
+        return self.tables.shared(("rows", kind), lambda: self._layout_rows(kind))
+
+    def _layout_rows(self, kind: int) -> LayoutRows:
+        rows, early_of = [], dict[int, float]()
+        for layout in self.layouts[kind]:
+            where = layout.kind, layout.tp, layout.dp
+            once, fixed = self.tables.once(*where, layout.mode.sharding)
+            forward, seconds, trip = self.tables.times(*where, layout.mode)
+            blocks = seconds[-2] - seconds[1]
+            if id(seconds) not in early_of:  # one array for all layouts that take as long
+                early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
+            early = early_of[id(seconds)]
+            spared = early * seconds[1] + once[1] if self.tables.split else 0.0
+            kept = self.tables.kept(*where, layout.mode.sharding)[-1]
+            lone = layout.mode.sharding == "gradients"
+            nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
+            gpus = layout.tp * layout.dp
+            seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
+            sums = kept, once[1] + fixed, self.ends_s(layout)
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 13).T
+        total, trips, earlies, spare, inner, state, least, ends = columns[:8]
+        wave, stages, nodes, gpus = columns[[8, 9, 11, 12]].astype(np.int64)
+        lone_rows = columns[10].astype(bool)
+        return LayoutRows(total, trips, earlies, spare, inner, state, least, ends, wave, stages, lone_rows, nodes, gpus)
+
+    @property
+    def wave_bytes(self) -> float:
+        """Bytes one sequence sends over a border, each way."""
+        return self.tables.wave_bytes_per_sequence
+
+    @cached_property
+    def tied_bytes(self) -> float:
+        """What first and last domain of a pipeline exchange when the head shares the embedding's matrix."""
+        model = self.problem.model
+        return model.vocab * model.hidden * self.problem.workload.gradient_bytes_per_parameter if model.tied else 0.0
+
+    def sync_s(self, way: Way) -> Floats:
+        """(n,) seconds in which the groups would agree on the whole model over the ring of each position."""
+        return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
+
+    def tail_s(self, way: Way) -> float:
+        """Seconds after the first stage is done: tied embeddings in two domains."""
+        return self.tied_bytes * way.tail_pace + way.tail_s
+
+    def ends_s(self, layout: DomainLayout) -> float:
+        """Least seconds in which the first and the last of several stages in one domain sum tied embeddings."""
+        if not self.tied_bytes:
+            return 0.0
+        domain, gpus = self.tables.examples[layout.kind], layout.tp * layout.dp
+        node, p2p_s = domain.gpus_per_node, self.tables.model.p2p_seconds
+        apart = p2p_s(domain.name, self.tied_bytes / layout.nodes(node), same_node=False)
+        return apart if 2 * gpus > node else min(apart, p2p_s(domain.name, self.tied_bytes / gpus, same_node=True))
+
+    def least_egress_usd(self, way: Way) -> float:
+        """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
+        borders = 2.0 * self.problem.workload.global_batch * self.wave_bytes * (way.span - 1)
+        agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes / self.sync.every
+        return self.least_usd_per_byte * (borders + agreed)
+
+    @cached_property
+    def least_usd_per_byte(self) -> float:
+        """Price of the cheapest link."""
+        return min((link.price_usd_per_gb for link in self.problem.cluster.links), default=0.0) * 1e-9
+
+    def members(self, kind: int) -> tuple[int, ...]:
+        """Domains of a kind; of very many only those with the fastest links."""
+        found = [index for index, each in enumerate(self.tables.kinds) if each == kind]
+        if len(found) <= MOST_DOMAINS:
+            return tuple(found)
+        worth = (1.0 / self.routes(0).pair_pace[np.ix_(found, found)]).sum(axis=1)
+        best = np.argsort(-worth, kind="stable")[:MOST_DOMAINS]
+        return tuple(sorted(found[int(index)] for index in best))
+
+    def ideal_ways(self, kind: int) -> list[Way]:
+        """One ideal way for every number of groups and domains (and of sending nodes, where links cap each node)."""
+        among, tied = self.members(kind), bool(self.tied_bytes)
+        return [
+            replace(way, senders=senders)
+            for senders in self._senders(kind)
+            for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
+        ]
+
+    def real_ways(self, kind: int, ideal: Way) -> list[Way]:
+        """Real ways over domains of a kind, with as many groups and domains as the ideal one."""
+        key = ("ways", kind, ideal.groups, ideal.span, ideal.senders)
+        if key not in self._cache:
+            routes, among, tied = self.routes(ideal.senders), self.members(kind), bool(self.tied_bytes)
+            known = self._lines(kind, ideal.senders)
+            found = real_ways(routes, among, known, ideal.groups, ideal.span, tied=tied)
+            self._cache[key] = [replace(way, senders=ideal.senders) for way in found]
+        return self._cache[key]  # type: ignore[return-value]
+
+    def routes(self, senders: int | None) -> DomainRoutes:
+        """Routes with so many nodes sending (0: all; None: whatever the links carry)."""
+        key = ("routes", senders)
+        if key not in self._cache:
+            floor = self.problem.objective.bandwidth_floor_bytes_per_s
+            self._cache[key] = DomainRoutes.of(self.problem.cluster, floor_bytes_per_s=floor, senders=senders)
+        return self._cache[key]  # type: ignore[return-value]
+
+    def _senders(self, kind: int) -> list[int]:
+        capped = any(link.per_node_bytes_per_s is not None for link in self.problem.cluster.links)
+        return sorted(set(self.layout_rows(kind).nodes.tolist())) if capped else [0]
+
+    def _lines(self, kind: int, senders: int) -> Lines:
+        key = ("lines", kind, senders)
+        if key not in self._cache:
+            self._cache[key] = lines(self.routes(senders), self.members(kind), tied_bytes=self.tied_bytes)
+        return self._cache[key]  # type: ignore[return-value]
+
+
+def early_share(forward: Floats, total: Floats) -> float:
+    """Least share of the forward in the seconds of any layer but the first; both are prefix sums, (N + 1,)."""
+    seconds = np.diff(total)[1:]
+    least = float((np.diff(forward)[1:] / np.maximum(seconds, 1e-300)).min(initial=1.0, where=seconds > 0))
+    return min(1.0, max(least, NEXT_TO_NOTHING))
+
+
+_LAST: list[Field] = []
+
+
+def remember(field: Field) -> None:
+    """Keeps the field of the problem searched last, for those who plan the same problem anew."""
+    _LAST[:] = [field]
+
+
+def remembered(problem: Problem) -> Field | None:
+    """The field of this very problem, if it was searched last."""
+    return next((field for field in _LAST if field.problem is problem), None)
