@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
+from typing import NamedTuple
 
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import count, described, number, percent, seconds
@@ -12,6 +13,7 @@ from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
+from hippo.records import Record
 from hippo.score.score import Score
 
 
@@ -52,6 +54,13 @@ class Baseline:
     score: Score
 
 
+class ScoredPlan(NamedTuple):
+    """A plan and its figures."""
+
+    plan: Plan
+    score: Score
+
+
 @dataclass(frozen=True)
 class Decision:
     """The answer to a problem. ``reasons`` are data (decide/reasons.py); ``summary`` says them in sentences.
@@ -74,6 +83,30 @@ class Decision:
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[tuple[Plan, Score], ...] = ()  # best first, each joins domains in another way
+
+    def records(self) -> list[Record]:
+        """A row per planner that ran, with its figures, None where it has no plan: what ``pandas.DataFrame`` takes."""
+        names = [each.name for each in fields(Score)]
+        return [
+            {
+                "planner": row.planner,
+                "status": row.status.value,
+                "gpus": None if row.plan is None else row.plan.gpus,
+                **{name: None if row.score is None else getattr(row.score, name) for name in names},
+                "gap": row.gap,
+                "planning_s": row.planning_s,
+            }
+            for row in self.rows
+        ]
+
+    def to_dict(self) -> dict[str, object]:
+        """The document of ``plan --json``."""
+        return self.document()
+
+    def __repr__(self) -> str:
+        head = self.headline().partition("\n")[0]
+        told = "" if self.score is None else f", {seconds(self.score.step_time_s)} a step"
+        return f"Decision({self.status.value}: {head[:200].rstrip('.')}{told})"
 
     def summary(self) -> str:
         """The decision in sentences: what, how good, how certain, why."""

@@ -22,6 +22,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
+from hippo.records import Record, html_table
 from hippo.score.evaluate import evaluate
 from hippo.score.pareto import hypervolume, non_dominated
 from hippo.score.score import Score
@@ -44,6 +45,19 @@ class Front:
     hypervolume: float
     baseline: Baseline | None = None
     closed: bool = False
+
+    def records(self) -> list[Record]:
+        """A row per plan with its figures, quickest first: what ``pandas.DataFrame`` takes."""
+        return [{"plan": described(plan), "gpus": plan.gpus, **score.to_dict()} for plan, score in self.points]
+
+    def __repr__(self) -> str:
+        name, hypervolume = self.problem.model.name, self.hypervolume
+        return f"Front({count(len(self.points), 'plan')} of {name}, {hypervolume=:.4g}, closed={self.closed})"
+
+    def _repr_html_(self) -> str:
+        shown = ("plan", "gpus", "step_time_s", "utilization", "egress_usd_per_step", "usd_per_step", "mfu")
+        rows = [{name: each[name] for name in shown} for each in self.records()]
+        return html_table(rows, title=f"{count(len(rows), 'plan')} that none beats in everything")
 
     def summary(self) -> str:
         """A line per plan."""
