@@ -2,8 +2,8 @@
 
     python benchmarks/_train_flat_ppo.py [FOLDER] [minutes] [seed]
 
-The same bank, rewards, options and masks as ``hippo train``; a plain network of two layers of 128 on the numbers laid
-end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the size
+The same dataset, rewards, options and masks as ``hippo train``; a plain network of two layers of 128 on the numbers
+laid end to end, no graph, no hierarchy, no multipliers. Library defaults but for the discount, the batch and the size
 of the network; the policy that does best on the validation worlds is kept, as for Hi-PPO.
 """
 
@@ -22,12 +22,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from hippo.files import write_whole
-from hippo.learn.settings import Settings
-from hippo.network.env.env import Env, Rules
-from hippo.network.env.spaces import MOST_OPTIONS, Observation
+from hippo.network.env.env import DecisionRules, Env
 from hippo.network.hi_ppo.flat_ppo import FILE, FORM, WIDTH, flat, flat_mask
+from hippo.network.observation.features import MOST_OPTIONS, Observation
 from hippo.network.train.rollout import Envs
-from hippo.network.train.worlds import Look, banks
+from hippo.network.train.settings import HiPpoSettings
+from hippo.network.train.worlds import Validation, datasets
 
 PARALLEL = 128
 DECISIONS = 32  # of each world per update
@@ -38,7 +38,7 @@ class Flat(VecEnv):  # type: ignore[misc]
     """Worlds side by side in the form of Stable-Baselines3."""
 
     def __init__(self, envs: Envs, size: int) -> None:
-        self.envs, self.seen = envs, envs.begin()
+        self.envs, self.seen = envs, envs.reset()
         self.actions = np.zeros(size, np.int64)
         super().__init__(size, Box(-np.inf, np.inf, (WIDTH,), np.float32), Discrete(MOST_OPTIONS))
 
@@ -52,7 +52,7 @@ class Flat(VecEnv):  # type: ignore[misc]
 
     def step_wait(self) -> Any:
         """One decision in each world."""
-        came = self.envs.act(self.actions)
+        came = self.envs.step(self.actions)
         self.seen = came.observation
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         return flat(self.seen), np.asarray(came.reward, np.float32), came.done, infos
@@ -84,7 +84,7 @@ class Flat(VecEnv):  # type: ignore[misc]
 class Keeper(BaseCallback):  # type: ignore[misc]
     """Plays the validation worlds now and then, keeps the best policy, ends the training in time."""
 
-    def __init__(self, look: Look, minutes: float) -> None:
+    def __init__(self, look: Validation, minutes: float) -> None:
         super().__init__()
         self.look, self.rolls = look, 0
         self.end_s = time.monotonic() + 60.0 * minutes
@@ -120,10 +120,10 @@ def main(arguments: list[str]) -> None:
     minutes = float(arguments[1]) if len(arguments) > 1 else 20.0
     seed = int(arguments[2]) if len(arguments) > 2 else 0
     torch.set_num_threads(1)
-    settings = Settings()
-    train, validation = banks(settings, folder)
+    settings = HiPpoSettings()
+    train, validation = datasets(settings, folder)
     assert validation is not None
-    flat_worlds = Flat(Env(train, PARALLEL, seed=seed, rules=Rules(gamma=settings.ppo.gamma)), PARALLEL)
+    flat_worlds = Flat(Env(train, PARALLEL, seed=seed, rules=DecisionRules(gamma=settings.ppo.gamma)), PARALLEL)
     model = MaskablePPO(
         "MlpPolicy",
         flat_worlds,
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> None:
         seed=seed,
         device="cpu",
     )
-    keeper = Keeper(Look(validation), minutes)
+    keeper = Keeper(Validation(validation), minutes)
     model.learn(10**9, callback=keeper)
     if keeper.kept:
         model.policy.load_state_dict(keeper.kept)

@@ -7,7 +7,7 @@ One family is left out. A policy learns on all others (`met`), beginning as ever
 planner (`planner`), or from random weights (`nothing`). Then each learns on some problems of the family left out and is
 looked at on others of it. One update is 256 decisions. Told: share of perfect hindsight, mean over held-out problems of
 all families and seeds, and the difference of `met` to the start it began from, paired by problem, 95 % interval.
-`never changing anything` begins with what does most then. Without a bank, worlds are prepared first, for one seed.
+`never changing anything` begins with what does most then. Without a dataset, worlds are prepared first, for one seed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank, load, make_bank, save
-from hippo.network.env.generator import FAMILIES
+from hippo.network.env.dataset import Dataset, Preparation, load, make_dataset, save
 from hippo.network.train.adapt import beginning, chosen, last, learned, of_hindsight
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.worlds import keeping, played
+from hippo.network.worlds.generator import FAMILIES
 
 LEFT_OUT = ("transient", "regimes", "outage", "halving", "stragglers")
 AFTER = (0, 1, 2, 5, 10, 20)  # updates on the family left out
@@ -46,9 +46,9 @@ Found = dict[str, dict[int, dict[str, float]]]
 """Share of hindsight by start, number of updates, and problem."""
 
 
-def settings(decisions: int) -> Settings:
+def settings(decisions: int) -> HiPpoSettings:
     """The usual ones, with smaller updates."""
-    usual = Settings()
+    usual = HiPpoSettings()
     ppo = replace(usual.ppo, steps_per_update=decisions, minibatch=256)
     return replace(usual, ppo=ppo, run=replace(usual.run, parallel=32, shares=1))
 
@@ -56,13 +56,13 @@ def settings(decisions: int) -> Settings:
 def fold(path: str, family: str, seed: int) -> Found:
     """One family left out."""
     torch.set_num_threads(1)
-    bank = load(Path(path))
-    own = bank.families == family
-    numbers = np.array([int(name.split("-")[2]) for name in bank.names])
+    dataset = load(Path(path))
+    own = dataset.families == family
+    numbers = np.array([int(name.split("-")[2]) for name in dataset.names])
     there = np.unique(numbers[own])
     known = own & np.isin(numbers, there[: max(1, round(SUPPORT * len(there)))])
-    support, tested = chosen(bank, np.flatnonzero(known)), chosen(bank, np.flatnonzero(own & ~known))
-    others = chosen(bank, np.flatnonzero(~own))
+    support, tested = chosen(dataset, np.flatnonzero(known)), chosen(dataset, np.flatnonzero(own & ~known))
+    others = chosen(dataset, np.flatnonzero(~own))
     starts = {name: beginning(settings(256), prior=name == "planner", seed=seed) for name in ("planner", "nothing")}
     for name, start in (("met", starts["planner"]), ("met from nothing", starts["nothing"])):
         starts[name] = last(learned(start, others, settings(1024), updates=MEETING, seed=seed))
@@ -75,9 +75,9 @@ def fold(path: str, family: str, seed: int) -> Found:
     return found
 
 
-def by_problem(bank: Bank, shares: np.ndarray) -> dict[str, float]:
+def by_problem(dataset: Dataset, shares: np.ndarray) -> dict[str, float]:
     """Mean over the movements of each problem."""
-    problems = np.array(["-".join(name.split("-")[:3]) for name in bank.names])
+    problems = np.array(["-".join(name.split("-")[:3]) for name in dataset.names])
     return {str(problem): float(shares[problems == problem].mean()) for problem in np.unique(problems)}
 
 
@@ -114,11 +114,11 @@ def told(one: Mapping[str, float], other: Mapping[str, float]) -> str:
     return f"{gain.mean():+.2f}+-{half:.2f}"
 
 
-def small_bank() -> Bank:
+def small_bank() -> Dataset:
     """Worlds of the train split, made now."""
     count = {family: PREPARED if family in LEFT_OUT else OTHERS for family in FAMILIES}
     wanted = [(family, seed) for seed in range(PREPARED) for family in FAMILIES if seed < count[family]]
-    return make_bank(wanted, movements=MOVEMENTS, preferences=1, processes=2)
+    return make_dataset(wanted, Preparation(movements=MOVEMENTS, preferences=1), processes=2)
 
 
 def main() -> None:

@@ -19,11 +19,11 @@ import numpy as np
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hippo.network.env.construct import Site, site
-from hippo.network.env.generator import FAMILIES, make_world
+from hippo.network.construction.draft import Site, site
 from hippo.network.hi_ppo.constructor import Brain, Greedy, Served, finished, key, tried
 from hippo.network.hi_ppo.serving import Policy, shipped
-from hippo.network.rules.anew import Net, under
+from hippo.network.plans.replan import Net, under
+from hippo.network.worlds.generator import FAMILIES, make_world
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 
@@ -84,7 +84,7 @@ def ratios(brain: Brain, case: Case) -> tuple[dict[int, float], float]:
 
 def lower_ms(policy: Policy, domains: int = 8) -> tuple[float, float]:
     """p50 and p99 of the lower agent's answer for all domains at once, ms of wall clock on one thread."""
-    from hippo.network.env.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
+    from hippo.network.construction.observe import LAYOUTS, MOST_ROWS, PLACES, Rows
 
     rng, brain = np.random.default_rng(0), Served(policy)
     seen = Rows(

@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hippo.network.dynamics.congestion import congested_latency
-from hippo.network.env.drafting import LAYOUTS, MOST_ROWS, PLACES, Rows
-from hippo.network.env.generator import FAMILIES, draw_problem
-from hippo.network.env.movements import draw_movement
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
-from hippo.network.env.world import World
+from hippo.network.construction.observe import LAYOUTS, MOST_ROWS, PLACES, Rows
+from hippo.network.dynamics.processes import congested_latency
 from hippo.network.hi_ppo.constructor import ARRANGE, Served
 from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.hi_ppo.serving import Policy, shipped
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.worlds.generator import FAMILIES, draw_problem
+from hippo.network.worlds.movements import draw_movement
+from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth, base_latency
 
 Times = NDArray[np.float64]  # (N, 2) seconds by the wall and of CPU
@@ -123,15 +123,15 @@ class Spent(NamedTuple):
     verifying: list[float]
 
 
-def played(policy: Policy, world: World, book: Book) -> Spent:
+def played(policy: Policy, world: World, cache: PlanCache) -> Spent:
     """Every decision of a whole run, plans made anew included."""
-    terms, spent = Terms(usd_per_token(world, book)), Spent([], [], [], [], [])
-    for _ in islice(steps(world, book.copy(), HiPpo(policy), terms), WARMED):
+    terms, spent = Terms(usd_per_token(world, cache)), Spent([], [], [], [], [])
+    for _ in islice(steps(world, cache.copy(), HiPpo(policy), terms), WARMED):
         pass
     method = HiPpo(policy, clock=process_time)
-    for epoch in steps(world, book.copy(), method, terms):
-        if epoch.thinking_s > THOUGHT_S:
-            spent.thought.append(epoch.thinking_s)
+    for epoch in steps(world, cache.copy(), method, terms):
+        if epoch.replanning_s > THOUGHT_S:
+            spent.thought.append(epoch.replanning_s)
         account = method.account
         if epoch.view.running < 0 or account is None:
             continue
@@ -149,9 +149,9 @@ def in_runs(policy: Policy, domains: int, epochs: int, count: int) -> None:
     all_of = Spent([], [], [], [], [])
     for seed in range(count):
         world = world_of(domains, seed, epochs)
-        book = Book(world.problem)
-        fill(book)
-        for whole, part in zip(all_of, played(policy, world, book), strict=True):
+        cache = PlanCache(world.problem)
+        fill(cache)
+        for whole, part in zip(all_of, played(policy, world, cache), strict=True):
             whole.extend(part)
     rows = (
         (f"upper, K {domains}", "view to proposal", all_of.proposing, ASKED_MS[f"upper, K {domains}"]),

@@ -13,16 +13,16 @@ from time import perf_counter, process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.bank import Bank, make_bank
+from hippo.network.env.dataset import Dataset, Preparation, make_dataset
 from hippo.network.env.env import Env
-from hippo.network.env.generator import FAMILIES
-from hippo.network.env.spaces import OPTION_FEATURES, Observation
+from hippo.network.observation.features import OPTION_FEATURES, Observation
+from hippo.network.worlds.generator import FAMILIES
 
 WORTH = OPTION_FEATURES.index("worth_rest")
 
 
 def main() -> None:
-    """Makes a bank, runs it under three ways to answer, prints a table."""
+    """Makes a dataset, runs it under three ways to answer, prints a table."""
     parser = argparse.ArgumentParser(description="Steps of the environment per CPU second.")
     parser.add_argument("--seeds", type=int, default=1, help="worlds of each family")
     parser.add_argument("--families", type=int, default=4, help="of which worlds are made")
@@ -31,25 +31,25 @@ def main() -> None:
     given = parser.parse_args()
     began_s = perf_counter()
     wanted = [(family, seed) for family in list(FAMILIES)[: given.families] for seed in range(given.seeds)]
-    bank = make_bank(wanted, preferences=1, processes=2)
+    dataset = make_dataset(wanted, Preparation(preferences=1), processes=2)
     spent_s = perf_counter() - began_s
-    print(f"{bank.worlds} worlds of up to {bank.domains} domains prepared in {spent_s:.0f} s on two processes")
+    print(f"{dataset.worlds} worlds of up to {dataset.domains} domains prepared in {spent_s:.0f} s on two processes")
     print(f"{'answers':10} {'epochs/CPU s':>14} {'decisions/CPU s':>16} {'epochs/decision':>16}")
     for name in ("keep", "random", "worth"):
-        epochs, decisions = measured(bank, name, given.runs, given.seconds)
+        epochs, decisions = measured(dataset, name, given.runs, given.seconds)
         print(f"{name:10} {epochs:14,.0f} {decisions:16,.0f} {epochs / decisions:16.1f}")
 
 
-def measured(bank: Bank, name: str, runs: int, seconds: float) -> tuple[float, float]:
+def measured(dataset: Dataset, name: str, runs: int, seconds: float) -> tuple[float, float]:
     """Epochs and decisions per CPU second of the environment alone."""
-    env, rng = Env(bank, runs, seed=0), np.random.default_rng(0)
-    seen = env.begin()
-    seen = env.act(answer(seen, name, rng)).observation  # compiles
+    env, rng = Env(dataset, runs, seed=0), np.random.default_rng(0)
+    seen = env.reset()
+    seen = env.step(answer(seen, name, rng)).observation  # compiles
     spent_s, epochs, decisions = 0.0, 0, 0
     while spent_s < seconds:
         actions = answer(seen, name, rng)
         began_s = process_time()
-        came = env.act(actions)
+        came = env.step(actions)
         spent_s += process_time() - began_s
         epochs, decisions, seen = epochs + int(came.epochs.sum()), decisions + runs, came.observation
     return epochs / spent_s, decisions / spent_s

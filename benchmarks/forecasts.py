@@ -14,10 +14,9 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.generator import FAMILIES, make_world
-from hippo.network.env.world import World
-from hippo.network.forecast import FORECASTS, forecaster
-from hippo.network.rules.view import HORIZONS
+from hippo.network.dynamics.forecast import FORECASTS, HORIZONS, forecaster
+from hippo.network.worlds.generator import FAMILIES, make_world
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 
 Floats = NDArray[np.float64]

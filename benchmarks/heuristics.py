@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 
-from hippo.network.env.generator import make_world
-from hippo.network.env.judge import Setting, judge, prepare
-from hippo.network.env.play import play
 from hippo.network.methods.hysteresis import Dwell, Hysteresis
 from hippo.network.methods.receding_horizon import Horizon, RecedingHorizon
 from hippo.network.rules.view import Method
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.judge import Scenario, judge, scenario_of
+from hippo.network.worlds.play import play
 
 FAMILIES = ("regimes", "lasting", "day", "halving", "outage", "link_bound", "transient", "stragglers")
 SEEDS = range(2)
@@ -34,10 +34,10 @@ def rivals() -> Iterator[tuple[str, bool, Method]]:
         yield f"hysteresis, margin {share:g}, {epochs_in_a_row} epochs", dwell == Dwell(), Hysteresis(dwell)
 
 
-def shares(setting: Setting) -> Iterator[tuple[str, float]]:
+def shares(setting: Scenario) -> Iterator[tuple[str, float]]:
     """Work of every setting as a share of hindsight's on one world."""
     for name, ships, method in rivals():
-        run = play(setting.world, setting.book, method, setting.terms, forecasts=setting.forecasts)
+        run = play(setting.world, setting.cache, method, setting.terms, forecasts=setting.forecasts)
         share = judge(setting, [run]).of_hindsight(method.name)
         yield f"{'*' if ships else ' '} {name}", 0.0 if share is None else share
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Prints the table."""
     table: dict[str, list[float]] = {}
     for family, seed in product(FAMILIES, SEEDS):
-        for name, share in shares(prepare(make_world(family, seed))):
+        for name, share in shares(scenario_of(make_world(family, seed))):
             table.setdefault(name, []).append(share)
     print(f"{'setting':52s} {'mean':>7s} {'least':>7s}")
     for name, found in table.items():

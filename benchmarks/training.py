@@ -1,6 +1,6 @@
 """Epochs of worlds a CPU second of the whole PPO loop passes, graph network and all, and where the time goes.
 
-Four prepared worlds of 240 to 288 epochs (or a bank named on the command line): the loop does the same
+Four prepared worlds of 240 to 288 epochs (or a dataset named on the command line): the loop does the same
 work whatever their tables say. CPU seconds of one process, one thread, compiled kernels loaded beforehand.
 """
 
@@ -15,24 +15,24 @@ import numpy as np
 import torch
 
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank, load, make_bank
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.env.dataset import Dataset, load, make_dataset
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import collect
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
+from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import shares
 
 ASKED = 2000
 WORLDS = (("transient", 1), ("lasting", 1), ("regimes", 2), ("day", 1))
 
 
-def bank() -> Bank:
-    """The bank named on the command line, or four worlds prepared now."""
-    return load(Path(sys.argv[1])) if len(sys.argv) > 1 else make_bank(WORLDS)
+def dataset() -> Dataset:
+    """The dataset named on the command line, or four worlds prepared now."""
+    return load(Path(sys.argv[1])) if len(sys.argv) > 1 else make_dataset(WORLDS)
 
 
-def learner(worlds: Bank, settings: Settings) -> Learner:
+def learner(worlds: Dataset, settings: HiPpoSettings) -> Learner:
     """A learner at its start."""
     torch.manual_seed(0)
     own = shares(worlds, settings, range(settings.run.shares))
@@ -42,10 +42,10 @@ def learner(worlds: Bank, settings: Settings) -> Learner:
 def main() -> None:
     """Prints the table."""
     torch.set_num_threads(1)
-    worlds = bank()
+    worlds = dataset()
     print(f"{'PPO loop':34s} {'asked':>10s} {'measured':>10s} {'roll-outs':>10s} {'decisions/update':>17s}")
     for encoder in ("sage", "gatv2", "none"):
-        settings = Settings(network=replace(Settings().network, encoder=encoder))
+        settings = HiPpoSettings(network=replace(HiPpoSettings().network, encoder=encoder))
         mine = learner(worlds, settings)
         mine.learn(0.0)  # loads the compiled kernels
         told = [mine.learn(0.0) for _ in range(3)]

@@ -1,11 +1,11 @@
-"""Learned dispatch against fixed orders, hints and hindsight, as fluctuation and delay grow (spec B5, B6).
+"""Learned dispatch against fixed orders, hints and hindsight, as fluctuation and delay grow.
 
     python examples/dispatch_under_fluctuation.py
 
 prints a table and writes ``out/dispatch.html``: one file, opens offline. Some 30 s on one core.
 
-A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, .75, memory for p or 2 p micro-batches per rank; its links
-have the same delay each (``uniform``), or one link in the middle has it and the others .05 at most (``mid-link``).
+A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, 0.75, memory for p or 2 p micro-batches per rank; its
+links have the same delay each (``uniform``), or one in the middle has it and the others 0.05 at most (``mid-link``).
 Operations and messages vary normally. ZB-H1, ZB-H2, ZB-auto and the cross-domain generator run in fixed order, as hints
 and as patient hints; the policy that ships decides for itself, and is told how unsteady the steps before were. All on
 the same plays; of each kind the best baseline is shown, chosen on those very plays. The picture below shows one of
@@ -15,24 +15,15 @@ them: that whose saving is the median one.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
-
-from hippo.errors import InputError, MissingExtraError
-
-try:
-    import plotly.graph_objects as go
-except ModuleNotFoundError:
-    sys.exit(f"error: {MissingExtraError('plotly', 'plots')}")
 
 from hippo.cli.output import check_folder, write_files
 from hippo.dispatch.kernel_policy import shipped
@@ -41,28 +32,30 @@ from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, Case, cases
 from hippo.dispatch.noise.timed_play import TimedPlay, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import ZERO_BUBBLE, Baseline, Trial, order_for, trial
-from hippo.report.fluctuation_views import (
+from hippo.errors import InputError
+from hippo.report.charts import Axis, Line
+from hippo.report.fitted import FittedTable
+from hippo.report.fluctuation_html import (
     CASE_HEAD,
-    INK,
-    add_line,
+    Section,
     case_cells,
-    drawings,
+    habits,
     page_table,
     panels,
+    plays_chart,
     terminal_table,
 )
-from hippo.report.fluctuation_views import page as whole_page
-from hippo.report.plays import habits, plays_figure
+from hippo.report.fluctuation_html import page as whole_page
 from hippo.schedule.problem import ScheduleProblem
 
 NAMES = {"zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto", "cross-domain": "cross-domain"}
 SHORT = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}
 LINES = {
-    "zero bubble": ("best zero-bubble order, fixed", "#8a8f98"),
-    "fixed": ("best fixed order", "#b3261e"),
-    "hint": ("best hint", "#0b5cad"),
-    "patient": ("best patient hint", "#7a3fb0"),
-    "learned": ("learned dispatch", "#0a7a58"),
+    "zero bubble": ("best zero-bubble order, fixed", "var(--muted)"),
+    "fixed": ("best fixed order", "var(--d1)"),
+    "hint": ("best hint", "var(--accent)"),
+    "patient": ("best patient hint", "var(--d3)"),
+    "learned": ("learned dispatch", "var(--good)"),
 }
 
 
@@ -133,7 +126,8 @@ def claim(outcomes: Sequence[Outcome]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- table
-HEAD = (*CASE_HEAD, *(label for label, _ in LINES.values()), "saves of fixed", "of hint", "of patient hint", "verdict")
+HEAD = (*CASE_HEAD, *LINES, "saves of fixed", "of hint", "of patient", "verdict")
+KEPT = ("links", "memory", "delay", "noise", "learned", "of hint", "verdict")
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
@@ -154,37 +148,41 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
         yield [*cells, found.verdict]
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
+def table(outcomes: Sequence[Outcome]) -> FittedTable:
     """For the terminal."""
     title = "Expected makespans, and what learned dispatch saves"
-    return terminal_table(title, HEAD, rows(outcomes), whole=4)
+    return terminal_table(title, HEAD, rows(outcomes), KEPT)
 
 
 # -------------------------------------------------------------------------------------------------------------- charts
-def makespans_figure(outcomes: Sequence[Outcome]) -> go.Figure:
+def makespans(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan against fluctuation, a panel for each pipeline, and the floor below."""
-    figure, places = panels(outcomes)
-    for place, here in places:
-        levels = [100 * each.case.level for each in here]
-        floor = [float(each.trial.floor.mean()) for each in here]
-        add_line(figure, place, list(zip(levels, floor, strict=True)), "floor, all draws known", INK, "dot")
-        for line, look in LINES.items():
-            means = [each.mean(line) for each in here]
-            if line != "zero bubble" or max(means) < 1.25 * max(floor):  # far above, it would flatten the others
-                add_line(figure, place, list(zip(levels, means, strict=True)), *look, "solid")
-    return figure
+
+    def lines(here: Sequence[Outcome]) -> list[Line]:
+        floor = [(100 * each.case.level, float(each.trial.floor.mean())) for each in here]
+        most = 1.25 * max(mean for _, mean in floor)  # a line far above the floor would flatten the others
+        drawn = [Line("floor, all draws known", floor, "var(--ink)", dashed=True)]
+        for line, (name, colour) in LINES.items():
+            means = [(100 * each.case.level, each.mean(line)) for each in here]
+            if line != "zero bubble" or max(mean for _, mean in means) < most:
+                drawn.append(Line(name, means, colour, strong=line == "learned"))
+        return drawn
+
+    return panels(outcomes, lines, Axis(""))
 
 
-def gaps_figure(outcomes: Sequence[Outcome]) -> go.Figure:
+def gaps(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan above the floor, in %."""
-    figure, places = panels(outcomes)
-    for place, here in places:
-        for line, look in LINES.items():
+
+    def lines(here: Sequence[Outcome]) -> list[Line]:
+        drawn = []
+        for line, (name, colour) in LINES.items():
             if line != "zero bubble":
-                gaps = [(100 * each.case.level, 100 * each.above_floor(line)) for each in here]
-                add_line(figure, place, gaps, *look, "solid")
-    figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
-    return figure
+                above = [(100 * each.case.level, 100 * each.above_floor(line)) for each in here]
+                drawn.append(Line(name, above, colour, strong=line == "learned"))
+        return drawn
+
+    return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
 
 
 # ---------------------------------------------------------------------------------------------------------------- pair
@@ -240,10 +238,10 @@ def differences(shown: Pair) -> list[tuple[str, ...]]:
     return [(name, *(f"{each[name]:.2f}" for each in (*this, *shown.habits))) for name in this[0]]
 
 
-def pair_figure(shown: Pair) -> go.Figure:
+def pair_chart(shown: Pair) -> Markup:
     """Both plays, one above the other."""
     titles = [f"{label}: {play.makespan:.1f}" for label, play in zip(shown.labels, shown.plays, strict=True)]
-    return plays_figure(shown.problem, shown.plays, titles, unit="F")
+    return plays_chart(shown.problem, shown.plays, titles, unit="F")
 
 
 def told_pair(shown: Pair) -> str:
@@ -256,47 +254,52 @@ def told_pair(shown: Pair) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------- page
-TITLE = "Learned dispatch under fluctuation"
-BODY = """<p class="dim">{question}</p><p>{verdict}</p><p>{claim}</p>
-<section id="makespan"><h2>Expected makespan</h2>
-<p class="dim">In units of F. The floor is the mean of a bound for each play with all draws known: no order can be below
-it, and with memory for p micro-batches none may come near. Scales differ; the zero-bubble orders in fixed order are
-left out of panels where they would flatten the rest.</p>{first}</section>
-<section id="gaps"><h2>Above hindsight</h2>
-<p class="dim">The same as a share above that floor.</p>{second}</section>
-<section id="play"><h2>One play, run both ways</h2>
-<p class="dim">{pair} The same draws above and below. Grey: the rank has nothing that could run. Red: something could
-run and the rank waits for what it expects. The dotted line is the
-slow link. Drag to zoom, double-click to go back.</p>{third}</section>
-<section id="habits">{differences}</section>
-<section id="figures"><h2>Every figure</h2>
-<p class="dim">Expected makespans; of each kind of baseline the best one: H1, H2, auto (zero bubble) or cross (the
-cross-domain generator), and its patience. Then what learned dispatch saves of it, with the half width of the 95 %
-interval of differences play by play.</p>
-<div class="scroll">{table}</div></section>"""
-
-
 def page(outcomes: Sequence[Outcome], shown: Pair, size: Size) -> str:
-    """The whole page; the first figure carries the drawing library with it."""
+    """The whole page."""
     question = (
         f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {', '.join(map(str, TIMES))}, memory "
         "for p or 2 p of them per rank. Delays in units of F, on every link (uniform) or on one in the middle, the "
-        "others .05 at most (mid-link). Operations and messages vary normally; the fluctuation is their standard "
-        f"deviation, which the policy is told, as from the steps before. {size.samples} plays, the same for everybody."
+        "others 0.05 at most (mid-link). Operations and messages vary normally; the fluctuation (noise) is their "
+        f"standard deviation, which the policy is told, as from the steps before. {size.samples} plays, the same for "
+        "everybody."
     )
-    first, second, third = drawings((makespans_figure(outcomes), gaps_figure(outcomes), pair_figure(shown)))
-    body = BODY.format(
-        question=question,
-        verdict=verdict(outcomes),
-        claim=claim(outcomes),
-        first=first,
-        second=second,
-        third=third,
-        pair=escape(told_pair(shown)),
-        differences=page_table(_head_of_differences(shown), differences(shown), name="few"),
-        table=page_table(HEAD, rows(outcomes), marked=True),
+    sections = (
+        Section(
+            "makespan",
+            "Expected makespan",
+            "Makespan",
+            "In units of F. The floor is the mean of a bound for each play with all draws known: no order can be below "
+            "it, and with memory for p micro-batches none may come near. Scales differ; the zero-bubble orders in "
+            "fixed order are left out of panels where they would flatten the rest.",
+            makespans(outcomes),
+        ),
+        Section("gaps", "Above hindsight", "Hindsight", "The same as a share above that floor.", gaps(outcomes)),
+        Section(
+            "play",
+            "One play, run both ways",
+            "One play",
+            f"{told_pair(shown)} The same draws above and below. A rank that starves has nothing that could run; one "
+            "that waits by choice could run something and waits for what it expects.",
+            pair_chart(shown),
+        ),
+        Section(
+            "habits",
+            "What the two do differently",
+            "Habits",
+            "Times in units of F.",
+            page_table(_head_of_differences(shown), differences(shown)),
+        ),
+        Section(
+            "figures",
+            "Every figure",
+            "Figures",
+            "Expected makespans; of each kind of baseline the best one: H1, H2, auto (zero bubble) or cross (the "
+            "cross-domain generator), and its patience. Then what learned dispatch saves of it, with the half width of "
+            "the 95 % interval of differences play by play.",
+            page_table(HEAD, rows(outcomes), marked=True),
+        ),
     )
-    return whole_page(TITLE, body)
+    return whole_page("Learned dispatch under fluctuation", question, (verdict(outcomes), claim(outcomes)), sections)
 
 
 def _head_of_differences(shown: Pair) -> tuple[str, ...]:
@@ -313,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
     parser.add_argument("--seed", type=int, default=Size.seed)
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the page")
     given = vars(parser.parse_args(arguments))
-    folder, console = given.pop("out"), Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 220)
+    folder, console = given.pop("out"), Console()
     size = Size(**given)
     check_folder(folder)
     outcomes = tuple(

@@ -1,11 +1,11 @@
-"""How much a better micro-batch schedule gains as fluctuation and communication delay grow (spec B6).
+"""How much a better micro-batch schedule gains as fluctuation and communication delay grow.
 
     python examples/schedules_under_fluctuation.py
 
 prints a table and writes ``out/schedules_under_fluctuation.html``: one file, opens offline. Some 80 s on one core.
 
 A pipeline of p ranks and m micro-batches, F, B, W = 1, 1.05, 0.75, memory for p or 2 p micro-batches per rank. Its
-links have the same delay each (``uniform``), or one link in the middle has it and the others .05 at most
+links have the same delay each (``uniform``), or one link in the middle has it and the others 0.05 at most
 (``mid-link``). Operations and messages vary normally. ``robust_order`` looks for the order with the least expected
 makespan and says how to run it: in fixed order, as a hint, or as a hint with patience, where messages are announced.
 It is held against 1F1B, ZB-H1, ZB-H2 and ZB-auto on the same 1000 plays, each run as its paper means it (a fixed
@@ -15,23 +15,15 @@ order) and as a hint, with patience where that is better: a gain over fixed orde
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
-
-from hippo.errors import InfeasibleError, InputError, MissingExtraError
-
-try:
-    import plotly.graph_objects as go
-except ModuleNotFoundError:
-    sys.exit(f"error: {MissingExtraError('plotly', 'plots')}")
 
 from hippo.cli.output import check_folder, write_files
 from hippo.dispatch.noise import fluctuation_grid as grid
@@ -39,26 +31,21 @@ from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, cases
 from hippo.dispatch.noise.hindsight import floors
 from hippo.dispatch.noise.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
-from hippo.report.fluctuation_views import (
-    CASE_HEAD,
-    add_line,
-    case_cells,
-    drawings,
-    page_table,
-    panels,
-    terminal_table,
-)
-from hippo.report.fluctuation_views import page as whole_page
+from hippo.errors import InfeasibleError, InputError
+from hippo.report.charts import Axis, Line
+from hippo.report.fitted import FittedTable
+from hippo.report.fluctuation_html import CASE_HEAD, Section, case_cells, page_table, panels, terminal_table
+from hippo.report.fluctuation_html import page as whole_page
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
 
 BASELINES = ("1f1b", "zb-h1", "zb-h2", "zb-auto")
 SHOWN = {"1f1b": "1F1B", "zb-h1": "ZB-H1", "zb-h2": "ZB-H2", "zb-auto": "ZB-auto"}
-COLOURS = {"1f1b": "#5c626d", "zb-h1": "#e8890c", "zb-h2": "#33b079", "zb-auto": "#2360c0"}
+COLOURS = {"1f1b": "var(--muted)", "zb-h1": "var(--d1)", "zb-h2": "var(--good)", "zb-auto": "var(--accent)"}
 RUN = ("fixed", "hint")  # how a baseline is run
 RUNS = (FIXED, HINT, Way("as a patient hint", True, 0.5))  # of the two hints the better one counts
 BEST = {"fixed": "fixed order", "hint": "hint", "patient": "patient hint"}
-BEST_COLOURS = {"fixed": "#b3261e", "hint": "#0b5cad", "patient": "#0a7a58"}
+BEST_COLOURS = {"fixed": "var(--d1)", "hint": "var(--accent)", "patient": "var(--good)"}
 
 
 @dataclass(frozen=True)
@@ -154,6 +141,7 @@ def _least(outcome: Outcome, run: str) -> float | None:
 
 # --------------------------------------------------------------------------------------------------------------- table
 HEAD = (*CASE_HEAD, *(f"best {name}" for name in BEST.values()), "recommended", *SHOWN.values())
+KEPT = ("links", "memory", "delay", "noise", "recommended", "ZB-H1", "ZB-auto")
 
 
 def rows(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
@@ -171,74 +159,88 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{round(100 * share, 1) + 0.0:.1f}"  # + 0: no -0.0
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
+def table(outcomes: Sequence[Outcome]) -> FittedTable:
     """For the terminal."""
     title = "Time saved by the recommended order, % of the expected makespan of: fixed order / as a hint"
-    return terminal_table(title, HEAD, rows(outcomes), whole=len(HEAD))
+    return terminal_table(title, HEAD, rows(outcomes), KEPT)
 
 
 # ---------------------------------------------------------------------------------------------------------------- page
-def gains_figure(outcomes: Sequence[Outcome]) -> go.Figure:
-    """Time saved against fluctuation, a panel for each pipeline; solid: baseline in fixed order, dotted: as a hint."""
-    figure, places = panels(outcomes)
-    for place, here in places:
+def gains(outcomes: Sequence[Outcome]) -> Markup:
+    """Time saved against fluctuation, a panel for each pipeline; solid: baseline in fixed order, dashed: as a hint."""
+
+    def lines(here: Sequence[Outcome]) -> list[Line]:
+        drawn = []
         for name in BASELINES:
-            for run, dash, shown in (("fixed", "solid", "fixed order"), ("hint", "dot", "as a hint")):
-                gains = [(100 * each.case.level, each.gain(name, run)) for each in here]
-                points = [(level, 100 * gain) for level, gain in gains if gain is not None]
-                add_line(figure, place, points, f"{SHOWN[name]}, {shown}", COLOURS[name], dash, unit=" %")
-    figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
-    return figure
+            for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
+                saved = [(100 * each.case.level, each.gain(name, run)) for each in here]
+                points = [(level, 100 * gain) for level, gain in saved if gain is not None]
+                drawn.append(Line(f"{SHOWN[name]}, {shown}", points, COLOURS[name], dashed=run == "hint"))
+        return drawn
+
+    return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
 
 
-def floor_figure(outcomes: Sequence[Outcome]) -> go.Figure:
+def above_floor(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan above the floor: what of it dispatch can save, and where it cannot."""
-    figure, places = panels(outcomes)
-    for place, here in places:
-        levels = [100 * each.case.level for each in here]
 
-        def above(means: Sequence[float], here: Sequence[Outcome] = here) -> list[float]:
-            return [100 * (mean / each.floor - 1) for mean, each in zip(means, here, strict=True)]
+    def lines(here: Sequence[Outcome]) -> list[Line]:
+        def above(means: Sequence[float]) -> list[tuple[float, float]]:
+            pairs = zip(means, here, strict=True)
+            return [(100 * each.case.level, 100 * (mean / each.floor - 1)) for mean, each in pairs]
 
-        for name, shown in BEST.items():
-            points = list(zip(levels, above([each.best[name].mean for each in here]), strict=True))
-            add_line(figure, place, points, f"best {shown}", BEST_COLOURS[name], "solid", unit=" %")
+        drawn = [
+            Line(f"best {shown}", above([each.best[name].mean for each in here]), BEST_COLOURS[name])
+            for name, shown in BEST.items()
+        ]
         for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
-            points = list(zip(levels, above([_least(each, run) or np.nan for each in here]), strict=True))
             colour = BEST_COLOURS["fixed" if run == "fixed" else "patient"]
-            add_line(figure, place, points, f"best baseline, {shown}", colour, "dot", unit=" %")
-    figure.update_yaxes(rangemode="tozero", ticksuffix=" %")
-    return figure
+            means = [_least(each, run) or np.nan for each in here]
+            drawn.append(Line(f"best baseline, {shown}", above(means), colour, dashed=True))
+        return drawn
 
-
-TITLE = "Micro-batch schedules under fluctuation"
-BODY = """<p class="dim">{question}</p><p>{gains}</p><p>{fixed}</p>
-<h2>Time saved by the recommended order</h2>
-<p class="dim">Share of each baseline's expected makespan; solid: the baseline in fixed order, dotted: as a hint to
-dispatch, with patience where that is better. ZB-H2 needs memory for 2 p micro-batches. Scales differ.</p>{first}
-<h2>Fixed order or hint</h2>
-<p class="dim">Expected makespan above the mean of a floor that no order can pass, even if it knew all draws beforehand.
-Solid: the best orders found for this fluctuation, run in fixed order, as a hint (an idle rank runs what is ready and
-comes first), and as a patient hint (it waits a little for what comes first and is announced); dotted: the best of the
-four baselines. Where red lies below blue, a fixed order is better than plain dispatch. Scales differ.</p>{second}
-<h2>Every figure</h2>
-<p class="dim">Expected makespans with the half width of their 95 % interval, in units of F. Under each baseline: the
-share of its time saved, in %, against its fixed order / against it as a hint.</p><div class="scroll">{table}</div>"""
+    return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
 
 
 def page(outcomes: Sequence[Outcome], size: Size) -> str:
-    """The whole page; the first figure carries the drawing library with it."""
-    times = ", ".join(map(str, TIMES))
+    """The whole page."""
     question = (
-        f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {times}, memory for p or 2 p of them "
-        "per rank. Delays in units of F, on every link (uniform) or on one in the middle, the others .05 at most "
-        "(mid-link). Operations and messages vary normally; the fluctuation is their standard deviation. "
-        f"{size.samples} plays of each schedule, all on the same draws."
+        f"p = {size.ranks} ranks, {size.micro_batches} micro-batches, F, B, W = {', '.join(map(str, TIMES))}, memory "
+        "for p or 2 p of them per rank. Delays in units of F, on every link (uniform) or on one in the middle, the "
+        "others 0.05 at most (mid-link). Operations and messages vary normally; the fluctuation (noise) is their "
+        f"standard deviation. {size.samples} plays of each schedule, all on the same draws."
     )
-    first, second = drawings((gains_figure(outcomes), floor_figure(outcomes)))
-    said = {"gains": where_it_gains(outcomes), "fixed": where_fixed_is_as_good(outcomes)}
-    body = BODY.format(question=question, first=first, second=second, table=page_table(HEAD, rows(outcomes)), **said)
-    return whole_page(TITLE, body)
+    sections = (
+        Section(
+            "gains",
+            "Time saved by the recommended order",
+            "Time saved",
+            "Share of each baseline's expected makespan; solid: the baseline in fixed order, dashed: as a hint to "
+            "dispatch, with patience where that is better. ZB-H2 needs memory for 2 p micro-batches. Scales differ.",
+            gains(outcomes),
+        ),
+        Section(
+            "ways",
+            "Fixed order or hint",
+            "Fixed or hint",
+            "Expected makespan above the mean of a floor that no order can pass, even if it knew all draws beforehand. "
+            "Solid: the best orders found for this fluctuation, run in fixed order, as a hint (an idle rank runs what "
+            "is ready and comes first), and as a patient hint (it waits a little for what comes first and is "
+            "announced); dashed: the best of the four baselines. Where the fixed order lies below the hint, it is "
+            "better than plain dispatch. Scales differ.",
+            above_floor(outcomes),
+        ),
+        Section(
+            "figures",
+            "Every figure",
+            "Figures",
+            "Expected makespans with the half width of their 95 % interval, in units of F. Under each baseline: the "
+            "share of its time saved, in %, against its fixed order / against it as a hint.",
+            page_table(HEAD, rows(outcomes)),
+        ),
+    )
+    said = (where_it_gains(outcomes), where_fixed_is_as_good(outcomes))
+    return whole_page("Micro-batch schedules under fluctuation", question, said, sections)
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
@@ -251,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Outcome, ...]:
     parser.add_argument("--seed", type=int, default=Size.seed)
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the page")
     given = vars(parser.parse_args(arguments))
-    folder, console = given.pop("out"), Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 220)
+    folder, console = given.pop("out"), Console()
     size = Size(**given)
     check_folder(folder)
     outcomes = tuple(

@@ -39,10 +39,10 @@ def test_the_command_prints_a_table_and_writes_one_page(
     found = example.main([*SMALL, "--out", str(tmp_path)])
     said, page = capsys.readouterr().out, (tmp_path / "dispatch.html").read_text()
     assert len(found) == 2 * 2 * 2 + 2 * 2  # mid-link without delay is uniform without delay
-    body = page.split('<table class="all">')[1]
+    body = page.split('<section class="panel" id="figures"')[1]
     assert body.count("<tr") == len(found) + 1
     for cells in example.rows(found):
-        assert all(f">{cell}</td>" in body for cell in cells)
+        assert all(f">{cell}</t" in body for cell in cells)
         assert not any("-0.0" in cell for cell in cells)
         assert all(cell in said for cell in cells)
     for sentence in (example.verdict(found), example.claim(found)):
@@ -72,7 +72,7 @@ def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 def test_the_page_asks_for_nothing_from_outside(example: ModuleType, outcomes) -> None:  # type: ignore[no-untyped-def]
     page = example.page(outcomes, example.pair(outcomes[-1], size(example)), size(example))
-    assert "plotly.js v" in page  # the drawing library is inside
+    assert len(page) < 400_000
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page)
 
 
@@ -81,11 +81,13 @@ def test_a_browser_draws_every_operation(example: ModuleType, outcomes, tmp_path
     page = tmp_path / "dispatch.html"
     page.write_text(example.page(outcomes, example.pair(outcomes[-1], size(example)), size(example)))
     dom = opened(page, "--dump-dom", "--window-size=1280,900")
-    plays = dom[dom.index('<section id="play">') :].split("</section>")[0]
-    assert plays.count('<g class="point"') >= 2 * 3 * 3 * 6  # bars: two plays of F, B and W, and pauses beside them
+    assert 'data-ready="yes"' in dom
+    assert "data-fault" not in dom
+    plays = dom.split('id="play"')[1].split("</section>")[0]
+    assert plays.count("<rect") >= 2 * 3 * 3 * 6  # bars: two plays of F, B and W, and pauses beside them
     for section in ("makespan", "gaps"):
-        charts = dom[dom.index(f'<section id="{section}">') :].split("</section>")[0]
-        assert charts.count('class="trace scatter') >= 6 * 4  # panels, lines
+        charts = dom.split(f'id="{section}"')[1].split("</section>")[0]
+        assert charts.count("<polyline") >= 6 * 4  # panels, lines
 
 
 def size(example: ModuleType):  # type: ignore[no-untyped-def]

@@ -95,15 +95,15 @@ def test_moving_networks_once_and_the_planner_that_fills_books_first(planned, mo
 
 MOVED = """
 import hippo.first_use as first_use
-from hippo.network.env import judge
-from hippo.network.env.generator import make_world
-from hippo.network.env.play import play
+from hippo.network.worlds import judge
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import play
 from hippo.registry import METHODS, load
 
 first_use.prepare_moving()
 cold = len(Counter.compiled)
-setting = judge.prepare(make_world("transient", 1))
-runs = [play(setting.world, setting.book, load(METHODS, "method", name)(), setting.terms) for name in METHODS]
+setting = judge.scenario_of(make_world("transient", 1))
+runs = [play(setting.world, setting.cache, load(METHODS, "method", name)(), setting.terms) for name in METHODS]
 judge.judge(setting, runs)
 print(cold > 0, Counter.compiled[cold:])
 """

@@ -37,10 +37,10 @@ def test_the_command_prints_a_table_and_writes_one_page(
     found = example.main([*SMALL, "--out", str(tmp_path)])
     said, page = capsys.readouterr().out, (tmp_path / "schedules_under_fluctuation.html").read_text()
     assert len(found) == 2 * 2 * 2 + 2 * 2  # mid-link without delay is uniform without delay
-    body = page.split("<tbody>")[1]
+    body = page.split("<tbody>")[-1]
     assert body.count("<tr") == len(found)
     for cells in example.rows(found):
-        assert all(f"<td>{cell}</td>" in body for cell in cells)
+        assert all(f">{cell}</t" in body for cell in cells)
         assert all(cell in said for cell in cells)
     for sentence in (example.where_it_gains(found), example.where_fixed_is_as_good(found)):
         assert sentence in page
@@ -49,7 +49,7 @@ def test_the_command_prints_a_table_and_writes_one_page(
 
 def test_the_page_asks_for_nothing_from_outside(example: ModuleType, outcomes) -> None:  # type: ignore[no-untyped-def]
     page = example.page(outcomes, example.Size())
-    assert "plotly.js v" in page  # the drawing library is inside
+    assert len(page) < 600_000
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page)
 
 

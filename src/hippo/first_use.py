@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
 
 if TYPE_CHECKING:
-    from hippo.network.env.world import World
+    from hippo.network.worlds.world import World
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
 
@@ -39,7 +39,7 @@ def prepare_schedules(*, progress: Progress | None = None) -> None:
 
 def prepare_moving(*, progress: Progress | None = None) -> None:
     """Compiles what methods, hindsight and the environment need; free where that was done before."""
-    prepare((planner(FRONT),), progress=progress)  # it fills their books
+    prepare((planner(FRONT),), progress=progress)  # it fills their caches
     _once(MOVING, "moving networks", _move_something, progress)
 
 
@@ -102,27 +102,28 @@ def _move_something() -> None:
     """Every method in a small world with every forecast, hindsight of it, and a few steps of the environment there."""
     import numpy as np
 
-    from hippo.network.env import bank, judge
+    from hippo.network.dynamics.forecast import FORECASTS
+    from hippo.network.env import dataset
     from hippo.network.env.env import Env
-    from hippo.network.env.play import foresee, play, steps
-    from hippo.network.forecast import FORECASTS
     from hippo.network.rules.worth import Now, ahead, worth
+    from hippo.network.worlds import judge
+    from hippo.network.worlds.play import foresee, play, steps
 
     world = _moving_world()
-    setting = judge.prepare(world)
+    setting = judge.scenario_of(world)
     runs = [
-        play(world, setting.book, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
+        play(world, setting.cache, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
         for name in METHODS
     ]
     judge.judge(setting, runs)
     kept = load(METHODS, "method", "static")()
-    _, second, *_ = steps(world, setting.book.copy(), kept, setting.terms, forecasts=setting.forecasts)
+    _, second, *_ = steps(world, setting.cache.copy(), kept, setting.terms, forecasts=setting.forecasts)
     worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))  # asked while a move is under way
     for name in FORECASTS:
         foresee(world, name)
-    env = Env(bank.bank_of([bank.prepare(world, setting.book)]), 1)
-    env.begin()
-    env.act(np.zeros(1, np.int64))
+    env = Env(dataset.dataset_of([dataset.prepare(world, setting.cache)]), 1)
+    env.reset()
+    env.step(np.zeros(1, np.int64))
     env.regrets()
 
 
@@ -142,7 +143,7 @@ def _moving_world() -> World:
     """Domains in a triangle; in the second half of the run the links of the first are slow."""
     import numpy as np
 
-    from hippo.network.env.world import World
+    from hippo.network.worlds.world import World
     from hippo.problem.links import base_bandwidth, base_latency
 
     problem = next(_problems())

@@ -62,8 +62,9 @@ METHODS: Mapping[str, str] = {
     "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
     "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
-"""Who keeps the plan right while the network moves: classes with the two methods of ``decide.online.view.Method``.
-``hindsight`` is no method: it knows the future (``envs.cross_domain.hindsight``)."""
+"""Who keeps the plan right while the network moves: classes with the two methods of
+``hippo.network.rules.view.Method``. ``hindsight`` is no method: it knows the future
+(``hippo.network.worlds.hindsight``)."""
 
 TRAINING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.train:train",
@@ -74,7 +75,7 @@ TRAINING: Mapping[str, str] = {
 """What ``hippo train`` runs, by the ``learner`` of its configuration. By name, because it alone needs torch."""
 
 LEARNING: Mapping[str, str] = {
-    "hi_ppo": "hippo.learn.settings:parse_settings",
+    "hi_ppo": "hippo.network.train.settings:parse_settings",
     "dispatch": "hippo.dispatch.train.settings:parse_settings",
     "jobs": "hippo.jobs.train.settings:parse_settings",
     "deadlines": "hippo.jobs.train.settings:parse_deadline_settings",

@@ -11,17 +11,18 @@ import torch.multiprocessing as mp
 
 from hippo.errors import InputError
 from hippo.learn.distributed import Place, connected
-from hippo.learn.settings import Ppo, Run, Settings
+from hippo.learn.settings import Ppo
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import Share
 from hippo.network.train.session import Session
+from hippo.network.train.settings import HiPpoSettings, TrainingRun
 
 from ..network.toy import ToyEnvs, toy_policy
 from ..ports import reserved_port
 
-SETTINGS = Settings(
+SETTINGS = HiPpoSettings(
     ppo=Ppo(steps_per_update=128, passes=3, minibatch=32, learning_rate=0.01),
-    run=Run(updates=3, minutes=0.0, shares=2),
+    run=TrainingRun(updates=3, minutes=0.0, shares=2),
 )
 WITHOUT_EFFECT = "score.2.bias"
 """It shifts all scores alike: its gradient is rounding and nothing else, which Adam enlarges to whole steps."""

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hippo.network.env.spaces import CONTEXT, EDGES, NODES, OPTIONS, Observation
-from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
+from hippo.network.observation.features import CONTEXT, EDGES, NODES, OPTIONS, Observation
+from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 
 
 def drawn(worlds: int = 5, domains: int = 9, options: int = 6, *, seed: int = 0, fewest: int = 2) -> Any:

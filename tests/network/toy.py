@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hippo.network.env.env import Stepped, numbers, words
-from hippo.network.env.spaces import CONTEXT, EDGES, NODES, OPTIONS, Observation
+from hippo.network.env.env import TimeStep, numbers, words
+from hippo.network.observation.features import CONTEXT, EDGES, NODES, OPTIONS, Observation
 
 M, K = 4, 2
 
@@ -27,7 +27,7 @@ class ToyEnvs:
         self.mask = self.rng.random((self.size, M)) < 0.7
         self.mask[:, 0] = True
 
-    def begin(self) -> Observation:
+    def reset(self) -> Observation:
         return self._seen()
 
     def _seen(self) -> Observation:
@@ -43,7 +43,7 @@ class ToyEnvs:
             option_mask=self.mask.copy(),
         )
 
-    def act(self, actions: np.ndarray) -> Stepped:
+    def step(self, actions: np.ndarray) -> TimeStep:
         rows = np.arange(self.size)
         assert self.mask[rows, actions].all()
         reward = self.options[rows, actions, 0] - 1.0
@@ -53,7 +53,7 @@ class ToyEnvs:
         self.clock[done] = 0
         epochs = self.rng.integers(1, 4, size=self.size)
         self._draw()
-        return Stepped(self._seen(), reward, done, costs.astype(np.float32), epochs, reward)
+        return TimeStep(self._seen(), reward, done, costs.astype(np.float32), epochs, reward)
 
     def state(self) -> dict[str, Any]:
         return {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hippo.network.env.generator import make_world
-from hippo.network.env.world import World
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
-from hippo.network.rules.nearly import nearly
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.plans.step_times import approximate_step_times
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.world import World
 from hippo.simulate.critical import planes
 
 
@@ -19,18 +19,18 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def book(world: World) -> Book:
-    found = Book(world.problem)
+def cache(world: World) -> PlanCache:
+    found = PlanCache(world.problem)
     fill(found)
     return found
 
 
-def test_planes_touch_the_step_time_and_its_slope(world: World, book: Book) -> None:
+def test_planes_touch_the_step_time_and_its_slope(world: World, cache: PlanCache) -> None:
     some = np.array([0, 17, 60])
     state = [each[some] for each in (world.bandwidth_bytes_per_s, world.latency_s, world.compute)]
-    for index in range(0, len(book), 4):
-        found = planes(book.program(index), *state)
-        seconds = book.step_time_s(index, *state)
+    for index in range(0, len(cache), 4):
+        found = planes(cache.program(index), *state)
+        seconds = cache.step_time_s(index, *state)
         assert found.seconds == pytest.approx(seconds, rel=1e-12)
         slopes = [-found.bytes / state[0] ** 2, found.latencies, found.compute]
         for which, slope in enumerate(slopes):
@@ -38,14 +38,14 @@ def test_planes_touch_the_step_time_and_its_slope(world: World, book: Book) -> N
                 moved = [each.copy() for each in state]
                 step = 1e-7 * moved[which][:, column]
                 moved[which][:, column] += step
-                grown = book.step_time_s(index, *moved) - seconds
+                grown = cache.step_time_s(index, *moved) - seconds
                 assert grown == pytest.approx(slope[:, column] * step, abs=1e-9 * seconds.max(), rel=0.02)
 
 
-def test_nothing_but_waiting_for_the_optimizer_is_left_over(world: World, book: Book) -> None:
+def test_nothing_but_waiting_for_the_optimizer_is_left_over(world: World, cache: PlanCache) -> None:
     state = world.bandwidth_bytes_per_s[:20], world.latency_s[:20], world.compute[:20]
-    for index in range(len(book)):
-        found = planes(book.program(index), *state)
+    for index in range(len(cache)):
+        found = planes(cache.program(index), *state)
         told = (found.bytes / state[0] + found.latencies * state[1]).sum(axis=1) + (found.compute * state[2]).sum(
             axis=1
         )
@@ -53,30 +53,30 @@ def test_nothing_but_waiting_for_the_optimizer_is_left_over(world: World, book: 
         assert (told >= 0.9 * found.seconds).all()
 
 
-def test_nearly_is_near_and_never_much_higher(world: World, book: Book) -> None:
+def test_nearly_is_near_and_never_much_higher(world: World, cache: PlanCache) -> None:
     state = world.bandwidth_bytes_per_s, world.latency_s, world.compute
-    told = nearly(book, *state)
-    for index in range(len(book)):
-        off = told[:, index] / book.step_time_s(index, *state) - 1.0
+    told = approximate_step_times(cache, *state)
+    for index in range(len(cache)):
+        off = told[:, index] / cache.step_time_s(index, *state) - 1.0
         assert off.max() < 0.01
         assert np.abs(off).mean() < 0.01
         assert off.min() > -0.1
 
 
-def test_what_needs_a_link_that_is_down_never_ends(world: World, book: Book) -> None:
+def test_what_needs_a_link_that_is_down_never_ends(world: World, cache: PlanCache) -> None:
     down = world.bandwidth_bytes_per_s[:1].copy()
     down[0, 0] = 0.0
-    told = nearly(book, down, world.latency_s[:1], world.compute[:1])[0]
-    assert np.array_equal(np.isinf(told), [book.bytes_per_step(each)[0] > 0 for each in range(len(book))])
+    told = approximate_step_times(cache, down, world.latency_s[:1], world.compute[:1])[0]
+    assert np.array_equal(np.isinf(told), [cache.bytes_per_step(each)[0] > 0 for each in range(len(cache))])
     lost = np.where(np.arange(world.compute.shape[1]) == 1, np.inf, 1.0)[None]
-    told = nearly(book, world.bandwidth_bytes_per_s[:1], world.latency_s[:1], lost)[0]
-    assert np.array_equal(np.isinf(told), [bool(book.domains_used(each)[1]) for each in range(len(book))])
+    told = approximate_step_times(cache, world.bandwidth_bytes_per_s[:1], world.latency_s[:1], lost)[0]
+    assert np.array_equal(np.isinf(told), [bool(cache.domains_used(each)[1]) for each in range(len(cache))])
 
 
-def test_a_book_that_grows_is_looked_at_again(world: World, book: Book) -> None:
+def test_a_book_that_grows_is_looked_at_again(world: World, cache: PlanCache) -> None:
     state = world.bandwidth_bytes_per_s[:3], world.latency_s[:3], world.compute[:3]
-    shorter = Book(world.problem)
-    shorter.adopt(book, 0)
-    assert nearly(shorter, *state).shape == (3, 1)
-    shorter.adopt(book, 1)
-    assert np.array_equal(nearly(shorter, *state), nearly(book, *state)[:, :2])
+    shorter = PlanCache(world.problem)
+    shorter.adopt(cache, 0)
+    assert approximate_step_times(shorter, *state).shape == (3, 1)
+    shorter.adopt(cache, 1)
+    assert np.array_equal(approximate_step_times(shorter, *state), approximate_step_times(cache, *state)[:, :2])

@@ -18,7 +18,7 @@ from hippo.errors import InputError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hippo.network.robust import Spread
+    from hippo.network.dynamics.robust import Spread
     from hippo.plan.plan import Plan
     from hippo.problem.problem import Problem
     from hippo.simulate.program import Program
@@ -186,7 +186,7 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     """Spread of the step time when every operation and message is longer or shorter by chance, links as they are."""
     import numpy as np
 
-    from hippo.network.robust import Spread
+    from hippo.network.dynamics.robust import Spread
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
     from hippo.simulate.transport.carried import carried
@@ -233,7 +233,7 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     import numpy as np
 
     from hippo.network.dynamics.network import states_of
-    from hippo.network.robust import Spread
+    from hippo.network.dynamics.robust import Spread
     from hippo.problem.load import load_trace
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower

@@ -15,11 +15,11 @@ from hippo.cli.progress import Watch
 from hippo.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from hippo.network.env.replay import Moment
-    from hippo.network.env.world import World
-    from hippo.network.rules.configuration import Book
+    from hippo.network.plans.plan_cache import PlanCache
     from hippo.network.rules.view import Method
     from hippo.network.why.story import Story
+    from hippo.network.worlds.replay import WatchedEpoch
+    from hippo.network.worlds.world import World
     from hippo.problem.problem import Problem
 
 DEFAULT_METHOD = "hi_ppo"
@@ -68,8 +68,8 @@ def watch(wanted: Wanted) -> None:
     problem = _problem(wanted)
     world, begin_s = _world(wanted, problem)
     with Watch("planning") as progress:
-        book = _book(problem, progress)
-    story = _replayed(wanted, world, begin_s, book, method)
+        cache = _cache(problem, progress)
+    story = _replayed(wanted, world, begin_s, cache, method)
     if wanted.json:
         print_document(story.document())
     else:
@@ -125,14 +125,14 @@ def _named(wanted: Wanted) -> Method:
     if wanted.method != DEFAULT_METHOD:
         found: Method = kind()
         return found
-    from hippo.network.hi_ppo.coordinator import Settings
+    from hippo.network.hi_ppo.coordinator import CoordinatorSettings
     from hippo.network.hi_ppo.serving import SHIPPED, Policy
 
     if wanted.policy is None and not SHIPPED.exists():
         remedy = "train one with 'hippo train' and name it with --policy, or use --method receding_horizon"
         raise InputError("this installation has no trained policy", source=str(SHIPPED), remedy=remedy)
     policy = None if wanted.policy is None else Policy.load(wanted.policy)
-    chosen: Method = kind(policy, settings=Settings(adapt=wanted.adapt))
+    chosen: Method = kind(policy, settings=CoordinatorSettings(adapt=wanted.adapt))
     return chosen
 
 
@@ -152,7 +152,7 @@ def _problem(wanted: Wanted) -> Problem:
 
 def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
-    from hippo.network.env.generator import world_from_trace
+    from hippo.network.worlds.generator import world_from_trace
     from hippo.problem.load import load_trace
 
     trace = load_trace(wanted.trace, problem.cluster, complete=True)
@@ -160,38 +160,38 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     return world, float(trace.time_s[0])
 
 
-def _book(problem: Problem, progress: Watch) -> Book:
+def _cache(problem: Problem, progress: Watch) -> PlanCache:
     from hippo.first_use import prepare_moving
-    from hippo.network.rules.candidates import fill
-    from hippo.network.rules.configuration import Book
+    from hippo.network.plans.candidates import fill
+    from hippo.network.plans.plan_cache import PlanCache
 
     prepare_moving(progress=progress)
-    book = Book(problem)
-    fill(book, watch=progress)
-    if not len(book):
+    cache = PlanCache(problem)
+    fill(cache, watch=progress)
+    if not len(cache):
         model, cluster = problem.model.name, problem.cluster.name
         raise InfeasibleError([f"No plan of {model} fits on {cluster}: 'hippo plan' says why."])
-    return book
+    return cache
 
 
 # --------------------------------------------------------------------------------------------------------- the replay
-def _replayed(wanted: Wanted, world: World, begin_s: float, book: Book, method: Method) -> Story:
-    from hippo.network.env.play import Terms, usd_per_token
-    from hippo.network.env.replay import Source, replay
+def _replayed(wanted: Wanted, world: World, begin_s: float, cache: PlanCache, method: Method) -> Story:
+    from hippo.network.worlds.play import Terms, usd_per_token
+    from hippo.network.worlds.replay import Source, replay
 
     objective = world.problem.objective
     trace = Source(str(wanted.trace), begin_s)
-    terms = Terms(usd_per_token(world, book), (objective.w_eff, objective.w_util, objective.w_cost))
+    terms = Terms(usd_per_token(world, cache), (objective.w_eff, objective.w_util, objective.w_cost))
     if wanted.json:
         with Watch("replaying") as progress:
-            return replay(world, book, method, terms, trace, watcher=_counting(progress, world.epochs))
+            return replay(world, cache, method, terms, trace, watcher=_counting(progress, world.epochs))
     from hippo.cli.watch_screen import Screen
 
     with Screen(world, pace_s=wanted.pace) as screen:
-        return replay(world, book, method, terms, trace, watcher=screen)
+        return replay(world, cache, method, terms, trace, watcher=screen)
 
 
-def _counting(progress: Watch, epochs: int) -> Callable[[Moment], None]:
+def _counting(progress: Watch, epochs: int) -> Callable[[WatchedEpoch], None]:
     return lambda moment: progress("epochs", (moment.epoch.view.epoch + 1) / epochs)
 
 

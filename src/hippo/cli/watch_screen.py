@@ -11,10 +11,10 @@ import numpy as np
 from rich.console import Console
 
 from hippo.cli.output import PIPED_WIDTH
-from hippo.network.env.replay import Moment
-from hippo.network.env.world import World
+from hippo.network.worlds.replay import WatchedEpoch
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
-from hippo.report.watch_terminal import decision_view, status_view
+from hippo.report.watch_terminal import compression_line, decision_view, status_view
 
 LEAST_SHOWN_S = 0.08
 """Between two pictures of a terminal: more often nobody sees."""
@@ -48,24 +48,27 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: WatchedEpoch) -> None:
         """Shows one epoch."""
         if moment.told is not None:
             self._console.print(decision_view(moment.told))
+        if moment.epoch.view.epoch == 0:
+            note = compression_line(moment.epoch.view.cache.configurations[moment.epoch.running].plan)
+            self._console.print(note, highlight=False, markup=False, end="\n" if note else "")
         if self._live is not None and (self.pace_s > 0 or time.monotonic() - self._shown_at_s > LEAST_SHOWN_S):
             self._shown_at_s = time.monotonic()
             self._live.update(self._status(moment), refresh=True)
         if self.pace_s > 0:
             time.sleep(self.pace_s)
 
-    def _status(self, moment: Moment) -> Any:
+    def _status(self, moment: WatchedEpoch) -> Any:
         view, running = moment.epoch.view, moment.epoch.running
-        order = np.argsort(-view.book.bytes_per_step(running), kind="stable")
+        order = np.argsort(-view.cache.bytes_per_step(running), kind="stable")
         kept = moment.keeping_net_tokens
         return status_view(
             [self._names[link] for link in order],
             self._shares[: view.epoch + 1, order],
-            plan=view.book.configurations[running].plan,
+            plan=view.cache.configurations[running].plan,
             time_s=view.epoch * self.world.epoch_s,
             work_share=moment.net_tokens / kept if kept > 0 else 1.0,
             width=self._console.width,

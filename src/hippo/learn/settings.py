@@ -1,7 +1,7 @@
-"""The learning configuration: what ``configs/algo/hi_ppo.yaml`` may say, with a range for each number.
+"""Learning configurations: nested dataclasses, read from mappings, with a range for each number.
 
-The defaults are what trained the shipped policy; the file repeats them, with the start they were tuned from. No torch
-here: the command line reads a configuration before anything heavy is loaded.
+Each learner has its own beside it; ``Ppo`` is what all of them share. No torch here: the command line reads a
+configuration before anything heavy is loaded.
 """
 
 from __future__ import annotations
@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.files import read_text
-from hippo.problem.document import parse_yaml
 
 
 def within(default: Any, low: float, high: float) -> Any:
@@ -54,101 +51,9 @@ class Ppo(Checked):
     minibatch: int = within(1024, 1, 10_000_000)
 
 
-@dataclass(frozen=True)
-class Network(Checked):
-    """The graph network of the upper agent."""
-
-    encoder: str = one_of("sage", "sage", "gatv2", "none")
-    layers: int = within(2, 1, 8)
-    hidden: int = within(32, 4, 1024)
-    heads: int = within(2, 1, 16)  # of gatv2
-    worth_scale: float = within(8.0, 0.0, 100.0)  # logits start as this times the expected worth
-
-
-@dataclass(frozen=True)
-class Multipliers(Checked):
-    """Dual ascent on the constraints: bandwidth floor, balance, latency (stability)."""
-
-    enabled: bool = True
-    start: float = within(0.0, 0.0, 1e6)
-    rate: float = within(0.05, 0.0, 1e3)
-    most: float = within(5.0, 0.0, 1e6)
-    limits: tuple[float, float, float] = within((0.05, 0.25, 0.01), 0.0, 1e6)
-
-
-@dataclass(frozen=True)
-class Worlds(Checked):
-    """The bank of prepared worlds: made first, then kept in a file."""
-
-    families: tuple[str, ...] = ()  # empty: all that the generator knows
-    train: int = within(220, 1, 1_000_000)  # problems
-    movements: int = within(3, 1, 1000)  # of the network of each training problem
-    validation: int = within(99, 0, 1_000_000)  # other seeds of the train split: for looking, never for learning
-    first_seed: int = within(0, 0, 2**31)
-    processes: int = within(2, 1, 1024)
-    engine: str = one_of("fast", "fast", "reference", "astra")
-    """What plays the truth; reference: some hundred times slower; astra: the user's binary, thousands of times."""
-    traces: tuple[str, ...] = ()  # offline: "MODEL,CLUSTER,NET.csv" each, met beside the generated ones
-
-
-@dataclass(frozen=True)
-class Run(Checked):
-    """How long, how wide, how often it looks up."""
-
-    seed: int = within(0, 0, 2**31)
-    minutes: float = within(45.0, 0.0, 1e6)  # of wall clock; 0: no limit
-    construction_minutes: float = within(10.0, 0.0, 1e6)  # afterwards, for the agents that construct; 0: none
-    updates: int = within(120, 1, 10_000_000)
-    parallel: int = within(256, 1, 1_000_000)  # worlds that run at once, of all shares together
-    shares: int = within(2, 1, 1024)  # independent halves of them: 2 processes then learn what 1 does
-    checkpoint_every: int = within(10, 1, 1_000_000)
-    validate_every: int = within(10, 1, 1_000_000)
-
-
-@dataclass(frozen=True)
-class Ablation(Checked):
-    """What is left out, to see what it was worth."""
-
-    no_gnn: bool = False  # options are scored by their own features alone
-    no_forecast: bool = False  # every horizon is told as now
-    flat: bool = False  # no construction, no lower agents
-    no_multipliers: bool = False
-    no_masks: bool = False  # whatever is chosen and cannot run counts as keeping
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The whole configuration."""
-
-    ppo: Ppo = field(default_factory=Ppo)
-    network: Network = field(default_factory=Network)
-    multipliers: Multipliers = field(default_factory=Multipliers)
-    worlds: Worlds = field(default_factory=Worlds)
-    run: Run = field(default_factory=Run)
-    ablation: Ablation = field(default_factory=Ablation)
-
-
-def load_settings(path: str | Path) -> Settings:
-    """The configuration in a YAML file; what it does not say has its default.
-
-    Raises
-    ------
-    InputError
-        No such file, no YAML, a key that stands twice or is unknown (with those that are close), a value of the wrong
-        kind or out of range.
-    """
-    document = parse_yaml(read_text(path, what="learning configuration"), str(path))
-    return parse_settings({} if document is None else document, source=str(path))
-
-
-def parse_settings(document: Any, *, source: str | None = None) -> Settings:
-    """A configuration from nested mappings; ``InputError`` as of ``load_settings``."""
-    found: Settings = parse_as(Settings, document, source)
-    return found
-
-
 def parse_as(kind: type[Any], document: Any, source: str | None = None) -> Any:
-    """A configuration of any kind (nested dataclasses, each ``Checked``); ``InputError`` as of ``load_settings``."""
+    """A configuration of any kind (nested dataclasses, each ``Checked``); raises ``InputError`` for an unknown key
+    (with those that are close), a value of the wrong kind or out of range."""
     return _parse(kind, document, source, "")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from hippo.decide.wording import count, number, percent, seconds
+from hippo.decide.wording import count, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
 from hippo.report.frame import frame, template
@@ -131,7 +131,7 @@ def world_page(document: Document) -> str:
         ("hindsight does", NOTHING if world["gain"] is None else percent(world["gain"]), "more than the plan kept"),
         ("moves", str(told["moves"]), mine),
         ("egress", usd(told["egress_usd"]), mine),
-        ("decision p99", f"{number(told['decision_ms_p99'])} ms", "CPU, one thread"),
+        ("decision p99", seconds(told["decision_ms_p99"] / 1e3, 2), "CPU, one thread"),
     ]
     sections = [
         Section("compared", "Methods side by side", "Compared", (_compared(methods, names, mine),)),
@@ -238,7 +238,7 @@ def _compared(methods: Document, names: Sequence[str], mine: str) -> Block:
             _inline(f"`{name}`", names),
             _bar(told["of_hindsight"]),
             *map(escape, (_share(told["of_hindsight"]), _share(told["captured"]), step, percent(told["utilization"]))),
-            *map(escape, (usd(told["egress_usd"]), str(told["moves"]), f"{number(told['decision_ms_p99'])} ms")),
+            *map(escape, (usd(told["egress_usd"]), str(told["moves"]), seconds(told["decision_ms_p99"] / 1e3, 2))),
         )
         rows.append(Row(cells, name == mine))
     return Block("table", head=tuple(map(escape, head)), rows=tuple(rows), words=(True, True, *(False,) * 7))
@@ -264,9 +264,11 @@ def _through_time(document: Document) -> Iterator[Block]:
     times = [epoch["time_s"] / 3600 for epoch in methods[names[0]]["epochs"]]
     per_hour = 3600 / document["world"]["epoch_s"]
     pace = {name: [per_hour * epoch["tokens"] / 1e6 for epoch in methods[name]["epochs"]] for name in names}
-    yield Block("text", f"{title}: a line that falls loses to who knows the trace. Below, the pace of training.")
+    if best is not None:
+        yield Block("text", "Work: a line that falls loses to who knows the trace.")
     millions = {name: [value / 1e6 for value in told] for name, told in work.items()}
     yield Block("chart", svg=_coloured(over_time(f"{title}, millions of tokens, by hours", times, millions)))
+    yield Block("text", "The pace of training, egress left out: where it falls to zero, training stands still.")
     yield Block("chart", svg=_coloured(over_time("Tokens trained, millions an hour, by hours", times, pace)))
 
 

@@ -47,12 +47,12 @@ def _head(suite: Document) -> str:
         f"Every family of networks is drawn {count(suite['seeds'], 'time')} from the test split: other models, other "
         "networks and other seeds than those that policies learned from and that settings were tuned on. All methods "
         "see the same telemetry, gaps included, and the same forecast; all begin with the same plans in hand, and are "
-        "played by the same rules (`network/moving.py`). *Work* is tokens trained less egress, priced at what a token "
-        "costs in rent. *Hindsight* knows the whole trace and may use every configuration that all had at the start, "
-        "and whatever any method ran or moved to (what was found on the way and used by nobody is left out); a run "
-        "that did more would be a fault of the program and stops it. *Captured* is (method - static) / (hindsight - "
-        "static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's t); differences "
-        "are taken world by world."
+        "played by the same rules (`network/rules/move.py`). *Work* is tokens trained less egress, priced at what "
+        "a token costs in rent. *Hindsight* knows the whole trace and may use every configuration that all had at the "
+        "start, and whatever any method ran or moved to (what was found on the way and used by nobody is left out); a "
+        "run that did more would be a fault of the program and stops it. *Captured* is (method - static) / "
+        "(hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's "
+        "t); differences are taken world by world."
     )
 
 

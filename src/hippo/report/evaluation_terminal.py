@@ -34,7 +34,7 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
             column("egress", cells("egress_usd", usd), rank=4),
             column("moves", cells("moves", lambda value: f"{value:d}"), rank=1),
             column("reward", cells("reward", number), rank=6),
-            column("decision p99", cells("decision_ms_p99", lambda value: f"{number(value)} ms"), rank=5),
+            column("decision p99", cells("decision_ms_p99", lambda value: seconds(value / 1e3, 2)), rank=5),
         )
     )
     return Trimmed(Group(table, Text(_world_line(world, len(document["plans"])), style="dim")))

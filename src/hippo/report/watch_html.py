@@ -6,26 +6,29 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.wording import capital, count, number, percent, seconds
+from hippo.decide.wording import capital, count, listed, number, percent, seconds
+from hippo.network.why.explain import changes as changes_between
 from hippo.network.why.explain import link_words, placement
 from hippo.network.why.reasons import duration
-from hippo.network.why.story import KEPT, Story, Told, Track
+from hippo.network.why.story import KEPT, LEVER, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.frame import frame, inline_json, template
 from hippo.report.palette import DOMAIN_COLOURS
 from hippo.report.text import question_line, settings, unbroken, usd
-from hippo.report.watch_terminal import WORDS, clock, verdict
+from hippo.report.watch_terminal import WORDS, clock, compression_line, verdict
 from hippo.units import gbps_from_bytes_per_s
 
 MOST_SHARE = 2.5  # of its base that a link is drawn with; more is drawn like it
 MOST_ROWS = 300
 """Decisions of one sort that the tables hold; the file of ``--json`` holds all."""
+MOST_LETTERS = 6
+"""Plans that are named below the band; all stand in the table of plans."""
 HEAT = ((0.0, "outage"), (0.2, "20 %"), (0.5, "50 %"), (0.8, "80 %"), (1.0, "base"), (1.3, "130 %"))
 """Shares of the base that the legend names."""
 
@@ -41,6 +44,7 @@ class Entry:
     plan: str
     sentences: tuple[str, ...]
     decision: str
+    same: tuple[Entry, ...] = ()  # later ones that go to and fro between the same two plans
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,13 @@ def watch_html(story: Story) -> str:
         map_lead=unbroken(_map_lead(story)),
         map_json=inline_json(packed(story, names)),
         domains=_domains(story),
+        letters=_letter_rows(story, names)[:MOST_LETTERS],
+        more_letters=max(0, len(names) - MOST_LETTERS),
         heat=[{"share": share, "words": words} for share, words in HEAT],
         stale=not bool(story.told.all()),
         work=[_work(story, track) for track in story.tracks],
         work_lead=_work_lead(story),
-        changes=[_entry(told, story, names) for told in changes[:MOST_ROWS]],
+        changes=_folded(changes[:MOST_ROWS], story, names),
         kept=[_entry(told, story, names) for told in kept[:MOST_ROWS]],
         left_out=max(0, len(changes) - MOST_ROWS) + max(0, len(kept) - MOST_ROWS),
         decisions_lead=_decisions_lead(story, changes, kept),
@@ -108,7 +114,7 @@ def plan_names(story: Story) -> dict[int, str]:
     names: dict[int, str] = {}
     places: dict[int, list[int]] = {}
     for index in story.used:
-        place = story.book.configurations[index].place
+        place = story.cache.configurations[index].place
         levers = places.setdefault(place, [])
         levers.append(index)
         letter = _letters(list(places).index(place))
@@ -126,9 +132,10 @@ def _letters(number: int) -> str:
 def _question(story: Story) -> str:
     """What was replayed, in a line."""
     epochs = f"{count(story.epochs, 'epoch')} of {duration(story.epoch_s)}"
+    compressed = compression_line(story.cache.configurations[int(story.mine.running[0])].plan)
     return (
         f"{question_line(story.problem)}. {duration(story.seconds)} of {Path(story.source).name}, {epochs}, "
-        f"decided by {story.method}."
+        f"decided by {story.method}.{' ' if compressed else ''}{compressed}"
     )
 
 
@@ -185,7 +192,7 @@ def _order(story: Story) -> list[int]:
     """Links, those that carried most of the run's training first, the two directions of a pair together."""
     carried = np.zeros(len(story.base_bytes_per_s))
     for index in story.mine.running:
-        carried += story.book.bytes_per_step(int(index))
+        carried += story.cache.bytes_per_step(int(index))
     links = story.problem.cluster.links
     pairs: dict[frozenset[str], list[int]] = {}
     for link in np.argsort(-carried, kind="stable"):
@@ -195,12 +202,12 @@ def _order(story: Story) -> list[int]:
 
 def _drawn(story: Story, index: int, name: str, order: Sequence[int]) -> dict[str, object]:
     """A plan as the picture needs it: the layers of every group of domains, and the links it sends over."""
-    plan = story.book.configurations[index].plan
+    plan = story.cache.configurations[index].plan
     at = story.problem.cluster.domain_index
     lines = dict.fromkeys(
         tuple((at[stage.domain], *stage.layers) for stage in pipeline.stages) for pipeline in plan.pipelines
     )
-    sent = story.book.bytes_per_step(index)[list(order)]
+    sent = story.cache.bytes_per_step(index)[list(order)]
     return {
         "name": name,
         "words": placement(plan),
@@ -235,14 +242,14 @@ def _runs(marks: NDArray[np.bool_]) -> list[list[int]]:
     return [[row, *span] for row in range(marks.shape[1]) for span in _spans(marks[:, row])]
 
 
-def _tip(told: Told) -> str:
+def _tip(told: StoryEntry) -> str:
     """The hover text of a decision: what it is, and its first reasons."""
     return "\n".join((f"{clock(told.time_s)}, {WORDS[told.kind]}", *told.sentences()[:3]))
 
 
 def _domains(story: Story) -> list[dict[str, str]]:
     """Name and colour of every domain that held layers."""
-    held = {name for index in story.used for name in story.book.configurations[index].plan.domains}
+    held = {name for index in story.used for name in story.cache.configurations[index].plan.domains}
     names = [domain.name for domain in story.problem.cluster.domains]
     return [{"name": name, "colour": f"--d{at % DOMAIN_COLOURS}"} for at, name in enumerate(names) if name in held]
 
@@ -290,7 +297,7 @@ def _work_lead(story: Story) -> str:
     )
 
 
-def _entry(told: Told, story: Story, names: dict[int, str]) -> Entry:
+def _entry(told: StoryEntry, story: Story, names: dict[int, str]) -> Entry:
     sentences = told.sentences()
     if told.kind == KEPT or told.before < 0 or told.before == told.after:
         plan = names.get(told.after, "")
@@ -300,17 +307,48 @@ def _entry(told: Told, story: Story, names: dict[int, str]) -> Entry:
     return Entry(index, clock(told.time_s), told.kind, WORDS[told.kind], plan, sentences, seconds(told.decision_s, 2))
 
 
-def _decisions_lead(story: Story, changes: Sequence[Told], kept: Sequence[Told]) -> str:
+def _folded(changes: Sequence[StoryEntry], story: Story, names: dict[int, str]) -> list[Entry]:
+    """A row a decision; levers pulled to and fro between the same two plans, one after the other, share a row."""
+    rows: list[Entry] = []
+    between: frozenset[int] | None = None
+    for told in changes:
+        pair = frozenset((told.before, told.after)) if told.kind == LEVER else None
+        entry = _entry(told, story, names)
+        if pair is not None and pair == between:
+            rows[-1] = replace(rows[-1], same=(*rows[-1].same, entry))
+        else:
+            rows.append(entry)
+        between = pair
+    return rows
+
+
+def _letter_rows(story: Story, names: dict[int, str]) -> list[dict[str, str]]:
+    """What the letters on the band mean: a placement, or the plan whose levers are others."""
+    plans, rows = story.cache.configurations, []
+    first: dict[int, int] = {}
+    for index in story.used:
+        known = plans[index]
+        base = first.setdefault(known.place, index)
+        if base == index:
+            words = placement(known.plan)
+        else:
+            changed = changes_between(plans[base].plan, known.plan)
+            words = f"as {names[base]}, with {listed(changed) or 'other levers'}"
+        rows.append({"name": names[index], "words": words})
+    return rows
+
+
+def _decisions_lead(story: Story, changes: Sequence[StoryEntry], kept: Sequence[StoryEntry]) -> str:
     asked = f"{count(len(changes), 'decision')} changed something"
     stayed = f"; {len(kept)} times something moved and everything stayed" if kept else ""
     return f"{capital(asked)}{stayed}. What keeping would have cost is as forecast at that moment, not as it came."
 
 
 def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
-    ran = np.bincount(story.mine.running, minlength=len(story.book)) / story.epochs
+    ran = np.bincount(story.mine.running, minlength=len(story.cache)) / story.epochs
     rows = []
     for index in story.used:
-        known = story.book.configurations[index]
+        known = story.cache.configurations[index]
         rows.append(
             PlanRow(
                 names[index],
@@ -318,7 +356,7 @@ def _plans(story: Story, names: dict[int, str]) -> list[PlanRow]:
                 known.origin,
                 known.lever,
                 percent(float(ran[index])) if ran[index] > 0 else "–",
-                seconds(story.book.score(index).step_time_s),
+                seconds(story.cache.score(index).step_time_s),
                 _settings(known.plan),
             )
         )

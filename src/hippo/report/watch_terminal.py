@@ -14,9 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.wording import number, percent
+from hippo.decide.wording import count, listed, number, percent
 from hippo.network.why.explain import placement
-from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, Told, Track
+from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ def clock(time_s: float) -> str:
     return f"{days} d {hours % 24}:{minutes % 60:02d}" if days else f"{hours}:{minutes % 60:02d}"
 
 
-def decision_view(told: Told) -> RenderableType:
+def decision_view(told: StoryEntry) -> RenderableType:
     """A decision: when, what, why; of one that changes nothing the first reason alone."""
     said = told.sentences()
     if told.kind == KEPT:
@@ -55,7 +55,7 @@ def decision_view(told: Told) -> RenderableType:
     )
 
 
-def _line(told: Told, text: Text) -> RenderableType:
+def _line(told: StoryEntry, text: Text) -> RenderableType:
     """Time, kind and a sentence, each in its column."""
     row = Table.grid(padding=(0, 2, 0, 0))
     row.add_column(width=7, justify="right", no_wrap=True)
@@ -116,8 +116,34 @@ def _row(track: Track, story: Story) -> list[str]:
     ]
 
 
+def compressed_as(plan: Plan) -> str:
+    """As what a plan sends over compressed links; empty: as it is."""
+    return listed(list(dict.fromkeys(pair.kind for pair in plan.compression)))
+
+
+def compression_line(plan: Plan) -> str:
+    """That a run begins with compressed links; empty: it does not."""
+    kind = compressed_as(plan)
+    what = f"What crosses {count(len(plan.compression), 'link')} is compressed to {kind}"
+    return f"{what}: a lever that changes what is trained, and that 'hippo plan' never pulls." if kind else ""
+
+
+def compression_words(story: Story) -> str:
+    """For how much of the run links carried something compressed; empty: for none."""
+    plans = [story.cache.configurations[int(index)].plan for index in story.mine.running]
+    kind = listed(list(dict.fromkeys(filter(None, map(compressed_as, plans)))))
+    share = percent(sum(bool(plan.compression) for plan in plans) / len(plans))
+    plain = not any(story.cache.configurations[int(index)].plan.compression for index in story.keeping.running)
+    where = f"{share} of the run{', which keeping never does' if plain else ''}"
+    return f"Links carried {kind} for {where}." if kind else ""
+
+
 def verdict(story: Story) -> str:
-    """What came of it, in a sentence or two."""
+    """What came of it, in some sentences; that links were compressed is part of it."""
+    return " ".join(filter(None, (_outcome(story), compression_words(story))))
+
+
+def _outcome(story: Story) -> str:
     mine, kept, best = (track.work for track in story.tracks)
     share = mine / kept - 1.0 if kept > 0 else 0.0
     against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping the plan of the start"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hippo.network.dynamics import kalman, persistence
-from hippo.network.forecast import FORECASTS, forecaster
-from hippo.network.rules.view import HORIZONS
+from hippo.network.dynamics.forecast import FORECASTS, HORIZONS, forecaster
 
 AHEAD = np.array(HORIZONS)
 Floats = NDArray[np.float64]

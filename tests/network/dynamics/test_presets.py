@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.presets import FITS, PRESETS, Fit, preset
+from hippo.network.dynamics.presets import FITS, PRESETS, TrafficFit, preset
 
 
 def test_every_fit_is_that_of_the_published_series(data: Path) -> None:
@@ -22,7 +22,7 @@ def test_every_fit_is_that_of_the_published_series(data: Path) -> None:
 
 def test_what_traffic_leaves_by_hand() -> None:
     """Load 1/3, twice as much at the peak: 4/9 taken then and 2/9 at the trough, so 7/9 over 5/9 is left."""
-    moving = Fit(sd_resid=0.4, tau_min=10.0, peak_to_trough=2.0, source="").dynamics(rho=1.0 / 3.0)
+    moving = TrafficFit(sd_resid=0.4, tau_min=10.0, peak_to_trough=2.0, source="").dynamics(rho=1.0 / 3.0)
     assert moving.sigma == pytest.approx(0.2)
     assert moving.tau_s == 600.0
     assert moving.diurnal_peak_to_trough == pytest.approx(7.0 / 5.0)

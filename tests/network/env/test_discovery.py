@@ -7,19 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.env.bank import bank_of, prepare
-from hippo.network.env.describe import Standing, empty_options
-from hippo.network.env.discovery import discovered
-from hippo.network.env.env import Env, Rules
-from hippo.network.env.foresight import foresight
-from hippo.network.env.generator import make_world
-from hippo.network.env.options import find_options
-from hippo.network.env.scene import Scene
-from hippo.network.env.world import World
-from hippo.network.moving import STILL
-from hippo.network.rules.configuration import Book
+from hippo.network.env.dataset import dataset_of, discovered, prepare
+from hippo.network.env.env import DecisionRules, Env
+from hippo.network.observation.foresight import foresight
+from hippo.network.observation.options import Standing, empty_options, find_options
+from hippo.network.observation.scene import Scene
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import STILL
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.world import World
 
-from .drawn import drawn_world
+from ..drawn import drawn_world
 
 WORK = np.array([1.0, 0.0, 0.0])
 BY_CONFIGURATION = ("place", "usd", "busy", "base_tokens", "constructed", "sent", "layers", "memory", "domain_busy")
@@ -27,7 +25,7 @@ AT_THE_END = ("tokens", "low", "high", "met")
 
 
 def without(scene: Scene, gone: set[int]) -> Scene:
-    """The scene of a book that lacks some configurations; places and their order stay."""
+    """The scene of a cache that lacks some configurations; places and their order stay."""
     left = [each for each in range(len(scene.usd)) if each not in gone]
     cut = {name: np.ascontiguousarray(getattr(scene, name)[left]) for name in BY_CONFIGURATION}
     cut |= {name: np.ascontiguousarray(getattr(scene, name)[..., left]) for name in AT_THE_END}
@@ -83,12 +81,12 @@ def test_a_place_of_which_nothing_is_known_is_not_on_offer() -> None:
 def test_runs_of_a_bank_take_only_what_is_known() -> None:
     world = drawn_world(2)
     since = np.where(np.arange(len(world.scene.usd)) % 3 == 1, 12, 0)
-    bank = bank_of([world._replace(scene=world.scene._replace(since=since))])
-    env, rng = Env(bank, 8, seed=5, rules=Rules(every=2)), np.random.default_rng(5)
-    seen, over, epoch = env.begin_in(np.zeros(8, np.int64), np.zeros(8, np.int64)), np.zeros(8, bool), np.zeros(8, int)
+    dataset = dataset_of([world._replace(scene=world.scene._replace(since=since))])
+    env, rng = Env(dataset, 8, seed=5, rules=DecisionRules(every=2)), np.random.default_rng(5)
+    seen, over, epoch = env.reset_in(np.zeros(8, np.int64), np.zeros(8, np.int64)), np.zeros(8, bool), np.zeros(8, int)
     late = False
     while not over.all():
-        came = env.act(np.where(seen.option_mask, rng.random(seen.option_mask.shape), -1.0).argmax(axis=1))
+        came = env.step(np.where(seen.option_mask, rng.random(seen.option_mask.shape), -1.0).argmax(axis=1))
         over |= came.done
         epoch += came.epochs
         for run in np.flatnonzero(~over):
@@ -108,23 +106,23 @@ def world() -> World:
 
 
 def test_what_is_found_on_the_way_is_known_from_then_on(world: World) -> None:
-    book, since = discovered(world)
-    assert len(since) == len(book)
+    cache, since = discovered(world)
+    assert len(since) == len(cache)
     assert (np.diff(since) >= 0).all()
     assert since[0] == 0
     assert 20 <= since[-1] < 40
     again, same = discovered(world)
-    assert [each.plan for each in again.configurations] == [each.plan for each in book.configurations]
+    assert [each.plan for each in again.configurations] == [each.plan for each in cache.configurations]
     assert (same == since).all()
-    ready = prepare(world, book, since=since, preferences=2)
+    ready = prepare(world, cache, since=since, preferences=2)
     assert (ready.scene.since == since).all()
     assert (since[ready.truth.best] <= np.arange(40)).all()
 
 
 def test_an_empty_book_where_nothing_can_run(world: World) -> None:
     down = np.zeros_like(world.bandwidth_bytes_per_s)
-    book, since = discovered(replace(world, bandwidth_bytes_per_s=down), Book(world.problem))
-    assert len(book) == len(since) == 0
+    cache, since = discovered(replace(world, bandwidth_bytes_per_s=down), PlanCache(world.problem))
+    assert len(cache) == len(since) == 0
 
 
 def test_the_same_problem_moves_in_other_ways() -> None:

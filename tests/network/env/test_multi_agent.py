@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.network.env.construct import LAMBDA_1, LAMBDA_2, LAMBDA_3
-from hippo.network.env.generator import make_world
+from hippo.network.construction.draft import LAMBDA_1, LAMBDA_2, LAMBDA_3
 from hippo.network.env.multi_agent import (
     CONSTRUCT,
     DOMAIN,
@@ -25,14 +24,15 @@ from hippo.network.env.multi_agent import (
     multi_agent_env,
     ready,
 )
-from hippo.network.env.observe import observe
-from hippo.network.env.play import play
-from hippo.network.env.scene import CONSTRUCTED
-from hippo.network.env.spaces import OPTION_FEATURES
-from hippo.network.env.world import World
-from hippo.network.moving import PHASE, STILL
+from hippo.network.observation.features import OPTION_FEATURES
+from hippo.network.observation.observe import observe
+from hippo.network.observation.scene import CONSTRUCTED
+from hippo.network.rules.move import PHASE, STILL
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import play
+from hippo.network.worlds.world import World
 
 EPOCHS = 48
 WORK_ALONE = (1.0, 0.0, 0.0)
@@ -77,11 +77,11 @@ class Step:
 
 
 def episode(clocks: TwoClocks, seed: int, answer: Answer) -> Iterator[Step]:
-    seen, over = clocks.begin(seed), False
+    seen, over = clocks.reset(seed), False
     while not over:
         answers = {name: answer(each["action_mask"]) for name, each in seen.items()}
         before = clocks.run.epoch, clocks.asked, bool(clocks.run.state[PHASE] != STILL), seen, answers
-        seen, rewards, over = clocks.act(answers)
+        seen, rewards, over = clocks.step(answers)
         yield Step(*before, rewards, over)
 
 
@@ -152,46 +152,46 @@ class Script:
 def test_the_upper_agent_is_paid_what_the_same_answers_do_in_play(clocks: TwoClocks, seed: int) -> None:
     actions: dict[int, Action] = {}
     paid, any_answer = 0.0, drawn(seed)
-    seen, over = clocks.begin(seed), False
+    seen, over = clocks.reset(seed), False
     while not over:
         answers = {name: any_answer(each["action_mask"]) for name, each in seen.items()}
         if clocks.asked == OPTION and answers[UPPER] != CONSTRUCT:
             actions[clocks.run.epoch] = observe(clocks.run.view())[1][answers[UPPER]]
-        seen, rewards, over = clocks.act(answers)
+        seen, rewards, over = clocks.step(answers)
         paid += rewards.get(UPPER, 0.0)
     run = clocks.run
-    again = play(run.world, run.book, Script(actions), run.terms, forecasts=run.where.setting.forecasts)
+    again = play(run.world, run.cache, Script(actions), run.terms, forecasts=run.where.setting.forecasts)
     assert paid == pytest.approx(again.work / (run.where.usual * run.world.epoch_s), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lower_agents_are_paid_for_the_plan_that_joins_the_book(clocks: TwoClocks, seed: int) -> None:
     least_own, owns = -LAMBDA_1 - LAMBDA_2 - 2 * LAMBDA_3, 0.0
-    known = len(clocks.begin(seed) and clocks.run.book)
+    known = len(clocks.reset(seed) and clocks.run.cache)
     for step in episode(clocks, seed, drawn(seed)):
         assert set(step.rewards) == set(step.seen)
-        if step.asked == LAYOUT and len(clocks.run.book) > known:
-            where, known = clocks.draft.site, len(clocks.run.book)
+        if step.asked == LAYOUT and len(clocks.run.cache) > known:
+            where, known = clocks.draft.site, len(clocks.run.cache)
             state = where.bandwidth_bytes_per_s[None], where.latency_s[None], where.slower[None]
-            shared = np.log(where.ground.ideal_s / clocks.run.book.step_time_s(known - 1, *state)[0])
+            shared = np.log(where.table.ideal_s / clocks.run.cache.step_time_s(known - 1, *state)[0])
             own = np.array(list(step.rewards.values())) - shared
-            assert clocks.run.book.configurations[known - 1].origin == CONSTRUCTED
+            assert clocks.run.cache.configurations[known - 1].origin == CONSTRUCTED
             assert ((least_own <= own) & (own < 1e-9)).all()
             owns += own.sum()
     assert owns < 0.0
 
 
 def test_a_plan_that_was_constructed_is_an_option_at_once(clocks: TwoClocks) -> None:
-    seen = clocks.begin(1)
-    seen, _, _ = clocks.act({UPPER: CONSTRUCT})
+    seen = clocks.reset(1)
+    seen, _, _ = clocks.step({UPPER: CONSTRUCT})
     while clocks.asked == DOMAIN:
         candidates, mask = seen[UPPER]["observations"]["chain_candidates"], seen[UPPER]["action_mask"]
         ends = np.append(np.repeat(candidates[:-1, 0], 5), candidates[-1, 0] + 0.01)
-        seen, _, _ = clocks.act({UPPER: int(np.argmax(np.where(mask[: len(ends)] > 0, ends, -np.inf)))})
+        seen, _, _ = clocks.step({UPPER: int(np.argmax(np.where(mask[: len(ends)] > 0, ends, -np.inf)))})
     while clocks.asked != OPTION:
-        before = len(clocks.run.book)
-        seen, _, _ = clocks.act({name: (5 if each["action_mask"][5] else 0) for name, each in seen.items()})
-    assert len(clocks.run.book) == before + 1, "layouts that nobody else thought of make a plan of their own"
+        before = len(clocks.run.cache)
+        seen, _, _ = clocks.step({name: (5 if each["action_mask"][5] else 0) for name, each in seen.items()})
+    assert len(clocks.run.cache) == before + 1, "layouts that nobody else thought of make a plan of their own"
     features = seen[UPPER]["observations"]["options"][:, OPTION_FEATURES.index("constructed")]
     assert features.sum() == 1
     assert clocks.run.epoch == 0
@@ -231,13 +231,13 @@ def test_the_same_seed_is_the_same_episode(clocks: TwoClocks) -> None:
         return [(step.epoch, step.rewards) for step in episode(clocks, seed, drawn(5))]
 
     assert told(clocks, 7) == told(alike(clocks, weights=WORK_ALONE), 7)
-    assert {clocks.begin(seed) and clocks.run.world.name for seed in range(8)} == {each.name for each in clocks.worlds}
+    assert {clocks.reset(seed) and clocks.run.world.name for seed in range(8)} == {each.name for each in clocks.worlds}
 
 
 def test_processes_with_seeds_of_their_own_meet_other_episodes(clocks: TwoClocks) -> None:
     def met(seed: int) -> list[tuple[str, object]]:
         own = alike(clocks, seed=seed)
-        return [own.begin() and (own.run.world.name, own.run.terms.weights) for _ in range(4)]
+        return [own.reset() and (own.run.world.name, own.run.terms.weights) for _ in range(4)]
 
     assert met(1) == met(1) != met(2)
 
@@ -253,7 +253,7 @@ def test_room_for_more_domains_changes_nothing_but_the_room(clocks: TwoClocks) -
 
 def test_preferences_are_drawn_where_none_are_given(clocks: TwoClocks) -> None:
     clocks = alike(clocks)
-    weights = [clocks.begin(seed) and clocks.run.terms.weights for seed in range(8)]
+    weights = [clocks.reset(seed) and clocks.run.terms.weights for seed in range(8)]
     assert WORK_ALONE in weights
     assert len(set(weights)) > 2
     assert all(sum(each) == pytest.approx(1.0) for each in weights)
@@ -263,10 +263,10 @@ def test_worlds_without_a_plan_are_passed_over(clocks: TwoClocks) -> None:
     some = alike(clocks)
     assert isinstance(clocks._ready[1], Ready)
     some._ready = {0: None, 1: clocks._ready[1]}
-    assert {some.begin(seed) and some.run.world.name for seed in range(6)} == {clocks.worlds[1].name}
+    assert {some.reset(seed) and some.run.world.name for seed in range(6)} == {clocks.worlds[1].name}
     some._ready = {0: None, 1: None}
     with pytest.raises(InputError, match="no world has a plan"):
-        some.begin()
+        some.reset()
 
 
 def test_a_problem_without_a_plan_is_told(worlds: list[World]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hippo.network.env.generator import make_world
 from hippo.network.env.multi_agent import UPPER, multi_agent_env
+from hippo.network.worlds.generator import make_world
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.network.env.generator import make_world
-from hippo.network.env.judge import Setting, prepare
-from hippo.network.env.world import World
 from hippo.network.evaluate.coverage import at_rest, covered, preferences, reach, without_levers
 from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held
 from hippo.network.evaluate.evidence import evidence
@@ -17,6 +14,9 @@ from hippo.network.evaluate.suite import LARGE, MAIN, Suite, Task, loaded, rows_
 from hippo.network.methods.receding_horizon import RecedingHorizon
 from hippo.network.methods.static import Static
 from hippo.network.rules.view import Action, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.judge import Scenario, scenario_of
+from hippo.network.worlds.world import World
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.score.score import Score
@@ -32,8 +32,8 @@ def small() -> World:
 
 
 @pytest.fixture(scope="module")
-def setting() -> Setting:
-    return prepare(small())
+def setting() -> Scenario:
+    return scenario_of(small())
 
 
 def test_every_family_is_played_by_every_seed() -> None:
@@ -55,7 +55,7 @@ def test_movement_at_every_swing_is_for_some_worlds() -> None:
     assert sum(task.part == "load" for task in found) == 2
 
 
-def test_what_is_remembered_changes_no_run(setting: Setting) -> None:
+def test_what_is_remembered_changes_no_run(setting: Scenario) -> None:
     entrants = (*ENTRANTS, Entrant("receding_horizon", RecedingHorizon))
     alone, together = (compete(setting, entrants, timed=timed) for timed in (True, False))
     for name, run in alone.runs.items():
@@ -63,7 +63,7 @@ def test_what_is_remembered_changes_no_run(setting: Setting) -> None:
         assert run.actions == together.runs[name].actions
 
 
-def test_hindsight_is_above_kept_plans_too(setting: Setting) -> None:
+def test_hindsight_is_above_kept_plans_too(setting: Scenario) -> None:
     kept = held(setting.world.problem, [SingleDomain()], Stop(2.0))
     assert [each.name for each in kept] == ["single_domain"]
     judged = compete(setting, [*ENTRANTS, *kept], timed=False)
@@ -108,20 +108,20 @@ def score(step_time_s: float, utilization: float, egress_usd: float) -> Score:
     return Score(**(blank | figures))
 
 
-def test_every_preference_is_asked_of_the_same_book(setting: Setting) -> None:
-    """A method that begins with the best plan does so under any preference, and leaves the book it was given alone."""
-    before = len(setting.book)
+def test_every_preference_is_asked_of_the_same_book(setting: Scenario) -> None:
+    """A method that begins with the best plan does so under any preference, and leaves the cache it was given alone."""
+    before = len(setting.cache)
     found = reach(replace(setting, world=at_rest(setting.world)), Entrant("static", Static), preferences(1))
     assert len(found.begun) == 3
     assert len(set(found.begun)) == 1
     assert found.proposed == found.begun
     assert len(found.scores(found.begun)) == 1
-    assert len(setting.book) == before
+    assert len(setting.cache) == before
 
 
-def test_a_book_without_levers(setting: Setting) -> None:
-    plain = without_levers(setting.book)
-    assert 0 < len(plain) < len(setting.book)
+def test_a_book_without_levers(setting: Scenario) -> None:
+    plain = without_levers(setting.cache)
+    assert 0 < len(plain) < len(setting.cache)
     assert not any(each.lever for each in plain.configurations)
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from hippo.network.env.construct import site
-from hippo.network.env.drafting import Drafting, observe_domains, observe_layouts, observe_recipes
-from hippo.network.env.generator import make_world
+from hippo.network.construction.draft import site
+from hippo.network.construction.observe import ConstructionState, observe_domains, observe_layouts, observe_recipes
 from hippo.network.hi_ppo.constructor import Greedy, Served, construct, draft_all, key, tried
-from hippo.network.hi_ppo.local_agent import pick
+from hippo.network.hi_ppo.lower_agent import pick
 from hippo.network.hi_ppo.serving import Policy
+from hippo.network.train.construction import Construction, Spot, TorchBrain, learn, sites, step_times
 from hippo.network.train.construction_networks import Builders
 from hippo.network.train.export import builders_arrays, save
-from hippo.network.train.global_agent import GlobalAgent
-from hippo.network.train.train_construct import Construction, Spot, TorchBrain, learn, sites, step_times
+from hippo.network.train.upper_network import GlobalAgent
+from hippo.network.worlds.generator import make_world
 from hippo.plan.check import check
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.score.evaluate import evaluate, fits
@@ -64,7 +64,7 @@ def test_numpy_answers_as_the_networks_that_were_trained(shaken: Builders, spots
     save(path, GlobalAgent(), others=builders_arrays(shaken))
     assert path.stat().st_size < 500_000
     served, torches = Served(Policy.load(path)), TorchBrain(shaken)
-    drafts = [Drafting(spot.site) for spot in spots]
+    drafts = [ConstructionState(spot.site) for spot in spots]
     drafts[0].add(2)
     seen = observe_domains(drafts)
     np.testing.assert_allclose(served.construct(seen), torches.construct(seen), atol=1e-4)

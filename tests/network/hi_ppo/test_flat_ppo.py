@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.network.env.generator import make_world
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo import flat_ppo
 from hippo.network.hi_ppo.flat_ppo import FORM, MOST_DOMAINS, WIDTH, FlatPpo, flat, flat_mask
-from hippo.network.moving import STREAMING
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import Terms, steps, usd_per_token
 
 
 def observation(domains: int, options: int, worlds: int = 1) -> Observation:
@@ -105,17 +105,17 @@ def test_it_sees_how_long_nothing_was_changed_as_in_training(file: Path):
 
 def test_it_is_asked_when_its_environment_would_ask_it(file: Path):
     world, asked = make_world("transient", 3), list[int]()
-    book = Book(world.problem)
-    fill(book)
+    cache = PlanCache(world.problem)
+    fill(cache)
 
     class Watched(FlatPpo):
         def _act(self, view: View) -> Action:
             asked.append(view.epoch)
             return Action(How.SWITCH, 0) if view.running < 0 else Action()
 
-    terms = Terms(usd_per_token=usd_per_token(world, book))
+    terms = Terms(usd_per_token=usd_per_token(world, cache))
     method = Watched(file, see=lambda view, quiet: (observation(3, 1), (Action(),)))
-    epochs = [step.view.epoch for step in steps(world, book, method, terms)]
+    epochs = [step.view.epoch for step in steps(world, cache, method, terms)]
     assert asked[0] == 0
     assert 2 < len(asked) < 0.5 * len(epochs)
     assert max(later - sooner for sooner, later in zip(asked, asked[1:], strict=False)) <= Thresholds().every

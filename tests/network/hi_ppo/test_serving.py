@@ -13,8 +13,8 @@ from tests.network.observations import drawn, stirred
 
 from hippo.errors import InputError
 from hippo.learn.serving import NEVER
-from hippo.network.env.spaces import Observation
 from hippo.network.hi_ppo.serving import FORM, SHIPPED, Policy, shipped
+from hippo.network.observation.features import Observation
 from hippo.network.train import export
 
 torch.set_num_threads(1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from hippo.network.moving import STILL
 from hippo.network.rules.lookahead import LATEST, best_start, first_moves
+from hippo.network.rules.move import STILL
 from hippo.network.rules.worth import EDGES, Ahead, Now
 
 HORIZONS = np.array([0, 1, 4, 16, 64])

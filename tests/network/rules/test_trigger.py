@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hippo.network.env.bank import bank_of, prepare
-from hippo.network.env.describe import HOWS
-from hippo.network.env.env import Env, Rules
-from hippo.network.env.generator import make_world
-from hippo.network.env.play import Terms, steps, usd_per_token
-from hippo.network.env.world import World
-from hippo.network.rules.candidates import fill
-from hippo.network.rules.configuration import Book
+from hippo.network.env.dataset import dataset_of, prepare
+from hippo.network.env.env import DecisionRules, Env
+from hippo.network.observation.options import HOWS
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.play import Terms, steps, usd_per_token
+from hippo.network.worlds.world import World
 
 
 class Scripted:
@@ -43,7 +43,7 @@ class Scripted:
 
 class Small(NamedTuple):
     world: World
-    book: Book
+    cache: PlanCache
     env: Env
 
 
@@ -55,37 +55,37 @@ def small(request: pytest.FixtureRequest) -> Small:
         if len(world.problem.cluster.domains) <= 4:
             break
         seed += 1
-    book = Book(world.problem)
-    fill(book)
-    return Small(world, book, Env(bank_of([prepare(world, book, preferences=1)]), 1))
+    cache = PlanCache(world.problem)
+    fill(cache)
+    return Small(world, cache, Env(dataset_of([prepare(world, cache, preferences=1)]), 1))
 
 
 def answered(env: Env, epochs: int, *, still: bool, seed: int) -> dict[int, Action]:
     """Answers of a run of the environment by the epoch in which they are given: to keep (``still``), or any."""
     rng, epoch, found = np.random.default_rng(seed), 0, dict[int, Action]()
-    env.begin_in(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    env.reset_in(np.zeros(1, np.int64), np.zeros(1, np.int64))
     while epoch < epochs:
         runs = env._runs
         able = np.flatnonzero(runs.mask[0])
         option = int(rng.choice(able)) if epoch == 0 or not (still or rng.random() < 0.7) else 0
         found[epoch] = Action(HOWS[runs.how[0, option]], int(runs.target[0, option]))
-        epoch += int(env.act(np.array([option])).epochs[0])
+        epoch += int(env.step(np.array([option])).epochs[0])
     return found
 
 
 @pytest.mark.parametrize("still", [True, False])
 def test_the_coordinator_decides_when_the_environment_does(small: Small, still: bool) -> None:
-    world, book = small.world, small.book
+    world, cache = small.world, small.cache
     for seed in range(3):
         answers = answered(small.env, world.epochs, still=still, seed=seed)
         method = Scripted(answers)
-        for _ in steps(world, book.copy(share=True), method, Terms(usd_per_token(world, book))):
+        for _ in steps(world, cache.copy(share=True), method, Terms(usd_per_token(world, cache))):
             pass
         assert list(method.dues) == list(answers)[1:]
 
 
 def test_the_numbers_are_those_of_the_environment() -> None:
-    ours, theirs = Thresholds(), Rules()
+    ours, theirs = Thresholds(), DecisionRules()
     assert (ours.link_share, ours.pace_share, ours.every) == (theirs.link_share, theirs.pace_share, theirs.every)
 
 
@@ -99,7 +99,7 @@ def test_what_is_used_by_nobody_makes_nothing_due(small: Small) -> None:
         bandwidth = view.forecast.bandwidth_bytes_per_s.copy()
         bandwidth[0, link] /= 2.0
         halved = replace(view, forecast=replace(view.forecast, bandwidth_bytes_per_s=bandwidth))
-        used = any(small.book.bytes_per_step(index)[link] > 0 for index in (0, standing(halved).best))
+        used = any(small.cache.bytes_per_step(index)[link] > 0 for index in (0, standing(halved).best))
         assert due(halved, last, Thresholds()).links == ((link,) if used else ())
         marks.add(used)
     assert marks == {True, False}
@@ -116,5 +116,5 @@ def test_more_to_choose_from_makes_a_decision_due(small: Small) -> None:
 
 def _views(small: Small) -> list[View]:
     keep = Scripted({0: Action(How.SWITCH, 0)})
-    terms = Terms(usd_per_token(small.world, small.book))
-    return [next(iter(steps(small.world, small.book.copy(), keep, terms))).view]
+    terms = Terms(usd_per_token(small.world, small.cache))
+    return [next(iter(steps(small.world, small.cache.copy(), keep, terms))).view]

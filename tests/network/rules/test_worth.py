@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.network.online_world import view
 
-from hippo.network.moving import STILL, STOPPED, STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.lookahead import best_start, first_moves
+from hippo.network.rules.move import STILL, STOPPED, STREAMING
 from hippo.network.rules.outlook import outlook
 from hippo.network.rules.view import Action, How
 from hippo.network.rules.worth import (
@@ -94,7 +94,7 @@ def test_to_begin_costs_nothing() -> None:
 
 @pytest.mark.parametrize("left", [30, 200])
 @pytest.mark.parametrize("seed", range(3))
-def test_worths_are_those_of_the_run_played_on(filled: Book, seed: int, left: int) -> None:
+def test_worths_are_those_of_the_run_played_on(filled: PlanCache, seed: int, left: int) -> None:
     rng = np.random.default_rng(seed)
     share = np.exp(rng.normal(0.0, 0.4, (5, len(filled.problem.cluster.links))))
     seen = view(filled, share, left=left, epoch_s=600.0)
@@ -112,7 +112,7 @@ def test_worths_are_those_of_the_run_played_on(filled: Book, seed: int, left: in
                 assert found.move[target, mode, DOWNTIME_S] == pytest.approx(played.downtime_s, rel=0.05, abs=30.0)
 
 
-def test_a_move_under_way_is_worth_what_it_gives_played_on(filled: Book) -> None:
+def test_a_move_under_way_is_worth_what_it_gives_played_on(filled: PlanCache) -> None:
     other = next(i for i, each in enumerate(filled.configurations) if each.place != filled.configurations[0].place)
     for phase, share in ((STOPPED, 1.0), (STREAMING, 60.0)):
         links = np.full((5, len(filled.problem.cluster.links)), share)

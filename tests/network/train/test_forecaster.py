@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hippo.network.dynamics import gru  # noqa: E402
-from hippo.network.env.generator import make_world  # noqa: E402
 from hippo.network.train.forecaster import Learning, Series, Unit, histories, learn, loss_of, save, series  # noqa: E402
+from hippo.network.worlds.generator import make_world  # noqa: E402
 
 SMALL = Learning(seeds=2, units=8, epochs=2, batch=32)
 

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Multipliers, Ppo, Settings
+from hippo.learn.settings import Ppo
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import Share, collect, drawn
+from hippo.network.train.settings import HiPpoSettings, Multipliers
 
 from ..toy import ToyEnvs, toy_policy
 
@@ -16,13 +17,13 @@ torch.set_num_threads(1)
 FAST = Ppo(learning_rate=0.01, steps_per_update=512, passes=4, minibatch=128, entropy=0.0, target_kl=0.05)
 
 
-def learner(settings: Settings, seed: int = 0) -> Learner:
+def learner(settings: HiPpoSettings, seed: int = 0) -> Learner:
     shares = [Share(ToyEnvs(32, seed + 10 * number), np.random.default_rng(number)) for number in range(2)]
     return Learner(toy_policy(seed), shares, settings, Place())
 
 
 def test_it_learns_which_option_pays():
-    mine = learner(Settings(ppo=FAST))
+    mine = learner(HiPpoSettings(ppo=FAST))
     figures = [mine.learn(0.0).figures for _ in range(40)]
     assert np.mean([each["reward"] for each in figures[-5:]]) > 0.6 * figures[0]["reward"]  # negative: less regret
     assert figures[-1]["explained"] > -1.0
@@ -30,7 +31,7 @@ def test_it_learns_which_option_pays():
 
 def test_a_multiplier_makes_it_mind_a_cost():
     def last_cost(rate: float) -> float:
-        settings = Settings(ppo=FAST, multipliers=Multipliers(rate=rate, limits=(0.1, 1.0, 1.0), most=20.0))
+        settings = HiPpoSettings(ppo=FAST, multipliers=Multipliers(rate=rate, limits=(0.1, 1.0, 1.0), most=20.0))
         mine = learner(settings)
         return float(np.mean([mine.learn(0.0).figures["cost/bandwidth"] for _ in range(40)][-5:]))
 
@@ -39,7 +40,7 @@ def test_a_multiplier_makes_it_mind_a_cost():
 
 def test_the_same_seeds_give_the_same_weights():
     def weights() -> list[torch.Tensor]:
-        mine = learner(Settings(ppo=FAST))
+        mine = learner(HiPpoSettings(ppo=FAST))
         for _ in range(3):
             mine.learn(0.5)
         return list(mine.policy.parameters())

@@ -12,22 +12,23 @@ import torch
 from hippo.errors import InputError
 from hippo.learn.checkpoint import load
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Ppo, Run, Settings
+from hippo.learn.settings import Ppo
 from hippo.learn.tracking import read_curve
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import Share
 from hippo.network.train.session import LOOKED_AT, Outcome, Session
+from hippo.network.train.settings import HiPpoSettings, TrainingRun
 
 from ..toy import ToyEnvs, toy_policy
 
 torch.set_num_threads(1)
-SETTINGS = Settings(
+SETTINGS = HiPpoSettings(
     ppo=Ppo(steps_per_update=64, passes=2, minibatch=32, learning_rate=0.01),
-    run=Run(updates=6, minutes=0.0, checkpoint_every=1, validate_every=2),
+    run=TrainingRun(updates=6, minutes=0.0, checkpoint_every=1, validate_every=2),
 )
 
 
-def session(folder: Path, settings: Settings = SETTINGS, *, seed: int = 0) -> Session:
+def session(folder: Path, settings: HiPpoSettings = SETTINGS, *, seed: int = 0) -> Session:
     shares = [Share(ToyEnvs(8, seed + number), np.random.default_rng(seed + number)) for number in range(2)]
     learner = Learner(toy_policy(seed), shares, settings, Place())
     return Session(learner, settings, folder, look=lambda policy: {LOOKED_AT: seen(policy)})

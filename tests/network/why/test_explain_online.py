@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from hippo.decide.reasons import Reason
-from hippo.network.moving import STREAMING
-from hippo.network.rules.configuration import Book
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import seen
-from hippo.network.rules.view import Action, Forecast, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
 from hippo.network.why import reasons as why
 from hippo.network.why.explain import answer_words, changes, cuts, explain, placement
 from hippo.plan.plan import Compression, Plan, Relay, ScheduleChoice
@@ -25,9 +26,9 @@ HORIZONS = np.array([0, 4, 64])
 
 
 @pytest.fixture
-def book(worlds: type) -> Book:
+def cache(worlds: type) -> PlanCache:
     """0: across a and b, 1: in a alone, 2: as 0 with the schedule gpipe."""
-    made = Book(Problem(worlds.model(), worlds.cluster(bandwidth=2e7), Workload(global_batch=4, seq=100)))
+    made = PlanCache(Problem(worlds.model(), worlds.cluster(bandwidth=2e7), Workload(global_batch=4, seq=100)))
     across = worlds.across_plan()
     for plan, lever in ((across, ""), (worlds.alone_plan(), ""), (gpipe(across), "schedule")):
         made.add(plan, origin="exact", lever=lever)
@@ -38,21 +39,21 @@ def gpipe(plan: Plan) -> Plan:
     return replace(plan, schedule=ScheduleChoice("gpipe"))
 
 
-def view(book: Book, now: float = 2e7, later: float = 2e7, **changes: object) -> View:
+def view(cache: PlanCache, now: float = 2e7, later: float = 2e7, **changes: object) -> View:
     """Both links at ``now`` bytes/s, ``later`` at the forecast's end."""
     states = np.repeat(np.array([now, later, later])[:, None], 2, axis=1)
     forecast = Forecast(HORIZONS, states, np.full((3, 2), 0.03), np.ones((3, 2)), np.full((3, 2), 0.2))
     told = Telemetry(states[:1], np.full((1, 2), 0.03), np.ones((1, 2)), np.ones((1, 2), dtype=bool))
-    plain = View(book, 9, 60.0, 100, told, forecast, running=0, restart_s=30.0, usd_per_token=1e-6)
+    plain = View(cache, 9, 60.0, 100, told, forecast, running=0, restart_s=30.0, usd_per_token=1e-6)
     return replace(plain, **changes)
 
 
-def situations(book: Book) -> Iterator[tuple[str, tuple[Reason, ...]]]:
+def situations(cache: PlanCache) -> Iterator[tuple[str, tuple[Reason, ...]]]:
     """A name and the reasons of every sort of decision."""
-    calm = view(book)
+    calm = view(cache)
     before = seen(replace(calm, epoch=8))
-    slow, down = view(book, 2e6, 1e7), view(book, 0.0, 0.0)
-    yield "the run begins", explain(view(book, running=-1), Action(How.SWITCH, 0), last=None)
+    slow, down = view(cache, 2e6, 1e7), view(cache, 0.0, 0.0)
+    yield "the run begins", explain(view(cache, running=-1), Action(How.SWITCH, 0), last=None)
     yield "a link collapses, a move by stopping", explain(slow, Action(How.STOP, 1), last=before)
     yield "the same in the background", explain(slow, Action(How.BACKGROUND, 1), last=before)
     yield "the same, a lever", explain(slow, Action(How.SWITCH, 2), last=before)
@@ -64,9 +65,9 @@ def situations(book: Book) -> Iterator[tuple[str, tuple[Reason, ...]]]:
     barred = why.Barred(answer_words(down, Action(How.SWITCH, 2)), 1)
     yield "both links are lost, a way out", explain(down, Action(How.STOP, 1), last=before, told=(barred,))
     yield "back again", explain(calm, Action(), last=seen(down))
-    moving = view(book, running=1, target=0, phase=STREAMING, arrived=0.4)
+    moving = view(cache, running=1, target=0, phase=STREAMING, arrived=0.4)
     yield "a move is given up", explain(moving, Action(How.CANCEL), last=seen(moving))
-    loaded = view(book)
+    loaded = view(cache)
     loaded.forecast.compute[0, 1] = 1.12
     yield "load in b", explain(loaded, Action(), last=before)
     silent = np.array([[True, True], [True, True], [False, True]])
@@ -77,29 +78,29 @@ def situations(book: Book) -> Iterator[tuple[str, tuple[Reason, ...]]]:
     yield "late", explain(calm, Action(), last=before, told=(weighed, late))
 
 
-def test_golden(book: Book) -> None:
+def test_golden(cache: PlanCache) -> None:
     lines = []
-    for name, reasons in situations(book):
+    for name, reasons in situations(cache):
         lines += [f"# {name}", *(f"{reason.kind}: {reason.sentence()}" for reason in reasons), ""]
     text = "\n".join(lines)
     assert text == GOLDEN.read_text()
 
 
-def test_a_worth_says_what_keeping_costs(book: Book) -> None:
-    slow = view(book, 2e6, 2e6)
-    reasons = explain(slow, Action(How.STOP, 1), last=seen(view(book)))
+def test_a_worth_says_what_keeping_costs(cache: PlanCache) -> None:
+    slow = view(cache, 2e6, 2e6)
+    reasons = explain(slow, Action(How.STOP, 1), last=seen(view(cache)))
     worth = next(reason for reason in reasons if isinstance(reason, why.Worth))
-    kept = book.tokens_per_step / float(
-        book.step_time_s(0, np.full((1, 2), 2e6), np.full((1, 2), 0.03))[0]
+    kept = cache.tokens_per_step / float(
+        cache.step_time_s(0, np.full((1, 2), 2e6), np.full((1, 2), 0.03))[0]
     )  # tokens/s of what runs, on the slow network
-    steps = kept * 6000.0 / book.tokens_per_step
-    egress = steps * book.egress_usd_per_step(0) / 1e-6
+    steps = kept * 6000.0 / cache.tokens_per_step
+    egress = steps * cache.egress_usd_per_step(0) / 1e-6
     assert worth.keeping_net_tokens == pytest.approx(kept * 6000.0 - egress)
     assert worth.ahead_s == 6000.0
 
 
-def test_every_reason_has_figures_for_json(book: Book) -> None:
-    for _, reasons in situations(book):
+def test_every_reason_has_figures_for_json(cache: PlanCache) -> None:
+    for _, reasons in situations(cache):
         for reason in reasons:
             document = reason.document()
             assert document["sentence"].endswith(".")

@@ -13,11 +13,11 @@ from hippo.decide import reasons
 from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
 from hippo.report import leads
+from hippo.report.charts import SMALL, around, text_box, ticks
 from hippo.report.html import report
 from hippo.report.palette import domain_colours
 from hippo.report.panels.cuts import strips
-from hippo.report.panels.front import front_chart, ticks
-from hippo.report.panels.labels import SMALL, around, text_box
+from hippo.report.panels.front import front_chart
 from hippo.report.panels.memory import memory_chart
 from hippo.report.panels.network import network
 from hippo.report.panels.planners import alternatives, entries

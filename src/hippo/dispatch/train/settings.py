@@ -14,8 +14,8 @@ from hippo.learn.settings import Checked, Ppo, parse_as, within
 
 @dataclass(frozen=True)
 class DispatchPpo(Checked):
-    """One update; the keys of ``agents.settings.Ppo`` that have a use here. A play pays at its end, there is no critic,
-    and an update takes all decisions of its plays: so no discount, no value, no steps."""
+    """One update; the keys of ``hippo.learn.settings.Ppo`` that have a use here. A play pays at its end, there is no
+    critic, and an update takes all decisions of its plays: so no discount, no value, no steps."""
 
     learning_rate: float = within(2e-3, 1e-7, 1.0)
     learning_rate_end: float = within(2e-4, 0.0, 1.0)
@@ -29,7 +29,7 @@ class DispatchPpo(Checked):
 
     @property
     def whole(self) -> Ppo:
-        """As ``agents.ppo`` takes it."""
+        """As ``hippo.learn.ppo`` takes it."""
         return Ppo(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     def between(self, done: float) -> tuple[float, float]:
@@ -92,6 +92,6 @@ class Settings:
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:
-    """A configuration from nested mappings; ``InputError`` as of ``agents.settings.load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: Settings = parse_as(Settings, document, source)
     return found

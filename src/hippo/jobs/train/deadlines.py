@@ -192,7 +192,7 @@ def joined(parts: list[Moments]) -> Moments:
 def update(
     policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: DeadlineTraining, seed: int
 ) -> dict[str, float]:
-    """One update by ``agents.ppo``; its figures. Nothing is learned where noise made no difference."""
+    """One update by ``hippo.learn.ppo``; its figures. Nothing is learned where noise made no difference."""
     if not moments.credit.any():
         return {"moments": float(len(moments.credit))}
     target = moments.credit / (moments.credit.std(correction=0) + 1e-8)

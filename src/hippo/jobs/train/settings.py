@@ -95,7 +95,7 @@ class KeyTraining:
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> KeyTraining:
-    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: KeyTraining = parse_as(KeyTraining, document, source)
     return found
 
@@ -136,6 +136,6 @@ class DeadlineTraining:
 
 
 def parse_deadline_settings(document: Any, *, source: str | None = None) -> DeadlineTraining:
-    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.load_settings``."""
+    """A configuration from nested mappings; ``InputError`` as of ``hippo.learn.settings.parse_as``."""
     found: DeadlineTraining = parse_as(DeadlineTraining, document, source)
     return found

@@ -1,6 +1,7 @@
 """How the links of a cluster move: Ornstein-Uhlenbeck swing, daily curve, congestion that raises latency, outages.
 
-Everything is drawn from a generator that the caller seeds. S samples, T instants, E links as in ``cluster.links``.
+Everything is drawn from a generator that the caller seeds. ``trace_to_csv`` writes a trace as
+``hippo.problem.trace_csv`` reads it. S samples, T instants, E links as in ``cluster.links``.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.dynamics import ou
-from hippo.network.dynamics.daily import DAY_S, daily_factor
-from hippo.network.dynamics.outages import up
+from hippo.network.dynamics.processes import DAY_S, daily_factor, links_up, stationary_swing, swing_path
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace, base_bandwidth, base_latency
+from hippo.problem.trace_csv import HEADER
+from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 CONGESTED_LATENCY = 1.5
 """Latency over its base where eps is at its lowest: queues grow as what is left of a link shrinks. A judgement: round
@@ -33,7 +34,7 @@ class States:
 
 def stationary_states(cluster: Cluster, samples: int, rng: np.random.Generator) -> States:
     """Independent states of the links, as met at a random instant; swing only, no daily curve and no outages."""
-    eps = ou.stationary(cluster.dynamics, (samples, len(cluster.links)), rng)
+    eps = stationary_swing(cluster.dynamics, (samples, len(cluster.links)), rng)
     return States(base_bandwidth(cluster) * (1.0 + eps), base_latency(cluster) * _congestion(cluster, eps))
 
 
@@ -41,9 +42,9 @@ def moving_network(cluster: Cluster, *, duration_s: float, every_s: float, rng: 
     """A trace of all movements of ``cluster.dynamics``: a state every ``every_s`` for ``duration_s`` seconds."""
     dynamics, links = cluster.dynamics, len(cluster.links)
     time_s = np.arange(0.0, duration_s, every_s)
-    eps = ou.path(dynamics, time_s, links, rng)
+    eps = swing_path(dynamics, time_s, links, rng)
     daily = daily_factor(time_s, dynamics.diurnal_peak_to_trough, _busiest_s(cluster, rng))
-    alive = up(dynamics, time_s, links, rng)
+    alive = links_up(dynamics, time_s, links, rng)
     bandwidth = base_bandwidth(cluster) * (1.0 + eps) * daily * alive
     latency = base_latency(cluster) * _congestion(cluster, eps)
     return Trace(time_s, bandwidth, latency, source=f"moving network of {cluster.name}")
@@ -69,3 +70,20 @@ def _busiest_s(cluster: Cluster, rng: np.random.Generator) -> Floats:
     distinct = list(dict.fromkeys(pairs))
     seconds = rng.uniform(0.0, DAY_S, len(distinct))
     return seconds[[distinct.index(pair) for pair in pairs]]
+
+
+def trace_to_csv(trace: Trace, cluster: Cluster) -> str:
+    """The text of a trace over the links of ``cluster``: every link at the first instant, then where it changes.
+
+    Numbers have nine digits, so that what is read again equals what was written to that precision.
+    """
+    lines = [",".join(HEADER)]
+    bandwidth, latency = trace.bandwidth_bytes_per_s, trace.latency_s
+    changed = np.ones(bandwidth.shape, dtype=bool)
+    changed[1:] = (bandwidth[1:] != bandwidth[:-1]) | (latency[1:] != latency[:-1])
+    for instant, link in zip(*np.nonzero(changed), strict=True):
+        edge = cluster.links[link]
+        gbps = gbps_from_bytes_per_s(float(bandwidth[instant, link]))
+        ms = ms_from_s(float(latency[instant, link]))
+        lines.append(f"{trace.time_s[instant]:.10g},{edge.source},{edge.destination},{gbps:.9g},{ms:.9g}")
+    return "\n".join(lines) + "\n"

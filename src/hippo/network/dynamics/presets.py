@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
-from hippo.network.dynamics.congestion import USUAL_LOAD
+from hippo.network.dynamics.processes import USUAL_LOAD
 from hippo.problem.cluster import Dynamics
 
 MINUTE_S = 60.0
@@ -27,7 +27,7 @@ _ABILENE = "Abilene (Internet2) 2004, SNDlib traffic matrices, 5 min"
 
 
 @dataclass(frozen=True)
-class Fit:
+class TrafficFit:
     """What was fitted to a published series of traffic."""
 
     sd_resid: float  # of log traffic, harmonics off
@@ -45,16 +45,16 @@ class Fit:
         )
 
 
-FITS: Mapping[str, Fit] = MappingProxyType(
+FITS: Mapping[str, TrafficFit] = MappingProxyType(
     {
-        "transatlantic": Fit(0.516, 277.6, 1.193, "ISP, transatlantic link, 2005, 5 min"),
-        "academic-backbone": Fit(0.369, 1598.0, 2.434, "UK academic backbone, 2004-05, 5 min"),
-        "abilene": Fit(0.105, 521.6, 1.409, f"{_ABILENE}; total"),
-        "abilene-washington-new-york": Fit(0.280, 591.4, 1.345, f"{_ABILENE}; WASHng to NYCMng"),
-        "abilene-washington-atlanta": Fit(0.203, 387.6, 1.255, f"{_ABILENE}; WASHng to ATLAng"),
-        "abilene-new-york-washington": Fit(0.295, 393.1, 2.021, f"{_ABILENE}; NYCMng to WASHng"),
-        "abilene-indianapolis-chicago": Fit(0.231, 352.5, 1.391, f"{_ABILENE}; IPLSng to CHINng"),
-        "geant": Fit(0.065, 184.3, 1.733, "GEANT, total, 15 min"),
+        "transatlantic": TrafficFit(0.516, 277.6, 1.193, "ISP, transatlantic link, 2005, 5 min"),
+        "academic-backbone": TrafficFit(0.369, 1598.0, 2.434, "UK academic backbone, 2004-05, 5 min"),
+        "abilene": TrafficFit(0.105, 521.6, 1.409, f"{_ABILENE}; total"),
+        "abilene-washington-new-york": TrafficFit(0.280, 591.4, 1.345, f"{_ABILENE}; WASHng to NYCMng"),
+        "abilene-washington-atlanta": TrafficFit(0.203, 387.6, 1.255, f"{_ABILENE}; WASHng to ATLAng"),
+        "abilene-new-york-washington": TrafficFit(0.295, 393.1, 2.021, f"{_ABILENE}; NYCMng to WASHng"),
+        "abilene-indianapolis-chicago": TrafficFit(0.231, 352.5, 1.391, f"{_ABILENE}; IPLSng to CHINng"),
+        "geant": TrafficFit(0.065, 184.3, 1.733, "GEANT, total, 15 min"),
     }
 )
 """Every fit by its name."""

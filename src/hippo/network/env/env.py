@@ -1,7 +1,7 @@
 """Thousands of worlds at once: the upper agent decides where a trigger fires, and between decisions the runs go on.
 
-Everything lies in tables (``bank``), so an epoch is a few look-ups. Every run has its own world, preferences and clock;
-when one ends, another world is drawn and the observation is of its first decision.
+Everything lies in tables (``dataset``), so an epoch is a few look-ups. Every run has its own world, preferences and
+clock; when one ends, another world is drawn and the observation is of its first decision.
 
 Letters: W runs, M options, E links, G costs, K domains.
 """
@@ -15,16 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.bank import FIELDS, Bank, tables
-from hippo.network.env.describe import CANCEL, KEEP, STOP, SWITCH, Options, Standing
-from hippo.network.env.observe import empty_observation, fill
-from hippo.network.env.options import find_options
-from hippo.network.env.regret import fill_regrets, until_done
-from hippo.network.env.reward import COSTS, reward_of
-from hippo.network.env.scene import EPOCHS
-from hippo.network.env.spaces import MOST_OPTIONS, OPTIONS, Observation
-from hippo.network.env.tables import course_in, scene_in, truth_in
-from hippo.network.moving import (
+from hippo.network.env.dataset import FIELDS, Dataset, tables
+from hippo.network.env.reward import COSTS, fill_regrets, reward_of, until_done
+from hippo.network.env.tables import rollout_in, scene_in, truth_in
+from hippo.network.observation.features import MOST_OPTIONS, OPTIONS, Observation
+from hippo.network.observation.observe import empty_observation, fill
+from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH, OptionTable, Standing, find_options
+from hippo.network.observation.scene import EPOCHS
+from hippo.network.rules.move import (
     CONFIGURATION,
     DOWNTIME_S,
     PHASE,
@@ -42,8 +40,8 @@ STANDSTILL = 0.01
 
 
 @dataclass(frozen=True)
-class Rules:
-    """When a decision is due (as ``decide.online.trigger`` says in use), and what rewards are."""
+class DecisionRules:
+    """When a decision is due (as ``hippo.network.rules.trigger`` says in use), and what rewards are."""
 
     link_share: float = Thresholds.link_share  # a used link's bandwidth moved by more since the last decision
     pace_share: float = Thresholds.pace_share  # what runs fell behind the best known by more
@@ -57,7 +55,7 @@ class Rules:
         assert min(self.link_share, self.pace_share) >= 0.0
 
 
-class Stepped(NamedTuple):
+class TimeStep(NamedTuple):
     """What came of the answers: the next observation, and what lay between."""
 
     observation: Observation
@@ -74,7 +72,7 @@ class _Runs(NamedTuple):
     world: NDArray[np.int64]  # (W,)
     preference: NDArray[np.int64]  # (W,)
     epoch: NDArray[np.int64]  # (W,) that begins now
-    state: NDArray[np.int64]  # (W, 3) simulate.moving
+    state: NDArray[np.int64]  # (W, 3) network.rules.move
     remaining: NDArray[np.float64]  # (W, E + 1)
     promised: NDArray[np.float64]  # (W,) potential of the state
     quiet: NDArray[np.int64]  # (W,) epochs since the last decision that changed something
@@ -87,15 +85,15 @@ class _Runs(NamedTuple):
 
 
 class Env:
-    """Runs side by side over the worlds of a bank; ``seed`` gives worlds and preferences."""
+    """Runs side by side over the worlds of a dataset; ``seed`` gives worlds and preferences."""
 
-    def __init__(self, bank: Bank, size: int, *, seed: int = 0, rules: Rules | None = None) -> None:
+    def __init__(self, dataset: Dataset, size: int, *, seed: int = 0, rules: DecisionRules | None = None) -> None:
         assert size >= 1
-        self.bank, self.size, self.rules = bank, size, rules or Rules()
+        self.dataset, self.size, self.rules = dataset, size, rules or DecisionRules()
         self.rng = np.random.default_rng(seed)
-        self._tables = tables(bank)
-        self._preferences = bank.shape[:, _WEIGHTS_FIELD, 0]
-        links = bank.links
+        self._tables = tables(dataset)
+        self._preferences = dataset.shape[:, _WEIGHTS_FIELD, 0]
+        links = dataset.links
         self._runs = _Runs(
             world=np.zeros(size, np.int64),
             preference=np.zeros(size, np.int64),
@@ -112,26 +110,26 @@ class Env:
             mask=np.zeros((size, MOST_OPTIONS), np.bool_),
         )
 
-    def begin(self, *, seed: int | None = None) -> Observation:
+    def reset(self, *, seed: int | None = None) -> Observation:
         """First observation of new runs; ``seed`` starts the random numbers anew."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
-        return self.begin_in(*self._drawn())
+        return self.reset_in(*self._drawn())
 
-    def begin_in(self, worlds: NDArray[np.int64], preferences: NDArray[np.int64]) -> Observation:
-        """New runs in these worlds with these preferences, (W,) each: to see all of a bank once."""
-        seen = empty_observation(self.size, self.bank.domains)
+    def reset_in(self, worlds: NDArray[np.int64], preferences: NDArray[np.int64]) -> Observation:
+        """New runs in these worlds with these preferences, (W,) each: to see all of a dataset once."""
+        seen = empty_observation(self.size, self.dataset.domains)
         _begin_all(self._tables, self._runs, worlds, preferences)
         _see_all(self._tables, self._runs, seen)
         return seen
 
-    def act(self, actions: NDArray[np.int64]) -> Stepped:
+    def step(self, actions: NDArray[np.int64]) -> TimeStep:
         """One decision in each run, and the epochs up to the next; an option that is masked counts as keeping (at the
         start: as the first that may be chosen)."""
         worlds, preferences = self._drawn()
         size = self.size
-        came = Stepped(
-            empty_observation(size, self.bank.domains),
+        came = TimeStep(
+            empty_observation(size, self.dataset.domains),
             np.zeros(size, np.float32),
             np.zeros(size, np.bool_),
             np.zeros((size, len(COSTS)), np.float32),
@@ -153,7 +151,7 @@ class Env:
 
     @property
     def worlds(self) -> NDArray[np.int64]:
-        """Worlds of the bank that the runs are in, (W,)."""
+        """Worlds of the dataset that the runs are in, (W,)."""
         return self._runs.world.copy()
 
     @property
@@ -171,13 +169,13 @@ class Env:
         for name, array in state["runs"].items():
             getattr(self._runs, name)[...] = array
         self.rng.bit_generator.state = numbers(state["rng"])
-        seen = empty_observation(self.size, self.bank.domains)
+        seen = empty_observation(self.size, self.dataset.domains)
         _see_all(self._tables, self._runs, seen)
         return seen
 
     def _drawn(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Worlds for runs that begin, and their preferences: work alone in every second run."""
-        worlds = self.rng.integers(self.bank.worlds, size=self.size)
+        worlds = self.rng.integers(self.dataset.worlds, size=self.size)
         some = (self.rng.random(self.size) * self._preferences[worlds]).astype(np.int64)
         return worlds, np.where(self.rng.random(self.size) < 0.5, 0, some)
 
@@ -200,25 +198,25 @@ def numbers(state: Any) -> Any:
 
 
 @kernel
-def _begin_all(bank, runs, worlds, preferences):  # type: ignore[no-untyped-def]
+def _begin_all(dataset, runs, worlds, preferences):  # type: ignore[no-untyped-def]
     for run in range(len(worlds)):
-        _begin(bank, runs, run, worlds[run], preferences[run])
+        _begin(dataset, runs, run, worlds[run], preferences[run])
 
 
 @kernel
-def _begin(bank, runs, run, world, preference):  # type: ignore[no-untyped-def]
+def _begin(dataset, runs, run, world, preference):  # type: ignore[no-untyped-def]
     """A new run, in which nothing runs yet."""
     runs.world[run], runs.preference[run] = world, preference
     runs.epoch[run] = runs.quiet[run] = runs.decided[run] = 0
     runs.state[run, CONFIGURATION] = runs.state[run, TARGET] = -1
     runs.state[run, PHASE] = STILL
-    runs.promised[run] = truth_in(bank, world).value[preference, 0].max()
+    runs.promised[run] = truth_in(dataset, world).value[preference, 0].max()
 
 
 @kernel
-def _see_all(bank, runs, seen):  # type: ignore[no-untyped-def]
+def _see_all(dataset, runs, seen):  # type: ignore[no-untyped-def]
     for run in range(len(runs.world)):
-        _see(runs, run, scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run]), seen)
+        _see(runs, run, scene_in(dataset, runs.world[run]), truth_in(dataset, runs.world[run]), seen)
 
 
 @kernel
@@ -236,7 +234,7 @@ def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
         runs.preference[run] * len(scene.tokens) + epoch,
     )
     weights = truth.weights[runs.preference[run]].astype(np.float64)
-    found = Options(runs.how[run], runs.target[run], runs.mask[run], np.zeros((MOST_OPTIONS, OPTIONS), np.float32))
+    found = OptionTable(runs.how[run], runs.target[run], runs.mask[run], np.zeros((MOST_OPTIONS, OPTIONS), np.float32))
     count = find_options(scene, now, weights, found)
     fill(scene, now, weights, found, count, run, seen)
     runs.decided[run] = epoch
@@ -266,13 +264,13 @@ def _pace(scene, truth, epoch, each):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _act_all(bank, runs, actions, rules, worlds, preferences, came):  # type: ignore[no-untyped-def]
+def _act_all(dataset, runs, actions, rules, worlds, preferences, came):  # type: ignore[no-untyped-def]
     for run in range(len(actions)):
-        scene, truth = scene_in(bank, runs.world[run]), truth_in(bank, runs.world[run])
+        scene, truth = scene_in(dataset, runs.world[run]), truth_in(dataset, runs.world[run])
         begins = _answer(runs, run, scene, truth, actions[run])
         _go_on(runs, run, scene, truth, rules, came, begins)
         if came.done[run]:
-            _begin(bank, runs, run, worlds[run], preferences[run])
+            _begin(dataset, runs, run, worlds[run], preferences[run])
 
 
 @kernel
@@ -291,7 +289,7 @@ def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
     elif how == SWITCH:
         state[CONFIGURATION] = target
     else:
-        begin_move(course_in(scene, truth), state, remaining, target, STOPPED if how == STOP else STREAMING)
+        begin_move(rollout_in(scene, truth), state, remaining, target, STOPPED if how == STOP else STREAMING)
         return True
     return False
 
@@ -299,14 +297,14 @@ def _answer(runs, run, scene, truth, action):  # type: ignore[no-untyped-def]
 @kernel
 def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-untyped-def]
     """Epochs until the next decision is due or the run ends."""
-    course, weights = course_in(scene, truth), truth.weights[runs.preference[run]]
+    rollout, weights = rollout_in(scene, truth), truth.weights[runs.preference[run]]
     state, remaining = runs.state[run], runs.remaining[run, : len(scene.base) + 1]
     gave, factor, epochs = np.zeros(5), 1.0, len(truth.tokens)
-    promise = _promise(runs, run, scene, truth, course, weights) if begins else runs.promised[run]
+    promise = _promise(runs, run, scene, truth, rollout, weights) if begins else runs.promised[run]
     while True:
         epoch, moved = runs.epoch[run], state[PHASE] != STILL
         now = state[CONFIGURATION]
-        advance(course, epoch, state, remaining, gave)
+        advance(rollout, epoch, state, remaining, gave)
         gained = reward_of(scene.scalars, weights, gave)
         if state[PHASE] == STILL:
             after = truth.value[runs.preference[run], epoch + 1, state[CONFIGURATION]]
@@ -317,7 +315,7 @@ def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-unt
         came.work[run] += gained
         came.costs[run, 0] += factor * truth.weak[epoch, now]
         came.costs[run, 1] += factor * truth.uneven[epoch, now]
-        came.costs[run, 2] += factor * max(0.0, gave[DOWNTIME_S] / course.epoch_s - STANDSTILL)
+        came.costs[run, 2] += factor * max(0.0, gave[DOWNTIME_S] / rollout.epoch_s - STANDSTILL)
         promise = after
         runs.promised[run] = after
         runs.epoch[run] += 1
@@ -332,10 +330,10 @@ def _go_on(runs, run, scene, truth, rules, came, begins):  # type: ignore[no-unt
 
 
 @kernel
-def _promise(runs, run, scene, truth, course, weights):  # type: ignore[no-untyped-def]
+def _promise(runs, run, scene, truth, rollout, weights):  # type: ignore[no-untyped-def]
     """What the move that begins gives until it is done, and the most after it."""
     state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
-    return until_done(runs, run, scene, truth, course, weights, state, remaining)
+    return until_done(runs, run, scene, truth, rollout, weights, state, remaining)
 
 
 @kernel

@@ -16,10 +16,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hippo.network.env.bank import Bank
-from hippo.network.env.env import Env, Rules
+from hippo.network.env.dataset import Dataset
+from hippo.network.env.env import DecisionRules, Env
 from hippo.network.env.reward import COSTS
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 
 Seen = dict[str, NDArray[Any]]
 
@@ -50,14 +50,14 @@ def as_dictionary(observation: Observation) -> Seen:
 
 
 class CrossDomainVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
-    """``num_envs`` runs over the worlds of a bank."""
+    """``num_envs`` runs over the worlds of a dataset."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
-    def __init__(self, bank: Bank, num_envs: int, *, seed: int = 0, rules: Rules | None = None) -> None:
-        self.env = Env(bank, num_envs, seed=seed, rules=rules)
+    def __init__(self, dataset: Dataset, num_envs: int, *, seed: int = 0, rules: DecisionRules | None = None) -> None:
+        self.env = Env(dataset, num_envs, seed=seed, rules=rules)
         self.num_envs = num_envs
-        self.single_observation_space = observation_space(bank.domains)
+        self.single_observation_space = observation_space(dataset.domains)
         self._each = dict(self.single_observation_space.items())
         self.single_action_space = spaces.Discrete(MOST_OPTIONS)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -68,13 +68,13 @@ class CrossDomainVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
     ) -> tuple[Seen, dict[str, Any]]:
         """New runs. A list of seeds: its first that is given; the runs draw from one source."""
         given = next((each for each in seed if each is not None), None) if isinstance(seed, list) else seed
-        return as_dictionary(self.env.begin(seed=given)), {}
+        return as_dictionary(self.env.reset(seed=given)), {}
 
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Seen, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """One decision in each run; ``info`` holds the costs, (num_envs,) each, epochs passed and work done."""
-        came = self.env.act(actions)
+        came = self.env.step(actions)
         info: dict[str, Any] = {f"cost_{name}": came.costs[:, each] for each, name in enumerate(COSTS)}
         info |= {"epochs": came.epochs, "work": came.work}
         if came.done.any():
@@ -90,8 +90,8 @@ class CrossDomainEnv(gymnasium.Env[Seen, np.int64]):
 
     metadata = {"render_modes": []}
 
-    def __init__(self, bank: Bank, *, rules: Rules | None = None) -> None:
-        self.runs = CrossDomainVectorEnv(bank, 1, rules=rules)
+    def __init__(self, dataset: Dataset, *, rules: DecisionRules | None = None) -> None:
+        self.runs = CrossDomainVectorEnv(dataset, 1, rules=rules)
         self.observation_space = self.runs.single_observation_space
         self.action_space = self.runs.single_action_space
 

@@ -1,11 +1,12 @@
 """Upper and lower agents as RLlib's multi-agent environment, on two clocks.
 
 An episode is a moving world, played epoch by epoch as ``play`` does. ``upper`` is asked where a trigger fires
-(``decide.online.trigger``: minutes apart): it keeps, pulls a lever, moves, gives a move up, or has a plan *constructed*
-for the network of the moment. Then no time passes: it joins one domain after the other to a chain, or stops, and
-settles the recipe; only now ``lower_<domain>`` of every domain of that chain appears, once, all at the same time, and
-they choose their layouts. The plan that comes of it joins the book, and ``upper`` is asked again: the plan stands among
-its options where it promises as much as the others do, what the lower agents made of it in its features (spec A8).
+(``hippo.network.rules.trigger``: minutes apart): it keeps, pulls a lever, moves, gives a move up, or has a plan
+*constructed* for the network of the moment. Then no time passes: it joins one domain after the other to a chain, or
+stops, and settles the recipe; only now ``lower_<domain>`` of every domain of that chain appears, once, all at the same
+time, and they choose their layouts. The plan that comes of it joins the cache, and ``upper`` is asked again: the plan
+stands among its options where it promises as much as the others do, what the lower agents made of it in its features
+(spec A8).
 
 Rewards: of ``upper`` the rewards of the epochs up to its next answer (``reward``; neither shaped nor discounted), 0 for
 choices that take no time; of a lower agent what ``construct`` pays: the log of the reference step time over the plan's,
@@ -27,8 +28,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError, MissingExtraError
-from hippo.network.env.construct import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
-from hippo.network.env.drafting import (
+from hippo.network.construction.draft import CLAIMS, NOTHING_BUILT, build, lower_rewards, played, site
+from hippo.network.construction.observe import (
     CANDIDATES,
     DRAFTS,
     LAYOUTS,
@@ -36,23 +37,24 @@ from hippo.network.env.drafting import (
     PAIRS,
     PLACES,
     RECIPES,
-    Drafting,
+    ConstructionState,
     observe_domains,
     observe_layouts,
     observe_recipes,
 )
-from hippo.network.env.drafting import NODES as DRAFT_NODES
+from hippo.network.construction.observe import NODES as DRAFT_NODES
+from hippo.network.dynamics.forecast import Telemetry
 from hippo.network.env.gym_vector import observation_space
-from hippo.network.env.judge import Setting, prepare
-from hippo.network.env.observe import observe
-from hippo.network.env.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
 from hippo.network.env.reward import draw_weights, taste_of
-from hippo.network.env.scene import CONSTRUCTED, figures
-from hippo.network.env.spaces import MOST_OPTIONS
-from hippo.network.env.world import World, course
-from hippo.network.moving import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Course, advance
+from hippo.network.observation.features import MOST_OPTIONS
+from hippo.network.observation.observe import observe
+from hippo.network.observation.scene import CONSTRUCTED, figures
+from hippo.network.rules.move import BUSY_S, CONFIGURATION, EGRESS_USD, STILL, TOKENS, Rollout, advance
 from hippo.network.rules.trigger import Thresholds, due, seen
-from hippo.network.rules.view import Action, How, Telemetry, View
+from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.judge import Scenario, scenario_of
+from hippo.network.worlds.play import Weights, carry_out, share_arrived, telemetry_of, until, view_of
+from hippo.network.worlds.world import World, rollout
 
 UPPER, LOWER = "upper", "lower"
 CONSTRUCT = MOST_OPTIONS
@@ -70,8 +72,8 @@ Seen = dict[str, dict[str, Any]]
 class Ready:
     """What is the same in every episode of a world."""
 
-    setting: Setting
-    course: Course
+    setting: Scenario
+    rollout: Rollout
     told: Telemetry
     usual: float  # net tokens/s that rewards are measured in
 
@@ -79,19 +81,19 @@ class Ready:
 def ready(world: World) -> Ready | None:
     """A world with its plans and forecasts, 1 to 3 s; None: no plan can run."""
     try:
-        setting = prepare(world)
+        setting = scenario_of(world)
     except InfeasibleError:
         return None
-    usual = figures(setting.book, setting.terms.usd_per_token).usual
-    return Ready(setting, course(world, setting.book), telemetry_of(world), usual)
+    usual = figures(setting.cache, setting.terms.usd_per_token).usual
+    return Ready(setting, rollout(world, setting.cache), telemetry_of(world), usual)
 
 
 class Going:
     """A run as it goes: what is seen now, and what an epoch gives."""
 
     def __init__(self, where: Ready, weights: Weights) -> None:
-        self.where, self.world, self.course = where, where.setting.world, where.course
-        self.book, self.terms = where.setting.book.copy(), replace(where.setting.terms, weights=weights)
+        self.where, self.world, self.rollout = where, where.setting.world, where.rollout
+        self.cache, self.terms = where.setting.cache.copy(), replace(where.setting.terms, weights=weights)
         self.epoch, self.state = 0, np.array([-1, -1, STILL])
         self.remaining = np.zeros(len(self.world.problem.cluster.links) + 1)
         price = self.terms.usd_per_token
@@ -100,18 +102,18 @@ class Going:
     def view(self) -> View:
         """What is known when the epoch begins."""
         told, forecast = until(self.where.told, self.epoch), self.where.setting.forecasts.at(self.epoch)
-        arrived = share_arrived(self.course, self.state, self.remaining)
-        return view_of(self.world, self.book, self.terms, told, forecast, self.state, arrived)
+        arrived = share_arrived(self.rollout, self.state, self.remaining)
+        return view_of(self.world, self.cache, self.terms, told, forecast, self.state, arrived)
 
     def carry_out(self, action: Action) -> None:
         """Applies an answer."""
-        self.course = course(self.world, self.book, restart_s=self.terms.restart_s, known=self.course)
-        carry_out(self.course, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
+        self.rollout = rollout(self.world, self.cache, restart_s=self.terms.restart_s, known=self.rollout)
+        carry_out(self.rollout, self.state, self.remaining, action, first=self.state[CONFIGURATION] < 0)
 
     def go_on(self) -> float:
         """One epoch; its reward, in epochs of usual work."""
         gave, taste = np.zeros(5), self.taste
-        advance(self.course, self.epoch, self.state, self.remaining, gave)
+        advance(self.rollout, self.epoch, self.state, self.remaining, gave)
         self.epoch += 1
         return float(taste.token * gave[TOKENS] + taste.usd * gave[EGRESS_USD] + taste.busy_s * gave[BUSY_S])
 
@@ -137,7 +139,7 @@ class TwoClocks:
     weights
         Preferences; None: drawn, in every second episode work alone.
     seed
-        Of worlds and preferences until ``begin`` is given one; another one for every process.
+        Of worlds and preferences until ``reset`` is given one; another one for every process.
 
     Raises
     ------
@@ -175,7 +177,7 @@ class TwoClocks:
         self.rng = np.random.default_rng(seed)
         self._ready: dict[int, Ready | None] = {}
 
-    def begin(self, seed: int | None = None) -> Seen:
+    def reset(self, seed: int | None = None) -> Seen:
         """A world in which nothing runs yet.
 
         Raises
@@ -190,7 +192,7 @@ class TwoClocks:
         self.built, self._tried, self._changed = 0, False, 0
         return self._ask()
 
-    def act(self, answers: dict[str, int]) -> tuple[Seen, dict[str, float], bool]:
+    def step(self, answers: dict[str, int]) -> tuple[Seen, dict[str, float], bool]:
         """Answers of those who were asked; what is seen next, rewards, whether the episode is over."""
         if self.asked == LAYOUT:
             rewards = self._arranged(answers)
@@ -257,7 +259,7 @@ class TwoClocks:
     def _begin_draft(self) -> Seen:
         now = self.run.view().forecast
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0], now.compute[0]
-        self.draft = Drafting(site(self.run.world.problem, *state))
+        self.draft = ConstructionState(site(self.run.world.problem, *state))
         self.built, self._tried = self.built + 1, True
         return self._ask_domain()
 
@@ -279,15 +281,15 @@ class TwoClocks:
         }
 
     def _arranged(self, answers: dict[str, int]) -> dict[str, float]:
-        """The plan is built, played under the network of the moment and noted in the book; rewards."""
+        """The plan is built, played under the network of the moment and noted in the cache; rewards."""
         chosen = [_allowed(m, int(answers[n])) for n, m in zip(self._lower_names, self._rows.mask, strict=True)]
         self.draft.rows = self._told[np.arange(len(chosen)), chosen]
         where, draft = self.draft.site, self.draft.draft
         made = played(where, build(where, draft))
         if made is None:
             return dict.fromkeys(self._lower_names, -NOTHING_BUILT)
-        self.run.book.add(made.plan, origin=CONSTRUCTED)
-        shared = np.log(where.ground.ideal_s / made.step_time_s)
+        self.run.cache.add(made.plan, origin=CONSTRUCTED)
+        shared = np.log(where.table.ideal_s / made.step_time_s)
         each = shared + lower_rewards(where, draft, made.step_time_s)
         return {name: float(reward) for name, reward in zip(self._lower_names, each, strict=True)}
 
@@ -337,10 +339,10 @@ def multi_agent_env(worlds: Sequence[World], *, flat: bool = True, **choices: An
             self.action_spaces = self.clocks.action_spaces
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Seen, dict[str, Any]]:
-            return self._seen(self.clocks.begin(seed)), {}
+            return self._seen(self.clocks.reset(seed)), {}
 
         def step(self, action_dict: dict[str, int]) -> tuple[Any, ...]:
-            seen_next, rewards, over = self.clocks.act(action_dict)
+            seen_next, rewards, over = self.clocks.step(action_dict)
             return self._seen(seen_next), rewards, {"__all__": over}, {"__all__": False}, {}
 
         def _seen(self, found: Seen) -> Seen:

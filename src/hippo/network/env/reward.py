@@ -1,4 +1,4 @@
-"""What an epoch is worth to the learner, and what it costs in constraints.
+"""What an epoch is worth to the learner, what it costs in constraints, and what hindsight says of every option.
 
 Reward of an epoch, in epochs of usual work (design, section 3; docs/networks.md):
 
@@ -7,6 +7,12 @@ Reward of an epoch, in epochs of usual work (design, section 3; docs/networks.md
 plus the shaping by perfect hindsight under the same preferences, so that what remains is minus the regret of the
 answer. Costs of an epoch: share of the traffic below the bandwidth floor; imbalance of the domains beyond ``SLACK``;
 share of the epoch at a standstill for a move.
+
+The *regret* of an option is what the best of the options would give less what this one gives, both followed by perfect
+hindsight, in epochs of usual work under the preferences of the run: learning from all answers at once, not only from
+the one that was taken. Only training sees it.
+
+Letters: W runs, M options, G costs.
 """
 
 from __future__ import annotations
@@ -15,9 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.hindsight import Taste
-from hippo.network.env.scene import EPOCH_S, USD_PER_TOKEN, USUAL
-from hippo.network.moving import BUSY_S, EGRESS_USD, TOKENS
+from hippo.network.env.tables import rollout_in, scene_in, truth_in
+from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH
+from hippo.network.observation.scene import EPOCH_S, USD_PER_TOKEN, USUAL
+from hippo.network.rules.move import (
+    BUSY_S,
+    CONFIGURATION,
+    EGRESS_USD,
+    PHASE,
+    STILL,
+    STOPPED,
+    STREAMING,
+    TARGET,
+    TOKENS,
+    advance,
+    begin_move,
+)
+from hippo.network.worlds.hindsight import Taste
 
 COSTS = ("bandwidth", "balance", "latency")
 SLACK = 0.25
@@ -48,8 +68,50 @@ def draw_weights(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 @kernel
 def reward_of(scalars, weights, gave):  # type: ignore[no-untyped-def]
-    """r of one epoch; ``scalars`` of the scene, ``gave`` (5,) of ``simulate.moving``."""
+    """r of one epoch; ``scalars`` of the scene, ``gave`` (5,) of ``network.rules.move``."""
     usual, price = scalars[USUAL] * scalars[EPOCH_S], scalars[USD_PER_TOKEN]
     paid = gave[EGRESS_USD] / price if price > 0.0 else 0.0
     work = weights[0] * (gave[TOKENS] - paid) - weights[2] * paid
     return work / usual + weights[1] * gave[BUSY_S] / scalars[EPOCH_S]
+
+
+@kernel
+def fill_regrets(dataset, runs, found):  # type: ignore[no-untyped-def]
+    """Regret of each option of the decision that is due in each run, (W, M); 0 where an option is masked."""
+    for run in range(len(found)):
+        scene, truth = scene_in(dataset, runs.world[run]), truth_in(dataset, runs.world[run])
+        best = -np.inf
+        for option in range(found.shape[1]):
+            if runs.mask[run, option]:
+                found[run, option] = _gives(runs, run, scene, truth, option)
+                best = max(best, found[run, option])
+        for option in range(found.shape[1]):
+            found[run, option] = best - found[run, option] if runs.mask[run, option] else 0.0
+
+
+@kernel
+def _gives(runs, run, scene, truth, option):  # type: ignore[no-untyped-def]
+    """What an option gives until it is carried out (at least this epoch), and the most after it."""
+    rollout, weights = rollout_in(scene, truth), truth.weights[runs.preference[run]]
+    state, remaining = runs.state[run].copy(), runs.remaining[run, : len(scene.base) + 1].copy()
+    how, target = runs.how[run, option], runs.target[run, option]
+    if how == CANCEL:
+        state[TARGET], state[PHASE] = -1, STILL
+    elif how == SWITCH:
+        state[CONFIGURATION] = target
+    elif how != KEEP:
+        begin_move(rollout, state, remaining, target, STOPPED if how == STOP else STREAMING)
+    return until_done(runs, run, scene, truth, rollout, weights, state, remaining)
+
+
+@kernel
+def until_done(runs, run, scene, truth, rollout, weights, state, remaining):  # type: ignore[no-untyped-def]
+    """What a run gives from now on until no move is under way (at least in this epoch), and the most after it;
+    ``state`` and ``remaining`` are used up."""
+    gave, gained = np.zeros(5), 0.0
+    for epoch in range(runs.epoch[run], len(truth.tokens)):
+        advance(rollout, epoch, state, remaining, gave)
+        gained += reward_of(scene.scalars, weights, gave)
+        if state[PHASE] == STILL:
+            return gained + truth.value[runs.preference[run], epoch + 1, state[CONFIGURATION]]
+    return gained

@@ -1,4 +1,4 @@
-"""One world of a bank as kernels see it: its scene, what really happens in it, and the course of its runs.
+"""One world of a dataset as kernels see it: its scene, what really happens in it, and the rollout of its runs.
 
 Letters: W worlds, T epochs, C configurations, E links, F preferences, N fields.
 """
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.env.scene import Scene
-from hippo.network.moving import Course
+from hippo.network.observation.scene import Scene
+from hippo.network.rules.move import Rollout
 
 
 class Truth(NamedTuple):
@@ -29,8 +29,8 @@ class Truth(NamedTuple):
     best: NDArray[np.int64]  # (T,) configuration of most net work, as believed then
 
 
-class Tables(NamedTuple):
-    """The arrays of a bank, as kernels take them."""
+class DatasetArrays(NamedTuple):
+    """The arrays of a dataset, as kernels take them."""
 
     floats: NDArray[np.float32]
     ints: NDArray[np.int64]
@@ -64,9 +64,9 @@ def _i2(ints, begin, shape):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scene_in(bank, world):  # type: ignore[no-untyped-def]
-    """The scene of one world of a bank."""
-    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
+def scene_in(dataset, world):  # type: ignore[no-untyped-def]
+    """The scene of one world of a dataset."""
+    floats, ints, at, of = dataset.floats, dataset.ints, dataset.offset[world], dataset.shape[world]
     return Scene(
         _f1(floats, at[0], of[0]),  # scalars
         _i1(ints, at[1], of[1]),  # place
@@ -100,9 +100,9 @@ def scene_in(bank, world):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def truth_in(bank, world):  # type: ignore[no-untyped-def]
+def truth_in(dataset, world):  # type: ignore[no-untyped-def]
     """What really happens in it."""
-    floats, ints, at, of = bank.floats, bank.ints, bank.offset[world], bank.shape[world]
+    floats, ints, at, of = dataset.floats, dataset.ints, dataset.offset[world], dataset.shape[world]
     return Truth(
         _f2(floats, at[28], of[28]),  # tokens
         _f2(floats, at[29], of[29]),  # egress
@@ -117,9 +117,9 @@ def truth_in(bank, world):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def course_in(scene, truth):  # type: ignore[no-untyped-def]
+def rollout_in(scene, truth):  # type: ignore[no-untyped-def]
     """The same as the rules of moving take it."""
-    return Course(
+    return Rollout(
         scene.scalars[0],
         scene.scalars[1],
         scene.scalars[2],

@@ -2,7 +2,7 @@
 
 A point of the front (``decide.front``: step time, utilisation, egress cost) is covered when some preference makes the
 method begin, on the network at rest, with a plan that is within ``CLOSE`` of it in each objective. Every preference is
-asked of a method of its own that begins with the same book, so no answer profits from another.
+asked of a method of its own that begins with the same cache, so no answer profits from another.
 
 The exact front has plans without levers, so the method is asked without them first (``covered``). Then it is asked with
 all levers, and measured against the exact front again (``covered_pulled``) and against the front of everything that was
@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from hippo.decide.front import front_of, pareto_front
-from hippo.network.env.judge import Setting, prepare
-from hippo.network.env.play import Weights, steps
-from hippo.network.env.world import World
 from hippo.network.evaluate.entrants import Entrant
 from hippo.network.hi_ppo.coordinator import HiPpo
-from hippo.network.rules.anew import Anew
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.plans.replan import Replanner
+from hippo.network.worlds.judge import Scenario, scenario_of
+from hippo.network.worlds.play import Weights, steps
+from hippo.network.worlds.world import World
 from hippo.planners.base import Stop
 from hippo.planners.exact.front import front_candidates
 from hippo.planners.exact.search import Exact
@@ -62,12 +62,12 @@ def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str
     agents proposed, whatever verification made of it (``proposed``; ``held``: share of the preferences for which the
     proposal stood); and of all that it knew of without levers (``known``)."""
     front = pareto_front(world.problem, (Exact(),), SEARCH, search=front_candidates)
-    setting, wanted = prepare(at_rest(world)), preferences(parts)
-    with Anew.of(world.problem).remembering():  # every method plans for this one state
-        plain = reach(replace(setting, book=without_levers(setting.book)), entrant, wanted, levers=False)
+    setting, wanted = scenario_of(at_rest(world)), preferences(parts)
+    with Replanner.of(world.problem).remembering():  # every method plans for this one state
+        plain = reach(replace(setting, cache=without_levers(setting.cache)), entrant, wanted, levers=False)
         pulled = reach(setting, entrant, wanted)
-    points, known = [score for _, score in front.points], pulled.scores(range(len(pulled.book)))
-    plans = [each.plan for each in pulled.book.configurations]
+    points, known = [score for _, score in front.points], pulled.scores(range(len(pulled.cache)))
+    plans = [each.plan for each in pulled.cache.configurations]
     best = front_of(world.problem, list(zip(plans, known, strict=True)), None)
     return {
         "world": world.name,
@@ -81,7 +81,7 @@ def front_row(world: World, entrant: Entrant, *, parts: int = PARTS) -> dict[str
         "points_levers": len(best.points),
         "proposed": covered(points, plain.scores(plain.proposed)),
         "held": float(np.mean([a == b for a, b in zip(plain.begun, plain.proposed, strict=True)])),
-        "known": covered(points, plain.scores(range(len(plain.book)))),
+        "known": covered(points, plain.scores(range(len(plain.cache)))),
         "front": [_figures(each) for each in points],
         "plans": [_figures(each) for each in plain.scores(sorted(set(plain.begun)))],
     }
@@ -102,41 +102,41 @@ def at_rest(world: World) -> World:
 
 @dataclass(frozen=True, eq=False)
 class Reached:
-    """Where a method begins under each of some preferences, and what its agents proposed: indices in ``book``, which
+    """Where a method begins under each of some preferences, and what its agents proposed: indices in ``cache``, which
     holds all that it knew of under any of them."""
 
-    book: Book
+    cache: PlanCache
     begun: tuple[int, ...]
     proposed: tuple[int, ...]
 
     def scores(self, indices: Iterable[int]) -> list[Score]:
         """Those of configurations, each once."""
-        return [self.book.score(index) for index in dict.fromkeys(indices)]
+        return [self.cache.score(index) for index in dict.fromkeys(indices)]
 
 
-def reach(setting: Setting, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
+def reach(setting: Scenario, entrant: Entrant, wanted: Sequence[Weights], *, levers: bool = True) -> Reached:
     """Asks the method for a start under each preference; without ``levers`` it makes no new ones, where it can be told
     so. A method that does not tell what was proposed proposed what it begins with."""
-    union, begun, proposed = setting.book.copy(share=True), [], []
+    union, begun, proposed = setting.cache.copy(share=True), [], []
     for weights in wanted:
-        book, method = setting.book.copy(share=True), entrant.make()
+        cache, method = setting.cache.copy(share=True), entrant.make()
         if not levers and isinstance(method, HiPpo):
             method.settings = replace(method.settings, fresh=False)
         terms = replace(setting.terms, weights=weights)
-        first = next(steps(setting.world, book, method, terms, forecasts=setting.forecasts))
-        places = [union.adopt(book, index) for index in range(len(book))]
+        first = next(steps(setting.world, cache, method, terms, forecasts=setting.forecasts))
+        places = [union.adopt(cache, index) for index in range(len(cache))]
         account = getattr(method, "account", None)
         begun.append(places[first.running])
         proposed.append(places[first.running if account is None else account.proposal.target])
     return Reached(union, tuple(begun), tuple(proposed))
 
 
-def without_levers(book: Book) -> Book:
-    """The configurations of a book without a lever pulled."""
-    found = Book(book.problem)
-    for index, each in enumerate(book.configurations):
+def without_levers(cache: PlanCache) -> PlanCache:
+    """The configurations of a cache without a lever pulled."""
+    found = PlanCache(cache.problem)
+    for index, each in enumerate(cache.configurations):
         if not each.lever:
-            found.adopt(book, index)
+            found.adopt(cache, index)
     return found
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from hippo.network.env.judge import Judged, Setting, judge
-from hippo.network.env.play import Run, foresee, play, steps
 from hippo.network.methods.receding_horizon import RecedingHorizon
-from hippo.network.rules.anew import Anew
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.plans.replan import Replanner
 from hippo.network.rules.view import Action, Method, View
+from hippo.network.worlds.judge import Comparison, Scenario, judge
+from hippo.network.worlds.play import MethodRun, foresee, play, steps
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.problem import Problem
@@ -45,7 +45,7 @@ class Held:
 
     def begin(self, view: View) -> int:
         """The plan."""
-        found = view.book.add(self.plan, origin=self.name)
+        found = view.cache.add(self.plan, origin=self.name)
         assert found is not None, f"the plan of {self.name} cannot run"
         return found
 
@@ -71,11 +71,11 @@ class StaticLevers:
 
 def hi_ppo(policy: str | None = None, **settings: Any) -> Method:
     """The coordinator with the policy of a file (None: the one that ships); its deadlines count CPU seconds, so that
-    a busy machine changes no result. ``settings``: fields of ``coordinator.Settings``."""
-    from hippo.network.hi_ppo.coordinator import HiPpo, Settings
+    a busy machine changes no result. ``settings``: fields of ``coordinator.CoordinatorSettings``."""
+    from hippo.network.hi_ppo.coordinator import CoordinatorSettings, HiPpo
 
     chosen = None if policy is None else _policy(policy)
-    return HiPpo(chosen, settings=Settings(**settings), clock=process_time)
+    return HiPpo(chosen, settings=CoordinatorSettings(**settings), clock=process_time)
 
 
 def named(name: str, policy: str | None = None, **settings: Any) -> Method:
@@ -96,18 +96,18 @@ def held(problem: Problem, planners: Iterable[Planner], stop: Stop, *, seed: int
     """Planners that find a plan for the network as it is at rest, each to be kept to the end; those without a plan,
     or whose plan breaks the problem's rules (local SGD where it is not allowed), are left out."""
     found = [(each.name, each.propose(problem, stop, seed=seed).plan) for each in planners]
-    book = Book(problem)
-    able = [(name, plan) for name, plan in found if plan is not None and book.add(plan, origin=name) is not None]
+    cache = PlanCache(problem)
+    able = [(name, plan) for name, plan in found if plan is not None and cache.add(plan, origin=name) is not None]
     return [Entrant(name, partial(Held, name, plan)) for name, plan in able]
 
 
 def compete(
-    setting: Setting, entrants: Iterable[Entrant], *, timed: bool = True, watch: Progress | None = None
-) -> Judged:
+    setting: Scenario, entrants: Iterable[Entrant], *, timed: bool = True, watch: Progress | None = None
+) -> Comparison:
     """Everyone plays the world; hindsight judges. ``timed`` False: what one plays is remembered for the others, which
     is quicker but says nothing about the time of decisions."""
     chosen, runs = list(entrants), []
-    with nullcontext() if timed else Anew.of(setting.world.problem).remembering():
+    with nullcontext() if timed else Replanner.of(setting.world.problem).remembering():
         for done, entrant in enumerate(chosen):
             if watch is not None:
                 watch(f"{entrant.name} on {setting.world.name}", done / len(chosen))
@@ -115,17 +115,17 @@ def compete(
         return judge(setting, runs)
 
 
-def run_of(setting: Setting, entrant: Entrant, *, timed: bool = True) -> Run:
+def run_of(setting: Scenario, entrant: Entrant, *, timed: bool = True) -> MethodRun:
     """One method's run; ``timed``: warmed up, and on its own."""
     world, terms, forecasts = setting.world, setting.terms, setting.forecasts
     if entrant.forecast is not None:
         forecasts = foresee(world, entrant.forecast)
     if not timed:
         told = forecasts.bandwidth_bytes_per_s, forecasts.latency_s, forecasts.compute
-        setting.book.expect(*told)
+        setting.cache.expect(*told)
     else:
-        for _ in islice(steps(world, setting.book.copy(), entrant.make(), terms, forecasts=forecasts), WARMED):
+        for _ in islice(steps(world, setting.cache.copy(), entrant.make(), terms, forecasts=forecasts), WARMED):
             pass
-    run = play(world, setting.book, entrant.make(), terms, forecasts=forecasts, share=not timed)
+    run = play(world, setting.cache, entrant.make(), terms, forecasts=forecasts, share=not timed)
     assert run.method == entrant.name
     return run

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.network.env.judge import HINDSIGHT, WORTH_CAPTURING
+from hippo.network.worlds.judge import HINDSIGHT, WORTH_CAPTURING
 from hippo.score.intervals import interval
 
 Row = Mapping[str, Any]

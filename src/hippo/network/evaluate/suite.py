@@ -1,7 +1,7 @@
 """The standard suite: worlds of every family that no policy has learned from, played by everybody.
 
 A *task* is one world (or one problem of the front) and gives *rows*, plain values that any process can send back; what
-the rows say together is ``agents.evidence``. Parts:
+the rows say together is ``hippo.network.evaluate.evidence``. Parts:
 
 * ``main``: every family, all methods; with ``held`` the plans of planners kept fixed, and the ablations;
 * ``large``: 4, 8 and 16 domains;
@@ -13,24 +13,24 @@ the rows say together is ``agents.evidence``. Parts:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from functools import partial
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from hippo.errors import InfeasibleError
-from hippo.network.dynamics.load import SWING, fluctuating
-from hippo.network.env.generator import FAMILIES, make_world, scaled
-from hippo.network.env.judge import STATIC, Judged, Setting, prepare
-from hippo.network.env.play import DEFAULT_FORECAST, Run, Weights
-from hippo.network.env.world import World
+from hippo.machine import shared_out
+from hippo.network.dynamics.processes import SWING, fluctuating
 from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
-from hippo.network.evaluate.evaluate import figures, kpis
-from hippo.network.moving import TOKENS
+from hippo.network.evaluate.figures import figures, kpis
+from hippo.network.rules.move import TOKENS
+from hippo.network.worlds.generator import FAMILIES, make_world, scaled
+from hippo.network.worlds.judge import STATIC, Comparison, Scenario, scenario_of
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Weights
+from hippo.network.worlds.world import World
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.links import base_bandwidth, base_latency
 
@@ -115,23 +115,12 @@ def _large(domains: int, suite: Suite) -> Iterator[Task]:
 def play_suite(suite: Suite, *, processes: int = 1, watch: Progress | None = None) -> list[Row]:
     """The rows of all tasks, in the order of the tasks whatever the number of processes."""
     todo = tasks(suite)
-    if processes == 1:
-        return [row for done, task in enumerate(todo) for row in _told(task, suite, watch, done / len(todo))]
     rows: dict[int, list[Row]] = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(rows_of, task, suite): index for index, task in enumerate(todo)}
-        for done in as_completed(waiting):
-            rows[waiting[done]] = done.result()
-            if watch is not None:
-                task = todo[waiting[done]]
-                watch(f"{task.part}, {task.family} {task.seed}", len(rows) / len(todo))
-    return [row for index in range(len(todo)) for row in rows[index]]
-
-
-def _told(task: Task, suite: Suite, watch: Progress | None, share: float) -> list[Row]:
-    if watch is not None:
-        watch(f"{task.part}, {task.family} {task.seed}", share)
-    return rows_of(task, suite)
+    for place, found in shared_out(partial(rows_of, suite=suite), todo, processes):
+        rows[place] = found
+        if watch is not None:
+            watch(f"{todo[place].part}, {todo[place].family} {todo[place].seed}", len(rows) / len(todo))
+    return [row for place in range(len(todo)) for row in rows[place]]
 
 
 def rows_of(task: Task, suite: Suite) -> list[Row]:
@@ -160,7 +149,7 @@ def _ours(suite: Suite) -> Entrant:
 
 def _world(task: Task, suite: Suite) -> Row:
     """Everybody on one world; plans that are kept stand beside them, under the preference of that comparison."""
-    setting = prepare(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
+    setting = scenario_of(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
     entrants = list(suite.entrants)
     if "ablated" in task.extras:
         entrants += suite.ablations
@@ -171,7 +160,7 @@ def _world(task: Task, suite: Suite) -> Row:
     return row
 
 
-def _row(judged: Judged) -> Row:
+def _row(judged: Comparison) -> Row:
     base = judged.runs[STATIC]
     return {
         "world": judged.world.name,
@@ -183,17 +172,17 @@ def _row(judged: Judged) -> Row:
     }
 
 
-def _figures(judged: Judged, name: str, base: Run) -> Row:
+def _figures(judged: Comparison, name: str, base: MethodRun) -> Row:
     return figures(judged, name, base) | {
         "of_static": judged.runs[name].work / base.work if base.work > 0 else None,
         "interrupted": judged.runs[name].downtime_share,
         "tokens": float(judged.runs[name].gave[:, TOKENS].sum()),
-        "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].thinking_s],
+        "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].replanning_s],
         "times_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].decision_s[1:]],
     }
 
 
-def _against_held(setting: Setting, judged: Judged, suite: Suite) -> Row:
+def _against_held(setting: Scenario, judged: Comparison, suite: Suite) -> Row:
     """Requirements against every planner's plan kept, from ours at one preference."""
     ours = replace(setting, terms=replace(setting.terms, weights=suite.preference))
     same = suite.preference == setting.terms.weights
@@ -210,7 +199,7 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     rows, first = [], None
     for swing in swings:
         moved = scaled(world, swing / USUAL_SWING)
-        setting = prepare(moved, forecast=suite.forecast, book=None if first is None else first.book)
+        setting = scenario_of(moved, forecast=suite.forecast, cache=None if first is None else first.cache)
         first = first or setting
         setting = replace(setting, terms=first.terms)
         judged = compete(setting, few, timed=False)
@@ -219,10 +208,10 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     return rows
 
 
-def _load(task: Task, suite: Suite) -> Judged:
+def _load(task: Task, suite: Suite) -> Comparison:
     """Load of others moves by +-20 %, the links stand still."""
     world = make_world(task.family, task.seed, split=SPLIT)
-    setting = prepare(loaded(world), forecast=suite.forecast)
+    setting = scenario_of(loaded(world), forecast=suite.forecast)
     return compete(setting, _few(suite), timed=False)
 
 

@@ -1,6 +1,6 @@
 """How an answer of the coordinator came about, as data; and what is said of it.
 
-``decide.online.reasons`` makes sentences of the reasons.
+``hippo.network.why.reasons`` makes sentences of the reasons.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import listed, number
-from hippo.network.hi_ppo.verification import KEEP, Verdict, value
+from hippo.network.hi_ppo.verification import KEEP, Verification, value
 from hippo.network.rules.trigger import Due
 from hippo.network.rules.view import Action, View
 from hippo.network.why import reasons as why
@@ -26,7 +26,7 @@ UPPER, LOWER, TOGETHER = "between domains", "inside a domain", "coordination"
 
 
 @dataclass(frozen=True)
-class Times:
+class DecisionTimes:
     """Seconds of the steps of one decision; ``lower_s``: a plan, where the lower agent missed its deadline before."""
 
     lower_s: float = 0.0
@@ -37,7 +37,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Account:
-    """How the last answer came about; ``decide.online.reasons`` makes sentences of it."""
+    """How the last answer came about; ``hippo.network.why.reasons`` makes sentences of it."""
 
     due: Due
     action: Action
@@ -45,9 +45,9 @@ class Account:
     proposal: Action = KEEP
     probability: float = 1.0  # that the upper agent gave its proposal
     barred: tuple[Action, ...] = ()  # preferred by the agent, but they need what is lost
-    verdict: Verdict | None = None
+    verdict: Verification | None = None
     weights: tuple[float, float, float] = (1.0, 0.0, 0.0)
-    times: Times = Times()
+    times: DecisionTimes = DecisionTimes()
     late: str = ""  # which deadline of the decision was missed
     renewed: int = -1  # configurations that were found for this network before the answer; -1: nobody looked
     gain_share: float = 0.0  # what a lever does more now that nobody proposed
@@ -107,7 +107,7 @@ def said(view: View, account: Account, deadlines: Deadlines) -> tuple[Reason, ..
     return tuple(found)
 
 
-def _kept(view: View, verdict: Verdict) -> Reason:
+def _kept(view: View, verdict: Verification) -> Reason:
     """That everything stays, and what the receding horizon's answer was expected to change."""
     kept, other = value(view, verdict.keeping), value(view, verdict.rival)
     return why.Kept(answer_words(view, verdict.rival_action), other / kept - 1.0 if kept > 0 else None)

@@ -15,10 +15,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.env.construct import CLAIMS, PLAIN, Built, Draft, Site, build, played, site
-from hippo.network.env.drafting import Domains, Drafting, Rows, observe_domains, observe_recipes
-from hippo.network.hi_ppo.local_agent import Arranging, answer, pick
-from hippo.network.rules.anew import Net, under
+from hippo.network.construction.draft import CLAIMS, PLAIN, Built, Draft, Site, build, played, site
+from hippo.network.construction.observe import ConstructionState, Domains, Rows, observe_domains, observe_recipes
+from hippo.network.hi_ppo.lower_agent import Arranging, answer, pick
+from hippo.network.plans.replan import Net, under
 from hippo.plan.plan import Plan
 from hippo.planners.orders import ordered
 from hippo.problem.problem import Problem
@@ -52,7 +52,7 @@ class Brain(Arranging, Protocol):
 
 @runtime_checkable
 class Running(Protocol):
-    """What is needed of a policy (``agents.serving.Policy``)."""
+    """What is needed of a policy (``hippo.network.hi_ppo.serving.Policy``)."""
 
     def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> tuple[Floats, ...]:
         """What one network answers."""
@@ -116,7 +116,7 @@ class Drafted:
     """Drafts of a batch and, where asked for, the decisions that made them."""
 
     drafts: tuple[Draft, ...]
-    likeliest: tuple[Draft, ...]  # the same choices of the upper agent, each with the lower agent's likeliest answer
+    argmax: tuple[Draft, ...]  # the same choices of the upper agent, each with the lower agent's argmax answer
     domains: tuple[Taken, ...] = ()
     recipes: tuple[Taken, ...] = ()
     layouts: tuple[Taken, ...] = ()
@@ -130,9 +130,9 @@ def draft_all(
     greedy: Masks | None = None,
     size: int | None = None,
 ) -> Drafted:
-    """One draft for every site. ``greedy``: which take the likeliest choice every time; ``size``: domains that
+    """One draft for every site. ``greedy``: which take the argmax choice every time; ``size``: domains that
     observations are padded to."""
-    drafts = [Drafting(each) for each in sites]
+    drafts = [ConstructionState(each) for each in sites]
     sure = np.zeros(len(sites), dtype=bool) if greedy is None else np.asarray(greedy)
     domains = _choose_domains(brain, drafts, rng, sure, size)
     seen = observe_recipes(drafts)
@@ -143,22 +143,22 @@ def draft_all(
         if len(draft.told):
             draft.choose_recipe(int(actions[w]))
             fits.append(w)
-    layouts, likeliest = [], [draft.draft for draft in drafts]
+    layouts, argmax = [], [draft.draft for draft in drafts]
     answers = answer(brain, [drafts[w] for w in fits], rng, sure[fits])
     for w, given in zip(fits, answers, strict=True):
         drafts[w].rows = given.rows
-        likeliest[w] = replace(drafts[w].draft, rows=given.likeliest)
+        argmax[w] = replace(drafts[w].draft, rows=given.argmax)
         layouts += [
             Taken(w, given.seen, at, int(a), float(p), at)
             for at, (a, p) in enumerate(zip(given.actions, given.log_probs, strict=True))
         ]
     recipes = [taken for taken in recipes if taken.draft in set(fits)]
     made = tuple(draft.draft for draft in drafts)
-    return Drafted(made, tuple(likeliest), tuple(domains), tuple(recipes), tuple(layouts))
+    return Drafted(made, tuple(argmax), tuple(domains), tuple(recipes), tuple(layouts))
 
 
 def _choose_domains(
-    brain: Brain, drafts: Sequence[Drafting], rng: np.random.Generator, sure: Masks, size: int | None
+    brain: Brain, drafts: Sequence[ConstructionState], rng: np.random.Generator, sure: Masks, size: int | None
 ) -> list[Taken]:
     """Appends domains to every draft until each has stopped."""
     taken: list[Taken] = []
@@ -207,7 +207,7 @@ def construct(
 
 
 def tried(brain: Brain, where: Site, tries: int, seed: int) -> list[Draft]:
-    """So many drafts of one site: the policy's likeliest, the closed form's likeliest, then draws of the policy.
+    """So many drafts of one site: the policy's argmax, the closed form's argmax, then draws of the policy.
 
     On networks unlike those it learned from a policy may be worse than the closed form; the second draft sees to that.
     """
@@ -229,7 +229,7 @@ def finished(where: Site, draft: Draft, *, orders: bool) -> Built | None:
     if len(line.stages) * line.num_micro_batches * 3 > MOST_ORDERED or len(line.stages) == 1:
         return made
     state = Net(where.bandwidth_bytes_per_s, where.latency_s)
-    own = ordered(under(where.ground.problem, state), made.plan)
+    own = ordered(under(where.table.problem, state), made.plan)
     better = None if own is None else played(where, [own])
     return made if better is None or better.step_time_s >= made.step_time_s else better
 

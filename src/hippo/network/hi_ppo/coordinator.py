@@ -2,16 +2,17 @@
 
 One decision goes through four steps, each with its share of the deadline:
 
-1. *Due?* The rule of the environment (``decide.online.trigger``): where nothing that matters has moved, all stays.
+1. *Due?* The rule of the environment (``hippo.network.rules.trigger``): where nothing that matters has moved, all
+   stays.
 2. *Proposal.* The upper agent weighs at most 24 options; what needs a lost link or domain is passed over.
 3. *Verification.* The proposal, keeping, and what a receding-horizon planner would do are played to the end of the run
    under the forecast. The proposal is refused where its loss is clear (``verification.verify``). Under a preference
-   other than work alone the rival is what comes closest to it (``decide.online.preferences``); the start is judged by
-   it too, and plans of the front are among its candidates.
+   other than work alone the rival is what comes closest to it (``hippo.network.rules.preferences``); the start is
+   judged by it too, and plans of the front are among its candidates.
 4. *Deadline.* A step begins only while there is time for it, and an answer that comes too late is not taken: what runs
    is kept, or, where it cannot run, the next configuration that can.
 
-After an answer it *thinks* (``HiPpo.think``): where the network has moved far, plans and levers are made anew (a move
+After an answer it *thinks* (``HiPpo.replan``): where the network has moved far, plans and levers are made anew (a move
 waits for them) and the agents construct plans of their own: the upper one cuts, the lower one arranges. What the lower
 one made of it (its played step time, memory, traffic) comes back to the upper one as features of that option:
 s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Where something was found the decision is made once more, a fraction
@@ -32,8 +33,6 @@ from numpy.typing import NDArray
 
 from hippo.decide.reasons import Reason
 from hippo.errors import InfeasibleError
-from hippo.network.env.scene import CONSTRUCTED, figures
-from hippo.network.env.spaces import Observation
 from hippo.network.hi_ppo.account import (
     AWAITED,
     KEPT,
@@ -47,12 +46,12 @@ from hippo.network.hi_ppo.account import (
     TOGETHER,
     UPPER,
     Account,
-    Times,
+    DecisionTimes,
     said,
 )
 from hippo.network.hi_ppo.constructor import CONSTRUCTING, construct
 from hippo.network.hi_ppo.refresh import Refresher
-from hippo.network.hi_ppo.sight import Sight, look
+from hippo.network.hi_ppo.upper_agent import Sight, look
 from hippo.network.hi_ppo.verification import (
     CLEARLY,
     KEEP,
@@ -65,10 +64,12 @@ from hippo.network.hi_ppo.verification import (
     verify,
 )
 from hippo.network.methods.receding_horizon import Firsts, Horizon, RecedingHorizon
-from hippo.network.moving import STILL
+from hippo.network.observation.features import Observation
+from hippo.network.observation.scene import CONSTRUCTED, figures
+from hippo.network.plans.step_times import fits
 from hippo.network.rules import preferences
-from hippo.network.rules.free import best_lever
-from hippo.network.rules.nearly import fits
+from hippo.network.rules.move import STILL
+from hippo.network.rules.rates import best_lever
 from hippo.network.rules.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.network.rules.view import Action, How, View
 
@@ -84,7 +85,7 @@ EGRESS_ON_SCARCE_LINKS = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class CoordinatorSettings:
     """How the coordinator works. Seconds are wall time of one thread."""
 
     thresholds: Thresholds = Thresholds()
@@ -100,7 +101,7 @@ class Settings:
 
 
 class Judging(Protocol):
-    """What the coordinator needs of a policy (``agents.serving.Policy``)."""
+    """What the coordinator needs of a policy (``hippo.network.hi_ppo.serving.Policy``)."""
 
     def act(self, observation: Observation) -> Any:
         """An answer with ``log_probs`` (W, M)."""
@@ -121,7 +122,7 @@ class HiPpo:
     settings
         Thresholds, deadlines and what is verified.
     see
-        From a view to what the upper agent sees and the answers it may give (``envs.cross_domain.observe``).
+        From a view to what the upper agent sees and the answers it may give (``hippo.network.observation.observe``).
     clock
         Seconds of whatever the deadlines are measured in.
     """
@@ -132,7 +133,7 @@ class HiPpo:
         self,
         policy: Judging | None = None,
         *,
-        settings: Settings = Settings(),
+        settings: CoordinatorSettings = CoordinatorSettings(),
         see: See | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -150,10 +151,10 @@ class HiPpo:
     def begin(self, view: View) -> int:
         """Where the run begins; raises ``InfeasibleError`` when nothing that is known can run now."""
         self._last, self._changed, self._renewed = None, view.epoch, -1
-        RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the book
+        RecedingHorizon(replace(Horizon(), fresh=self.settings.fresh)).begin(view)  # fills the cache
         self._refresher.begin(view)
         self._construct(view)
-        if not any(runs(view, index) for index in range(len(view.book))):
+        if not any(runs(view, index) for index in range(len(view.cache))):
             raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
         compromise = not preferences.work_alone(view.weights)
         if compromise:
@@ -202,19 +203,19 @@ class HiPpo:
         self._slow_s, self._renewed = 0.0, -1
         return self._note(view, account, stands).action
 
-    def think(self, view: View) -> bool:
+    def replan(self, view: View) -> bool:
         """What is due is made anew, and the tables of what is new; whether the answer is to be given again, because
         something was found or because it waited for this."""
         action = KEEP if self.account is None else self.account.action
-        running, known = view.running if action.target < 0 else action.target, len(view.book)
-        thought = self._refresher.think(view, running)
-        if thought:
+        running, known = view.running if action.target < 0 else action.target, len(view.cache)
+        replanned = self._refresher.replan(view, running)
+        if replanned:
             self._construct(view)
-        figures(view.book, view.usd_per_token)
-        fits(view.book)
-        if not thought:
+        figures(view.cache, view.usd_per_token)
+        fits(view.cache)
+        if not replanned:
             return False
-        self._renewed = len(view.book) - known
+        self._renewed = len(view.cache) - known
         if self._renewed == 0 and (self.account is None or self.account.outcome != AWAITED):
             return False
         self._last, self._changed = self._before
@@ -254,7 +255,7 @@ class HiPpo:
         sight = self._see(view, quiet=float(view.epoch - self._changed))
         proposal, probability, barred = self._proposed(view, sight)
         proposed = self.clock()
-        times = Times(self._slow_s, proposed - began)
+        times = DecisionTimes(self._slow_s, proposed - began)
         account = Account(happened, proposal, PROPOSED, proposal, probability, barred, times=times)
         if times.proposal_s > self.settings.upper_s:
             return replace(account, action=degraded(view), outcome=LATE, late=UPPER)
@@ -264,7 +265,7 @@ class HiPpo:
         return replace(account, times=replace(times, verification_s=self.clock() - proposed))
 
     def _construct(self, view: View) -> None:
-        """Adds plans of the agents' own to the book; a missed deadline is told."""
+        """Adds plans of the agents' own to the cache; a missed deadline is told."""
         tries, began = self.settings.construct, self.clock()
         if not (tries and can_construct(self.policy)):
             return
@@ -272,13 +273,13 @@ class HiPpo:
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0]
         lost = ~np.isfinite(now.compute[0])
         compute = np.where(lost, 1.0, now.compute[0])
-        plans = construct(self.policy, view.book.problem, *state, tries=tries, compute=compute, orders=False)
+        plans = construct(self.policy, view.cache.problem, *state, tries=tries, compute=compute, orders=False)
         taken_s = (self.clock() - began) / tries
         self._slow_s = taken_s if taken_s > self.settings.lower_s else 0.0
-        names = {domain.name for domain, gone in zip(view.book.problem.cluster.domains, lost, strict=True) if gone}
+        names = {domain.name for domain, gone in zip(view.cache.problem.cluster.domains, lost, strict=True) if gone}
         for plan in plans:
             if not names & set(plan.domains):
-                view.book.add(plan, origin=CONSTRUCTED)
+                view.cache.add(plan, origin=CONSTRUCTED)
 
     def _proposed(self, view: View, sight: Sight) -> tuple[Action, float, tuple[Action, ...]]:
         """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""

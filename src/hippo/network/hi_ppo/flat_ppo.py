@@ -2,7 +2,7 @@
 
 It sees the same numbers laid end to end (at most ``MOST_DOMAINS`` domains; what lies beyond is not seen) and chooses
 among the same options, which are made anew as for Hi-PPO when the network has moved far, where its environment would
-have asked it (``decide.online.trigger``), with no lower agent and no verification. Trained by
+have asked it (``hippo.network.rules.trigger``), with no lower agent and no verification. Trained by
 ``benchmarks/_train_flat_ppo.py``, served by numpy: no torch here.
 """
 
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from hippo.learn.serving import Network, perceptron
 from hippo.learn.weights import Form
-from hippo.network.env.spaces import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.methods.static import start
+from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
 
@@ -91,11 +91,11 @@ class FlatPpo:
             self._before, self._changed = self._changed, view.epoch
         return self._answer
 
-    def think(self, view: View) -> bool:
+    def replan(self, view: View) -> bool:
         """Plans and levers where the network has moved far; whether any were found."""
-        known = len(view.book)
-        self._refresher.think(view, self._answer.target if self._answer.target >= 0 else view.running)
-        return len(view.book) > known
+        known = len(view.cache)
+        self._refresher.replan(view, self._answer.target if self._answer.target >= 0 else view.running)
+        return len(view.cache) > known
 
     def _act(self, view: View) -> Action:
         observation, actions = self._see(view, quiet=float(view.epoch - self._changed))
@@ -122,7 +122,7 @@ def _network(file: Path) -> Network:
 
 
 def _observe() -> See:
-    from hippo.network.env.observe import observe
+    from hippo.network.observation.observe import observe
 
     found: See = observe
     return found

@@ -1,13 +1,13 @@
 """Plans and levers made anew when the network has moved far, once a view has been answered.
 
-One thought: the levers of what runs and of the best that is known, then new plans and their levers, as the receding
-horizon makes them (``decide.online.candidates.renew``). Only what does clearly more than all that is known joins the
-book.
+One replanned: the levers of what runs and of the best that is known, then new plans and their levers, as the receding
+horizon makes them (``hippo.network.plans.candidates.renew``). Only what does clearly more than all that is known joins
+the cache.
 """
 
 from __future__ import annotations
 
-from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import View
 
 
@@ -31,13 +31,13 @@ class Refresher:
         """Whether plans are about to be made for this network."""
         return self._plans and self._renewal.wanted(view)
 
-    def think(self, view: View, running: int) -> bool:
-        """Adds to the book what is due, some 100 ms, most often nothing; returns whether the network has moved far.
+    def replan(self, view: View, running: int) -> bool:
+        """Adds to the cache what is due, some 100 ms, most often nothing; returns whether the network has moved far.
 
         ``running``: what runs once the answer to this view has been carried out.
         """
         if running < 0 or not self._renewal.due(view):
             return False
         if self._plans:
-            look_anew(view, running)
+            replan(view, running)
         return True

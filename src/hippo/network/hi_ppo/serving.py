@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from hippo.errors import InputError, UnknownNameError
 from hippo.learn.serving import chooser, constructor, upper
 from hippo.learn.weights import Form
-from hippo.network.env import drafting
-from hippo.network.env.spaces import (
+from hippo.network.construction import observe as drafting
+from hippo.network.dynamics.forecast import HORIZONS
+from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
+from hippo.network.observation.features import (
     CONTEXT,
     CONTEXT_FEATURES,
     EDGE_FEATURES,
@@ -31,8 +33,6 @@ from hippo.network.env.spaces import (
     OPTIONS,
     Observation,
 )
-from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
-from hippo.network.rules.view import HORIZONS
 
 Floats = NDArray[np.float32]
 

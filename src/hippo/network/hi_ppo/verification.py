@@ -1,6 +1,6 @@
 """Whether an answer holds: what it gives against keeping and a rival's answer, and what can run at all.
 
-Every judgement plays answers under the forecast with the rules of the run itself (``decide.online.outlook``).
+Every judgement plays answers under the forecast with the rules of the run itself (``hippo.network.rules.outlook``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hippo.network.methods.receding_horizon import Firsts, Horizon, first_step, first_steps, given_up
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.outlook import Expected, Outlook, outlook
 from hippo.network.rules.preferences import shortfalls, tokens_worth, work_alone
 from hippo.network.rules.trigger import runs
@@ -34,7 +34,7 @@ CLEARLY = Clearly()
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What the simulation says of an answer, of keeping and of what a receding horizon would do."""
 
     proposal: Expected
@@ -64,7 +64,7 @@ def _looked(view: View) -> Firsts:
 
 def verify(
     view: View, proposal: Action, rival: Action, clearly: Clearly = CLEARLY, *, firsts: Firsts | None = None
-) -> Verdict:
+) -> Verification:
     """Plays the proposal, keeping, and the rival's answer to the end under the forecast.
 
     The proposal is refused when it is neither of the other two and all of this holds: it loses more than
@@ -87,7 +87,7 @@ def verify(
     clear = max(clearly.epochs * usual_work(view), clearly.share * abs(value(view, kept)))
     if not work_alone(view.weights):
         refused = proposal != rival and loss > clear and _loses_at_best(view, proposal, rival)
-        return Verdict(mine, kept, others, rival, loss, clear, refused)
+        return Verification(mine, kept, others, rival, loss, clear, refused)
     refused = (
         proposal not in (KEEP, rival)
         and loss > clear
@@ -95,7 +95,7 @@ def verify(
         and _loses_at_best(view, proposal, rival)
     )
     more = _lever_gain(ahead, proposal, rival) if value(view, others) > value(view, mine) else 0.0
-    return Verdict(mine, kept, others, rival, loss, clear, refused, more if more > clearly.share else 0.0)
+    return Verification(mine, kept, others, rival, loss, clear, refused, more if more > clearly.share else 0.0)
 
 
 def _lever_gain(ahead: Outlook, proposal: Action, rival: Action) -> float:
@@ -115,7 +115,7 @@ def _loses_now(view: View, proposal: Action, rival: Action, clearly: Clearly, fi
     rates, _, gains = _looked(view) if firsts is None else firsts
     if proposal.how is How.SWITCH:
         return bool(rates[proposal.target] < (1.0 - clearly.share) * rates[view.running])
-    known = view.book.configurations
+    known = view.cache.configurations
 
     def gain(action: Action) -> float:
         if action.how not in (How.STOP, How.BACKGROUND):
@@ -129,7 +129,7 @@ def _loses_at_best(view: View, proposal: Action, rival: Action) -> bool:
     """Whether the proposal loses even on a network that favours it."""
     used = np.zeros(view.forecast.sd.shape[1], dtype=bool)
     if proposal.target >= 0:
-        used = view.book.bytes_per_step(proposal.target) > 0
+        used = view.cache.bytes_per_step(proposal.target) > 0
     ahead = outlook(view, [a.target for a in (proposal, rival) if a.target >= 0], tilt=np.where(used, 1.0, -1.0))
     return max(value(view, ahead.play(KEEP)), value(view, ahead.play(rival))) > value(view, ahead.play(proposal))
 
@@ -138,7 +138,7 @@ def value(view: View, expected: Expected) -> float:
     """What the expected future is worth under the view's preference, in tokens.
 
     Work alone, egress priced in, or under any other preference usual work less what falls short of it
-    (``decide.online.preferences``).
+    (``hippo.network.rules.preferences``).
     """
     if work_alone(view.weights):
         return view.weights[0] * expected.net_tokens
@@ -151,11 +151,11 @@ def preferred(view: View, clearly: Clearly = CLEARLY) -> Action:
     where that is clearly worth more than to keep."""
     if view.phase != STILL:
         return KEEP
-    behind, here = shortfalls(view), view.book.configurations[view.running].place
+    behind, here = shortfalls(view), view.cache.configurations[view.running].place
     best = int(np.argmin(behind))
-    lever = min(view.book.of_place(here), key=lambda index: float(behind[index]))
+    lever = min(view.cache.of_place(here), key=lambda index: float(behind[index]))
     answers = [Action(How.SWITCH, lever)] if lever != view.running else []
-    if view.book.configurations[best].place != here:
+    if view.cache.configurations[best].place != here:
         answers += [Action(How.STOP, best), Action(How.BACKGROUND, best)]
     answers = [action for action in answers if allowed(view, action)]
     ahead = outlook(view, [action.target for action in answers])
@@ -168,10 +168,10 @@ def preferred(view: View, clearly: Clearly = CLEARLY) -> Action:
 def usual_work(view: View) -> float:
     """Net tokens that what runs gives in an epoch on the network's base state."""
     index = max(view.running, 0)
-    score = view.book.score(index)
+    score = view.cache.score(index)
     steps = view.epoch_s / score.step_time_s
     usd = score.egress_usd_per_step / view.usd_per_token if view.usd_per_token > 0 else 0.0
-    return float(steps * max(view.book.tokens_per_step - usd, 0.05 * view.book.tokens_per_step))
+    return float(steps * max(view.cache.tokens_per_step - usd, 0.05 * view.cache.tokens_per_step))
 
 
 # ------------------------------------------------------------------------------------------------- what can run at all
@@ -183,8 +183,8 @@ def allowed(view: View, action: Action) -> bool:
         return False
     if action.how is How.SWITCH or view.running < 0:
         return True
-    book, down = view.book, view.forecast.bandwidth_bytes_per_s[0] <= 0
-    moved = book.move_bytes(*(book.configurations[index].place for index in (view.running, action.target)))
+    cache, down = view.cache, view.forecast.bandwidth_bytes_per_s[0] <= 0
+    moved = cache.move_bytes(*(cache.configurations[index].place for index in (view.running, action.target)))
     return bool(np.isfinite(moved).all()) and not bool((moved[down] > 0).any())
 
 
@@ -192,7 +192,7 @@ def degraded(view: View) -> Action:
     """The answer when there is no time for a better one: keep; where that cannot run, what can run and, as far as is
     forecast, does most work (to wait for a link that is soon back counts as an answer too).
 
-    Ties: levers before moves, then the order of the book.
+    Ties: levers before moves, then the order of the cache.
     """
     if view.phase != STILL or runs(view, view.running):
         return KEEP
@@ -205,15 +205,15 @@ def degraded(view: View) -> Action:
 
 def quickest(view: View) -> int:
     """The configuration that trains most on the network of the moment, of those that can run; ties: the first."""
-    able = [index for index in range(len(view.book)) if runs(view, index)]
+    able = [index for index in range(len(view.cache)) if runs(view, index)]
     return min(able, key=lambda index: step_now_s(view, index))
 
 
 def _ways_out(view: View, most: int = 8) -> Iterator[Action]:
     """Levers of the same place first, then moves to the quickest configurations that can run now."""
-    book = view.book
-    here = book.configurations[view.running].place
-    able = [index for index in range(len(book)) if index != view.running and runs(view, index)]
-    able.sort(key=lambda index: (book.configurations[index].place != here, step_now_s(view, index)))
+    cache = view.cache
+    here = cache.configurations[view.running].place
+    able = [index for index in range(len(cache)) if index != view.running and runs(view, index)]
+    able.sort(key=lambda index: (cache.configurations[index].place != here, step_now_s(view, index)))
     for index in able[:most]:
-        yield Action(How.SWITCH if book.configurations[index].place == here else How.STOP, index)
+        yield Action(How.SWITCH if cache.configurations[index].place == here else How.STOP, index)

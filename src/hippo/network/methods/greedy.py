@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.network.methods.static import start
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_of_place, net_now
-from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import Action, How, View
 
 
@@ -28,7 +28,7 @@ class Greedy:
         first = start(view)
         self._renewal.begin(view)
         if first >= 0:
-            look_anew(view, first)
+            replan(view, first)
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
 
@@ -37,7 +37,7 @@ class Greedy:
         if view.phase != STILL:
             return Action()
         if self._renewal.due(view):
-            look_anew(view, view.running)
+            replan(view, view.running)
         return towards(view, net_now(view), margin=0.0, lever=0.0)
 
 
@@ -46,11 +46,11 @@ def towards(
 ) -> Action:
     """Stop for the configuration of the highest rate, (C,), if it is above the best of the present place by the share
     ``margin`` and there is a way; else switch to that best, if it is above what runs by the share ``lever``."""
-    book, place = view.book, view.book.configurations[view.running].place
-    here, target = best_of_place(book, rates, place), int(np.argmax(rates))
+    cache, place = view.cache, view.cache.configurations[view.running].place
+    here, target = best_of_place(cache, rates, place), int(np.argmax(rates))
     if rates[target] > (1.0 + margin) * max(0.0, rates[here]):
-        there = book.configurations[target].place
-        if there != place and np.isfinite(book.move_bytes(place, there)).all():
+        there = cache.configurations[target].place
+        if there != place and np.isfinite(cache.move_bytes(place, there)).all():
             return Action(How.STOP, target)
     if rates[here] > (1.0 + lever) * max(0.0, rates[view.running]):
         return Action(How.SWITCH, here)

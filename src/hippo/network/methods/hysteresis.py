@@ -12,9 +12,9 @@ import numpy as np
 
 from hippo.network.methods.greedy import towards
 from hippo.network.methods.static import start
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_of_place, net_now
-from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import Action, View
 
 
@@ -46,7 +46,7 @@ class Hysteresis:
         first = start(view)
         self._renewal.begin(view)
         if first >= 0:
-            look_anew(view, first)
+            replan(view, first)
         self._better = 0
         rates = net_now(view)
         return int(np.argmax(rates)) if rates.max(initial=0.0) > 0 else first
@@ -57,9 +57,9 @@ class Hysteresis:
             self._better = 0
             return Action()
         if self._renewal.due(view):
-            look_anew(view, view.running)
+            replan(view, view.running)
         rates = net_now(view)
-        here = best_of_place(view.book, rates, view.book.configurations[view.running].place)
+        here = best_of_place(view.cache, rates, view.cache.configurations[view.running].place)
         better = rates.max() > (1.0 + self.dwell.margin) * max(0.0, rates[here])
         self._better = self._better + 1 if better else 0
         margin = self.dwell.margin if self._better >= self.dwell.epochs else np.inf

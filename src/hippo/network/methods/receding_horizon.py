@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.methods.static import start
-from hippo.network.moving import STILL
 from hippo.network.rules.lookahead import best_start, first_moves
-from hippo.network.rules.renewal import Renewal, look_anew
+from hippo.network.rules.move import STILL
+from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import Action, How, View
 from hippo.network.rules.worth import Ahead, Now, ahead, worth
 
@@ -50,7 +50,7 @@ class RecedingHorizon:
             return first
         self._renewal.begin(view)
         if self.horizon.fresh:
-            look_anew(view, first)
+            replan(view, first)
         look = self._ahead(view)
         leads, rates = _leads(look), net_rates(look)
         runs = rates[leads] > 0.0
@@ -61,7 +61,7 @@ class RecedingHorizon:
         if view.phase != STILL:
             return self._moving(view)
         if self.horizon.fresh and self._renewal.due(view):
-            look_anew(view, view.running)
+            replan(view, view.running)
         return first_step(view, first_steps(self._ahead(view), view.running), self.horizon)
 
     def _moving(self, view: View) -> Action:
@@ -92,7 +92,7 @@ def first_step(view: View, firsts: Firsts, horizon: Horizon) -> Action:
     place, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
     if gains[place, kind] > horizon.margin * _usual(view):
         return Action(How.STOP if kind == 0 else How.BACKGROUND, int(leads[place]))
-    here = int(leads[view.book.configurations[view.running].place])
+    here = int(leads[view.cache.configurations[view.running].place])
     clearly = rates[here] > rates[view.running] + horizon.lever * abs(rates[view.running])
     return Action(How.SWITCH, here) if clearly else Action()
 
@@ -110,7 +110,7 @@ def _within(look: Ahead, horizon: Horizon) -> Ahead:
 
 def _usual(view: View) -> float:
     """Tokens of an epoch of what runs in the base state."""
-    return view.book.tokens_per_step / view.book.score(view.running).step_time_s * view.epoch_s
+    return view.cache.tokens_per_step / view.cache.score(view.running).step_time_s * view.epoch_s
 
 
 def net_rates(look: Ahead) -> Floats:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.network.methods.static import start
-from hippo.network.rules.anew import Net
-from hippo.network.rules.candidates import net_rates
+from hippo.network.plans.candidates import net_rates
+from hippo.network.plans.replan import Net
 from hippo.network.rules.view import Action, View
 
 Floats = NDArray[np.float64]
@@ -25,13 +25,13 @@ class RobustStatic:
     name = "robust_static"
 
     def begin(self, view: View) -> int:
-        """The best plan of the book, and of those made for the first state, in the mean; -1: there is none."""
+        """The best plan of the cache, and of those made for the first state, in the mean; -1: there is none."""
         best = start(view)
-        plain = [index for index, each in enumerate(view.book.configurations) if not each.lever]
+        plain = [index for index, each in enumerate(view.cache.configurations) if not each.lever]
         if not plain:
             return best
         states, weights = expected(view)
-        rates = net_rates(view.book, states, view.usd_per_token, among=plain)
+        rates = net_rates(view.cache, states, view.usd_per_token, among=plain)
         runs = rates[0] > 0.0  # it must be able to begin
         mean = np.where(runs, weights @ np.maximum(rates, 0.0), -1.0)
         return plain[int(np.argmax(mean))] if runs.any() else best

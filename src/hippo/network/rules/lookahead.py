@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.worth import Ahead, Now, between, grid, relevered
 
 Floats = NDArray[np.float64]

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.front import pareto_front
-from hippo.network.rules.configuration import Book
-from hippo.network.rules.levers import pull
+from hippo.network.plans.levers import pull
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import View
 from hippo.planners.base import Stop
 from hippo.planners.exact.front import MARGIN, front_candidates
@@ -44,18 +44,18 @@ SEARCH = Stop(time_limit_s=10.0)  # wall clock, once per problem; most fronts ar
 RHO, FLOOR = 1e-3, 1e-4
 COUNTED = 0.5  # of the scale is by count; of 0, 1/4, 1/2, 3/4, 1 the one that covers most on 30 training networks
 WORST = 100.0  # shortfall of what trains nothing
-LIKED = 4  # plans of the front that join the book for one preference
+LIKED = 4  # plans of the front that join the cache for one preference
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class FrontSpan:
     """The scales of seconds, idle share and USD of an optimizer step: of each the values of a front that differ,
     increasing."""
 
     values: tuple[Floats, Floats, Floats]
 
     @classmethod
-    def of(cls, figures: Floats) -> Span:
+    def of(cls, figures: Floats) -> FrontSpan:
         """That of the rows, (C, 3), that none beats."""
         front = figures[non_dominated(figures)]
         seconds, idle, usd = (_apart(column, each) for column, each in zip(front.T, (None, MARGIN, None), strict=True))
@@ -95,7 +95,7 @@ def _scaled(values: Floats, column: Floats) -> Floats:
     return found
 
 
-_SPANS: WeakKeyDictionary[Book, tuple[int, Span | None]] = WeakKeyDictionary()
+_SPANS: WeakKeyDictionary[PlanCache, tuple[int, FrontSpan | None]] = WeakKeyDictionary()
 
 
 def work_alone(weights: Weights) -> bool:
@@ -104,76 +104,76 @@ def work_alone(weights: Weights) -> bool:
 
 
 @lru_cache(maxsize=8)
-def front_of_problem(problem: Problem) -> Book:
+def front_of_problem(problem: Problem) -> PlanCache:
     """The plans of the front on the network at rest, no lever pulled; searched for once. Nothing is to be added."""
-    book = Book(problem)
+    cache = PlanCache(problem)
     for plan, _ in pareto_front(problem, (Exact(),), SEARCH, search=front_candidates).points:
-        book.add(plan, origin=FRONT)
-    return book
+        cache.add(plan, origin=FRONT)
+    return cache
 
 
-def span_of(book: Book) -> Span | None:
-    """How far the front reaches with all that the book knows, on the network at rest; None: there is no plan."""
-    known = _SPANS.get(book)
-    if known is None or known[0] != len(book):
-        rows = [*_at_rest(front_of_problem(book.problem)), *_at_rest(book)]
-        known = _SPANS[book] = len(book), Span.of(np.array(rows)) if rows else None
+def span_of(cache: PlanCache) -> FrontSpan | None:
+    """How far the front reaches with all that the cache knows, on the network at rest; None: there is no plan."""
+    known = _SPANS.get(cache)
+    if known is None or known[0] != len(cache):
+        rows = [*_at_rest(front_of_problem(cache.problem)), *_at_rest(cache)]
+        known = _SPANS[cache] = len(cache), FrontSpan.of(np.array(rows)) if rows else None
     return known[1]
 
 
-def _at_rest(book: Book) -> Iterator[tuple[float, float, float]]:
+def _at_rest(cache: PlanCache) -> Iterator[tuple[float, float, float]]:
     """Seconds, idle share and USD of a step of each configuration."""
-    for index, each in enumerate(book.configurations):
-        score = book.score(index)
+    for index, each in enumerate(cache.configurations):
+        score = cache.score(index)
         yield score.step_time_s / each.worth, 1.0 - score.utilization, score.egress_usd_per_step / each.worth
 
 
-def figures(view: View, book: Book) -> Floats:
+def figures(view: View, cache: PlanCache) -> Floats:
     """Seconds, idle share and USD of a step, (C, 3), in the mean over the rest of the run under the view's forecast;
     inf: it cannot run now. Where activations are compressed a step counts as what it is worth."""
     ahead, forecast = view.forecast.horizons, view.forecast
     epochs = np.arange(max(1, min(view.epochs_left, int(ahead[-1]) + 1)))
     share = np.array([np.interp(epochs, ahead, row).mean() for row in np.eye(len(ahead))])  # (H,)
-    found = np.empty((len(book), 3))
-    for index, each in enumerate(book.configurations):
-        times = book.step_time_s(index, forecast.bandwidth_bytes_per_s, forecast.latency_s, forecast.compute)
+    found = np.empty((len(cache), 3))
+    for index, each in enumerate(cache.configurations):
+        times = cache.step_time_s(index, forecast.bandwidth_bytes_per_s, forecast.latency_s, forecast.compute)
         pace = float(share @ (1.0 / times)) if np.isfinite(times[0]) else 0.0
-        slower = forecast.compute[:, book.domains_used(index)].mean(axis=1)
+        slower = forecast.compute[:, cache.domains_used(index)].mean(axis=1)
         busy = float(share @ np.where(np.isfinite(times), slower / times, 0.0)) if pace > 0.0 else 0.0
         seconds = 1.0 / (pace * each.worth) if pace > 0.0 else np.inf
-        idle = 1.0 - min(1.0, book.busy_share_s(index) * busy)
-        found[index] = seconds, idle, book.egress_usd_per_step(index) / each.worth
+        idle = 1.0 - min(1.0, cache.busy_share_s(index) * busy)
+        found[index] = seconds, idle, cache.egress_usd_per_step(index) / each.worth
     return found
 
 
 def shortfalls(view: View) -> Floats:
-    """How far each configuration of the view's book stays behind the preference, (C,); ``WORST``: it cannot run."""
-    span = span_of(view.book)
-    assert span is not None, "a book without a configuration"
-    return span.shortfall(figures(view, view.book), view.weights)
+    """How far each configuration of the view's cache stays behind the preference, (C,); ``WORST``: it cannot run."""
+    span = span_of(view.cache)
+    assert span is not None, "a cache without a configuration"
+    return span.shortfall(figures(view, view.cache), view.weights)
 
 
 def propose(view: View) -> None:
-    """Adds to the book the plans of the front that come closest to the preference."""
-    front, span = front_of_problem(view.book.problem), span_of(view.book)
+    """Adds to the cache the plans of the front that come closest to the preference."""
+    front, span = front_of_problem(view.cache.problem), span_of(view.cache)
     if span is None:
         return
     behind = span.shortfall(figures(view, front), view.weights)
     for index in np.argsort(behind, kind="stable")[:LIKED]:
         if behind[index] < WORST:
-            view.book.adopt(front, int(index))
+            view.cache.adopt(front, int(index))
 
 
 def wanted(view: View, *, levers: bool = True) -> tuple[int, Floats]:
     """The configuration that comes closest to the preference (ties: the first), and the shortfalls of all, (C,).
 
-    ``levers``: those of the best plan are pulled and join the book first (some 100 ms).
+    ``levers``: those of the best plan are pulled and join the cache first (some 100 ms).
     """
     behind = shortfalls(view)
     best, now = int(np.argmin(behind)), view.forecast
     if levers and behind[best] < WORST and np.isfinite(now.compute[0]).all():
         state = now.bandwidth_bytes_per_s[0], now.latency_s[0]
-        if pull(view.book, best, *state, compute=now.compute[0], usd_per_token=view.usd_per_token):
+        if pull(view.cache, best, *state, compute=now.compute[0], usd_per_token=view.usd_per_token):
             behind = shortfalls(view)
             best = int(np.argmin(behind))
     return best, behind
@@ -182,8 +182,8 @@ def wanted(view: View, *, levers: bool = True) -> tuple[int, Floats]:
 def tokens_worth(view: View, tokens: float, busy_s: float, egress_usd: float, seconds: float, usual: float) -> float:
     """What a stretch of a run is worth under the preference, in tokens: ``usual`` ones where nothing falls short,
     none at a shortfall of 1, fewer than none beyond."""
-    span = span_of(view.book)
-    assert span is not None, "a book without a configuration"
-    steps = tokens / view.book.tokens_per_step
+    span = span_of(view.cache)
+    assert span is not None, "a cache without a configuration"
+    steps = tokens / view.cache.tokens_per_step
     row = (seconds / steps, 1.0 - busy_s / seconds, egress_usd / steps) if steps > 0 else (np.inf, 1.0, np.inf)
     return usual * (1.0 - float(span.shortfall(np.array(row), view.weights)))

@@ -1,42 +1,45 @@
-"""What configurations do under the state of the network now, or where it is forecast to be. C configurations."""
+"""What configurations do under the state of the network now, and the lever of what runs that does most now.
+
+Levers cost nothing and can be taken back the next epoch, so the best one now is the right one now, whatever comes.
+C configurations.
+"""
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import PlanCache, net_tokens_per_step
 from hippo.network.rules.view import View
 
 Floats = NDArray[np.float64]
-_KNOWN: WeakKeyDictionary[Book, tuple[float, Floats]] = WeakKeyDictionary()
 
 
 def net_now(view: View) -> Floats:
-    """Tokens/s less egress in tokens of every configuration of the book, (C,); 0: it cannot run now."""
-    book, now = view.book, view.forecast
+    """Tokens/s less egress in tokens of every configuration of the cache, (C,); 0: it cannot run now."""
+    cache, now = view.cache, view.forecast
     state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
-    steps = np.array([1.0 / book.step_time_s(index, *state)[0] for index in range(len(book))])
-    return steps * net_tokens_per_step(book, view.usd_per_token)
+    steps = np.array([1.0 / cache.step_time_s(index, *state)[0] for index in range(len(cache))])
+    return steps * net_tokens_per_step(cache, view.usd_per_token)
 
 
-def net_tokens_per_step(book: Book, usd_per_token: float) -> Floats:
-    """Tokens of a step as they count, less its egress in tokens, (C,); kept until the book grows."""
-    known = _KNOWN.get(book)
-    if known is None or known[0] != usd_per_token or len(known[1]) != len(book):
-        price = 1.0 / usd_per_token if usd_per_token > 0 else 0.0
-        counted = [
-            book.tokens_per_step * each.worth - price * book.egress_usd_per_step(index)
-            for index, each in enumerate(book.configurations)
-        ]
-        known = _KNOWN[book] = usd_per_token, np.array(counted)
-        known[1].setflags(write=False)
-    return known[1]
-
-
-def best_of_place(book: Book, rates: Floats, place: int) -> int:
+def best_of_place(cache: PlanCache, rates: Floats, place: int) -> int:
     """The configuration of the highest rate, (C,), of a place; ties: the first."""
-    mine = book.of_place(place)
+    mine = cache.of_place(place)
     return mine[int(np.argmax(rates[mine]))]
+
+
+def best_lever(view: View, promising: Sequence[int], running: int) -> tuple[int, float]:
+    """Of these configurations and what runs, the one of most net work now, each played; and the share by which it does
+    more than what runs (0: that is the best itself; inf: what runs stands still)."""
+    among = np.array(list(dict.fromkeys((running, *promising))), dtype=np.int64)
+    now = view.forecast
+    state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
+    seconds = np.array([float(view.cache.step_time_s(int(each), *state)[0]) for each in among])
+    net = net_tokens_per_step(view.cache, view.usd_per_token)[among] / seconds
+    best = int(np.argmax(net))
+    if best == 0 or net[best] <= 0.0:
+        return running, 0.0
+    return int(among[best]), float(net[best] / net[0] - 1.0) if net[0] > 0.0 else float(np.inf)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.network.rules.anew import Net
-from hippo.network.rules.candidates import renew
+from hippo.network.plans.candidates import renew
+from hippo.network.plans.replan import Net
 from hippo.network.rules.trigger import Seen, Standing, Thresholds, moved, seen
 from hippo.network.rules.view import View
 
@@ -17,12 +17,12 @@ MOST = 12  # times in a run: each takes about 100 ms, and most states have been 
 _ANY = Standing(-1, 1.0)
 
 
-def look_anew(view: View, running: int) -> None:
-    """Adds to the book what it lacks on the network of the moment: plans, and levers of theirs, of what is ``running``
+def replan(view: View, running: int) -> None:
+    """Adds to the cache what it lacks on the network of the moment: plans, and levers of theirs, of what is ``running``
     and of the best that is known (``candidates.renew``)."""
     now = view.forecast
     state = Net(now.bandwidth_bytes_per_s[0], now.latency_s[0])
-    renew(view.book, state, running=running, compute=now.compute[0], price=view.usd_per_token)
+    renew(view.cache, state, running=running, compute=now.compute[0], price=view.usd_per_token)
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """When a decision is due: what runs fell behind or cannot run, a link that matters has moved, or it has been long.
 
-The rule of the environment in which the agents learn (``envs.cross_domain.env``), and what only production knows of:
+The rule of the environment in which the agents learn (``hippo.network.env.env``), and what only production knows of:
 a first decision, other preferences, and configurations that were found between decisions. *Used* are the links and
 domains of what runs and of the best configuration that is known for the network as it is believed to be now. Between
 triggers the run goes on as it is. E links, K domains, C configurations.
@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.moving import STILL
-from hippo.network.rules.nearly import nearly
-from hippo.network.rules.rates import net_tokens_per_step
+from hippo.network.plans.plan_cache import net_tokens_per_step
+from hippo.network.plans.step_times import approximate_step_times
+from hippo.network.rules.move import STILL
 from hippo.network.rules.view import View
 
 Floats = NDArray[np.float64]
@@ -87,16 +87,16 @@ class Standing(NamedTuple):
 
 
 def standing(view: View) -> Standing:
-    """By the planes of their step times (``nearly``), as in training."""
-    book, now = view.book, view.forecast
+    """By the planes of their step times (``approximate_step_times``), as in training."""
+    cache, now = view.cache, view.forecast
     state = now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1]
-    steps = 1.0 / nearly(book, *state)[0]
-    net = steps * net_tokens_per_step(book, view.usd_per_token)
+    steps = 1.0 / approximate_step_times(cache, *state)[0]
+    net = steps * net_tokens_per_step(cache, view.usd_per_token)
     best = int(np.argmax(net))
     if view.running < 0 or steps[best] <= 0.0:
         return Standing(best, 1.0)
-    worth = book.configurations[view.running].worth / book.configurations[best].worth
-    here = book.of_place(book.configurations[view.running].place)
+    worth = cache.configurations[view.running].worth / cache.configurations[best].worth
+    here = cache.of_place(cache.configurations[view.running].place)
     levers = sorted(here, key=lambda index: -float(net[index]))[:MOST_LEVERS]
     close = tuple(index for index in levers if net[index] >= (1.0 - NEAR) * net[levers[0]])
     return Standing(best, float(steps[view.running] / steps[best]) * worth, close)
@@ -116,7 +116,7 @@ def seen(view: View, now: Standing | None = None) -> Seen:
         latency_s=view.forecast.latency_s[0],
         compute=view.forecast.compute[0],
         running=view.running,
-        known=len(view.book),
+        known=len(view.cache),
         weights=view.weights,
         pace=pace,
     )
@@ -126,16 +126,16 @@ def due(view: View, last: Seen | None, thresholds: Thresholds, *, now: Standing 
     """What makes a decision due now, against what the last one looked at."""
     if last is None:
         return Due(started=True, stands=_stands(view))
-    now, book = standing(view) if now is None else now, view.book
+    now, cache = standing(view) if now is None else now, view.cache
     matter = [index for index in (view.running, now.best) if index >= 0]
-    links = np.logical_or.reduce([book.bytes_per_step(index) > 0 for index in matter])
-    domains = np.logical_or.reduce([book.domains_used(index) for index in matter])
+    links = np.logical_or.reduce([cache.bytes_per_step(index) > 0 for index in matter])
+    domains = np.logical_or.reduce([cache.domains_used(index) for index in matter])
     still = view.phase == STILL
     return replace(
         moved(view, last, thresholds, links=links, domains=domains),
         arrived=still and view.running >= 0 and last.running >= 0 and _other_place(view, last.running),
         behind=still and now.pace < (1.0 - thresholds.pace_share) * last.pace,
-        found=len(book) > last.known,
+        found=len(cache) > last.known,
         long=view.epoch - last.epoch >= thresholds.every,
     )
 
@@ -166,9 +166,9 @@ def runs(view: View, index: int) -> bool:
     if index < 0:
         return False
     now = view.forecast
-    used = view.book.bytes_per_step(index) > 0
+    used = view.cache.bytes_per_step(index) > 0
     up = bool((now.bandwidth_bytes_per_s[0, used] > 0).all())
-    return up and bool(np.isfinite(now.compute[0, view.book.domains_used(index)]).all())
+    return up and bool(np.isfinite(now.compute[0, view.cache.domains_used(index)]).all())
 
 
 def _stands(view: View) -> bool:
@@ -176,7 +176,7 @@ def _stands(view: View) -> bool:
 
 
 def _other_place(view: View, before: int) -> bool:
-    known = view.book.configurations
+    known = view.cache.configurations
     return known[view.running].place != known[before].place
 
 

@@ -12,13 +12,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.moving import STILL
-from hippo.network.rules.configuration import Book
+from hippo.network.dynamics.forecast import Forecast, Telemetry
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import STILL
 
 Floats = NDArray[np.float64]
-
-HORIZONS = (0, 1, 4, 16, 64)
-"""Epochs ahead at which the network is forecast: now, the next, and ever coarser."""
 
 
 class How(str, Enum):
@@ -33,39 +31,17 @@ class How(str, Enum):
 
 @dataclass(frozen=True)
 class Action:
-    """``target``: index of a configuration in the book; -1 where ``how`` needs none."""
+    """``target``: index of a configuration in the cache; -1 where ``how`` needs none."""
 
     how: How = How.KEEP
     target: int = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Forecast:
-    """The network to come, as expected now. ``horizons`` in epochs, increasing; the first is 0 (now)."""
-
-    horizons: NDArray[np.int64]  # (H,)
-    bandwidth_bytes_per_s: Floats  # (H, E)
-    latency_s: Floats  # (H, E)
-    compute: Floats  # (H, K) factor on the length of operations
-    sd: Floats  # (H, E) standard deviation of the log bandwidth
-    source: str = "persistence"
-
-
-@dataclass(frozen=True, eq=False)
-class Telemetry:
-    """What was measured up to now. A value that did not arrive is the last known one, and not ``fresh``."""
-
-    bandwidth_bytes_per_s: Floats  # (L, E)
-    latency_s: Floats  # (L, E)
-    compute: Floats  # (L, K)
-    fresh: NDArray[np.bool_]  # (L, E)
-
-
-@dataclass(frozen=True, eq=False)
 class View:
     """Everything a method may look at."""
 
-    book: Book
+    cache: PlanCache
     epoch: int
     epoch_s: float
     epochs_left: int  # this one included
@@ -73,7 +49,7 @@ class View:
     forecast: Forecast
     running: int = -1  # configuration; -1: nothing runs yet, the answer's target is where the run begins
     target: int = -1  # of the move under way
-    phase: int = STILL  # hippo.network.moving
+    phase: int = STILL  # hippo.network.rules.move
     arrived: float = 0.0  # share of the move's bytes that has arrived
     restart_s: float = 30.0
     usd_per_token: float = 0.0  # what a token is worth: egress in USD over it counts as tokens lost
@@ -81,7 +57,7 @@ class View:
 
 
 class Method(Protocol):
-    """A way to keep the plan right. ``begin`` is asked once, before the first epoch; it may add plans to the book."""
+    """A way to keep the plan right. ``begin`` is asked once, before the first epoch; it may add plans to the cache."""
 
     name: str
 
@@ -95,10 +71,10 @@ class Method(Protocol):
 
 
 @runtime_checkable
-class Thinking(Protocol):
+class Replanning(Protocol):
     """A method that uses the time that an epoch has: plans made anew, levers, tables for the next decision."""
 
-    def think(self, view: View) -> bool:
-        """Asked once this view has been answered; may add to the book. True: what was found may change the answer, so
+    def replan(self, view: View) -> bool:
+        """Asked once this view has been answered; may add to the cache. True: what was found may change the answer, so
         it is asked for again; the first one is forgotten."""
         ...

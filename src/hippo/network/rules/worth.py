@@ -1,9 +1,10 @@
 """What a change is worth under the forecast: net work of every configuration and kind of move, less that of keeping.
 
 The forecast is joined by straight lines between its horizons and stays beyond the last; time ahead is cut into cells
-(``EDGES``), in each of which rates are constant. Then the rules of ``simulate.moving`` are followed link by link: a
+(``EDGES``), in each of which rates are constant. Then the rules of ``network.rules.move`` are followed link by link: a
 stop costs the time of the slowest link or of the restart; a stream takes what training leaves of every link, keeps
-what has arrived in step, and pays for both. So a worth costs microseconds, and a bank of worlds can ask for millions.
+what has arrived in step, and pays for both. So a worth costs microseconds, and a dataset of worlds can ask for
+millions.
 
 Letters: H horizons, E links, C configurations, P places, G cells, V windows.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.network.moving import GRADIENT_BYTES
+from hippo.network.rules.move import GRADIENT_BYTES
 from hippo.network.rules.view import View
 
 Floats = NDArray[np.float64]
@@ -40,7 +41,7 @@ DOWNTIME_S, DURATION_S, USD = range(3)
 
 
 class Ahead(NamedTuple):
-    """Some configurations under one forecast; what does not change with it is as in ``simulate.moving.Course``."""
+    """Some configurations under one forecast; what does not change with it is as in ``network.rules.move.Rollout``."""
 
     epoch_s: float
     epochs_left: float  # the one that begins now included
@@ -59,7 +60,7 @@ class Ahead(NamedTuple):
 
 
 class Now(NamedTuple):
-    """Where the run stands: columns of ``Ahead``, -1: none; ``phase`` as in ``simulate.moving``."""
+    """Where the run stands: columns of ``Ahead``, -1: none; ``phase`` as in ``network.rules.move``."""
 
     running: int
     target: int
@@ -77,29 +78,29 @@ class Worth(NamedTuple):
 
 
 def ahead(view: View, indices: Sequence[int] | None = None) -> Ahead:
-    """Configurations of the view's book (default: all, so that columns are indices) under its forecast."""
-    book, forecast = view.book, view.forecast
-    chosen = range(len(book)) if indices is None else indices
+    """Configurations of the view's cache (default: all, so that columns are indices) under its forecast."""
+    cache, forecast = view.cache, view.forecast
+    chosen = range(len(cache)) if indices is None else indices
     bandwidth = np.ascontiguousarray(forecast.bandwidth_bytes_per_s)
-    times = [book.step_time_s(index, bandwidth, forecast.latency_s, forecast.compute) for index in chosen]
+    times = [cache.step_time_s(index, bandwidth, forecast.latency_s, forecast.compute) for index in chosen]
     steps = 1.0 / np.stack(times, axis=1)
-    sent = np.stack([book.bytes_per_step(index) for index in chosen])
-    worth = np.array([book.configurations[index].worth for index in chosen])
+    sent = np.stack([cache.bytes_per_step(index) for index in chosen])
+    worth = np.array([cache.configurations[index].worth for index in chosen])
     return Ahead(
         epoch_s=float(view.epoch_s),
         epochs_left=float(view.epochs_left),
         restart_s=float(view.restart_s),
-        shadow_share=GRADIENT_BYTES / float(book.problem.workload.state_bytes_per_parameter),
-        tokens_per_step=book.tokens_per_step,
+        shadow_share=GRADIENT_BYTES / float(cache.problem.workload.state_bytes_per_parameter),
+        tokens_per_step=cache.tokens_per_step,
         usd_per_token=float(view.usd_per_token),
         horizons=np.asarray(forecast.horizons, dtype=np.int64),
-        tokens_per_s=np.ascontiguousarray(steps * (book.tokens_per_step * worth)),
-        egress_usd_per_s=np.ascontiguousarray(steps * (sent @ book.usd_per_byte)),
+        tokens_per_s=np.ascontiguousarray(steps * (cache.tokens_per_step * worth)),
+        egress_usd_per_s=np.ascontiguousarray(steps * (sent @ cache.usd_per_byte)),
         bandwidth_bytes_per_s=bandwidth,
         bytes_per_step=sent,
-        usd_per_byte=book.usd_per_byte,
-        place=np.array([book.configurations[index].place for index in chosen], dtype=np.int64),
-        move_bytes=book.moves(),
+        usd_per_byte=cache.usd_per_byte,
+        place=np.array([cache.configurations[index].place for index in chosen], dtype=np.int64),
+        move_bytes=cache.moves(),
     )
 
 

@@ -1,8 +1,8 @@
 """Meeting networks of a kind never seen: a start from which few updates suffice (spec A17).
 
-Such a start is learned on other kinds of networks, all at once (``learned`` on a bank of many families: in every update
-each family has its part), or by *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over, a copy learns
-one family for a few updates, and the start moves part of the way towards it::
+Such a start is learned on other kinds of networks, all at once (``learned`` on a dataset of many families: in every
+update each family has its part), or by *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over, a copy
+learns one family for a few updates, and the start moves part of the way towards it::
 
     theta <- theta + rate (theta' - theta),   rate falling linearly to a tenth
 
@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 
 from hippo.learn.distributed import Place
-from hippo.learn.settings import Settings
-from hippo.network.env.bank import Bank
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.env.dataset import Dataset
 from hippo.network.train.learner import Learner
 from hippo.network.train.rollout import decide
+from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
+from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, shares
 
 LEAST_RATE = 0.1  # of the first, at the last round
@@ -42,22 +42,24 @@ class Reptile:
     rate: float = 0.5  # of the way, at first
 
 
-def beginning(settings: Settings, *, prior: bool, seed: int) -> GlobalAgent:
+def beginning(settings: HiPpoSettings, *, prior: bool, seed: int) -> GlobalAgent:
     """A new policy: with the habits of a planner (``train.begun``), or without (``prior`` False), of random weights."""
     torch.manual_seed(seed)
     scale = settings.network.worth_scale if prior else 0.0
     return begun(GlobalAgent(network(replace(settings, network=replace(settings.network, worth_scale=scale)))))
 
 
-def learned(start: GlobalAgent, bank: Bank, settings: Settings, *, updates: int, seed: int) -> Iterator[GlobalAgent]:
-    """The policy before and after each of so many updates in the worlds of a bank; ``start`` is left as it is.
+def learned(
+    start: GlobalAgent, dataset: Dataset, settings: HiPpoSettings, *, updates: int, seed: int
+) -> Iterator[GlobalAgent]:
+    """The policy before and after each of so many updates in the worlds of a dataset; ``start`` is left as it is.
 
     The yielded policy is always the same object: use it before the next is asked for.
     """
     policy = copy.deepcopy(start)
     own = replace(settings, run=replace(settings.run, seed=seed))
     torch.manual_seed(seed)
-    learner = Learner(policy, shares(bank, own, range(own.run.shares)), own, Place())
+    learner = Learner(policy, shares(dataset, own, range(own.run.shares)), own, Place())
     yield policy
     for number in range(updates):
         learner.learn(number / updates)
@@ -71,7 +73,7 @@ def last(policies: Iterator[GlobalAgent]) -> GlobalAgent:
 
 
 def reptile(
-    start: GlobalAgent, families: Mapping[str, Bank], settings: Settings, how: Reptile, *, seed: int
+    start: GlobalAgent, families: Mapping[str, Dataset], settings: HiPpoSettings, how: Reptile, *, seed: int
 ) -> GlobalAgent:
     """A start for families like these; ``start`` is left as it is."""
     found, names = copy.deepcopy(start), sorted(families)
@@ -86,13 +88,13 @@ def reptile(
     return found
 
 
-def of_hindsight(policy: GlobalAgent, bank: Bank) -> NDArray[np.float64]:
-    """Share of perfect hindsight's work in every world of a bank, (W,), its favourite options taken."""
-    return played(bank, lambda seen: np.asarray(decide(policy, seen, None)[0]))
+def of_hindsight(policy: GlobalAgent, dataset: Dataset) -> NDArray[np.float64]:
+    """Share of perfect hindsight's work in every world of a dataset, (W,), its favourite options taken."""
+    return played(dataset, lambda seen: np.asarray(decide(policy, seen, None)[0]))
 
 
-def chosen(bank: Bank, rows: Sequence[int] | NDArray[np.int64]) -> Bank:
-    """Some worlds of a bank; the tables are shared."""
+def chosen(dataset: Dataset, rows: Sequence[int] | NDArray[np.int64]) -> Dataset:
+    """Some worlds of a dataset; the tables are shared."""
     rows = np.asarray(rows, dtype=np.int64)
     names = ("offset", "shape", "names", "families")
-    return bank._replace(**{name: getattr(bank, name)[rows] for name in names})
+    return dataset._replace(**{name: getattr(dataset, name)[rows] for name in names})

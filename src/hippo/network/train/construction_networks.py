@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hippo.network.env.construct import CLAIMS, PLAIN
-from hippo.network.env.drafting import CANDIDATES, DRAFTS, LAYOUTS, NODES, PAIRS, PLACES, RECIPES
+from hippo.network.construction.draft import CLAIMS, PLAIN
+from hippo.network.construction.observe import CANDIDATES, DRAFTS, LAYOUTS, NODES, PAIRS, PLACES, RECIPES
 from hippo.network.hi_ppo.constructor import GREED, SHY
 from hippo.network.train.gnn_encoder import Encoder
 

@@ -16,7 +16,7 @@ from hippo.files import write_whole
 from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, RECIPE
 from hippo.network.hi_ppo.serving import FORM, GLOBAL
 from hippo.network.train.construction_networks import Builders
-from hippo.network.train.global_agent import GlobalAgent
+from hippo.network.train.upper_network import GlobalAgent
 
 LOG = "log_greed"  # learned as a logarithm, served as it is
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hippo.files import write_whole
 from hippo.network.dynamics import gru
-from hippo.network.env.generator import FAMILIES, make_world
-from hippo.network.env.world import World
+from hippo.network.worlds.generator import FAMILIES, make_world
+from hippo.network.worlds.world import World
 from hippo.problem.links import base_bandwidth
 
 Floats = NDArray[np.float64]

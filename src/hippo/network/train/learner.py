@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from hippo.learn.distributed import Place
-from hippo.learn.lagrangian import CONSTRAINTS, ascend, mixed, start
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
-from hippo.learn.settings import Settings
-from hippo.network.env.spaces import Observation
-from hippo.network.train.rollout import Roll, Share, collect, evaluate, valued
+from hippo.network.observation.features import Observation
+from hippo.network.train.multipliers import CONSTRAINTS, ascend, mixed, start
+from hippo.network.train.rollout import Decisions, Share, collect, evaluate, valued
+from hippo.network.train.settings import HiPpoSettings
 
 
 @dataclass(frozen=True)
-class Told:
+class UpdateFigures:
     """What one update was like, over all processes."""
 
     figures: dict[str, float]
@@ -35,14 +35,14 @@ class Told:
 class Learner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
-    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: Settings, place: Place) -> None:
+    def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: HiPpoSettings, place: Place) -> None:
         self.policy, self.shares, self.settings, self.place = policy, shares, settings, place
         self.multipliers = start(settings.multipliers)
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=settings.ppo.learning_rate, eps=1e-5)
         worlds = sum(len(share.seen.context) for share in shares) * place.size
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
 
-    def learn(self, done: float) -> Told:
+    def learn(self, done: float) -> UpdateFigures:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
         began = time.process_time()
         ppo = self.settings.ppo
@@ -58,9 +58,9 @@ class Learner:
         )
         figures |= {f"multiplier/{name}": float(mu) for name, mu in zip(CONSTRAINTS, self.multipliers, strict=True)}
         epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))
-        return Told(figures, int(epochs), time.process_time() - began)
+        return UpdateFigures(figures, int(epochs), time.process_time() - began)
 
-    def _update(self, batch: Batch, rolls: Sequence[Roll], entropy: float) -> Losses:
+    def _update(self, batch: Batch, rolls: Sequence[Decisions], entropy: float) -> Losses:
         """PPO on the batch; a process takes its part of every minibatch."""
         ppo = self.settings.ppo
         order = minibatches(
@@ -82,7 +82,7 @@ class Learner:
             together=self.place.together,
         )
 
-    def _batch(self, rolls: Sequence[Roll]) -> tuple[Batch, dict[str, float]]:
+    def _batch(self, rolls: Sequence[Decisions]) -> tuple[Batch, dict[str, float]]:
         """All decisions, share after share, with their advantages mixed; and the means that people look at."""
         found = [valued(roll, self.settings.ppo) for roll in rolls]
         advantage = np.concatenate([mixed(each, self.multipliers).reshape(-1) for each, _ in found])
@@ -102,7 +102,7 @@ class Learner:
         )
         return batch, self._means(rolls, returns)
 
-    def _means(self, rolls: Sequence[Roll], returns: Any) -> dict[str, float]:
+    def _means(self, rolls: Sequence[Decisions], returns: Any) -> dict[str, float]:
         """Regret and costs per epoch, how well values say what comes, how often something is changed."""
         rewards = np.concatenate([roll.rewards.reshape(-1, roll.rewards.shape[-1]) for roll in rolls])
         epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))

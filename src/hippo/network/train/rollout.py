@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from hippo.learn.advantage import advantages
 from hippo.learn.ppo import Evaluated, choice
 from hippo.learn.settings import Ppo
-from hippo.network.env.env import Stepped, numbers, words
-from hippo.network.env.spaces import Observation
+from hippo.network.env.env import TimeStep, numbers, words
+from hippo.network.observation.features import Observation
 
 Floats = NDArray[np.float32]
 
@@ -27,11 +27,11 @@ Floats = NDArray[np.float32]
 class Envs(Protocol):
     """Worlds that run side by side."""
 
-    def begin(self) -> Observation:
+    def reset(self) -> Observation:
         """First observation, of new runs."""
         ...
 
-    def act(self, actions: NDArray[np.int64]) -> Stepped:
+    def step(self, actions: NDArray[np.int64]) -> TimeStep:
         """One decision in each world."""
         ...
 
@@ -44,7 +44,7 @@ class Envs(Protocol):
         ...
 
 
-class Roll(NamedTuple):
+class Decisions(NamedTuple):
     """Decisions of a share, (T, W) each."""
 
     observation: Observation  # arrays (T, W, ...)
@@ -65,7 +65,7 @@ class Share:
     """A part of the worlds: its environments, its random numbers, what was last seen."""
 
     def __init__(self, envs: Envs, rng: np.random.Generator) -> None:
-        self.envs, self.rng, self.seen = envs, rng, envs.begin()
+        self.envs, self.rng, self.seen = envs, rng, envs.reset()
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -92,7 +92,7 @@ def evaluate(policy: nn.Module, observation: Any, action: Tensor) -> Evaluated:
 
 @torch.no_grad()
 def decide(policy: nn.Module, observation: Observation, rng: np.random.Generator | None) -> tuple[Any, Any, Any]:
-    """Actions (W,), their log probabilities (W,), values (W, 1 + G). Without random numbers: the likeliest action."""
+    """Actions (W,), their log probabilities (W,), values (W, 1 + G). Without random numbers: the argmax action."""
     seen = tensors(observation)
     logits, value, costs = policy(seen)[:3]
     log_probs = choice(logits, seen.option_mask)[0].numpy()  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def drawn(log_probs: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.asarray((summed > point[:, None]).argmax(1), dtype=np.int64)
 
 
-def collect(policy: nn.Module, share: Share, steps: int) -> Roll:
+def collect(policy: nn.Module, share: Share, steps: int) -> Decisions:
     """``steps`` decisions in each world of the share; leaves it ready for the next."""
     worlds = len(share.seen.context)
     seen = Observation(*(np.zeros((steps, *each.shape), each.dtype) for each in share.seen))
@@ -122,14 +122,14 @@ def collect(policy: nn.Module, share: Share, steps: int) -> Roll:
             kept[step] = now
         action[step], log_prob[step], expected = decide(policy, share.seen, share.rng)
         values.append(expected)
-        came = share.envs.act(action[step])
+        came = share.envs.step(action[step])
         rewards.append(np.concatenate([np.asarray(came.reward)[:, None], came.costs], axis=1))
         done[step], epochs[step], share.seen = came.done, came.epochs, came.observation
     values.append(decide(policy, share.seen, None)[2])
-    return Roll(seen, action, log_prob, np.stack(rewards).astype(np.float32), np.stack(values), done, epochs)
+    return Decisions(seen, action, log_prob, np.stack(rewards).astype(np.float32), np.stack(values), done, epochs)
 
 
-def valued(roll: Roll, settings: Ppo) -> tuple[Floats, Floats]:
+def valued(roll: Decisions, settings: Ppo) -> tuple[Floats, Floats]:
     """Advantages and returns of a roll, (T, W, 1 + G)."""
     return advantages(
         roll.rewards, roll.values, done=roll.done, epochs=roll.epochs, gamma=settings.gamma, lam=settings.gae_lambda

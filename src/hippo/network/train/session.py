@@ -17,12 +17,12 @@ from torch import nn
 
 from hippo.learn.checkpoint import Checkpoint, must_match, save
 from hippo.learn.distributed import agreed, gathered
-from hippo.learn.settings import Settings
 from hippo.learn.tracking import Tracker
-from hippo.network.train.learner import Learner, Told
+from hippo.network.train.learner import Learner, UpdateFigures
+from hippo.network.train.settings import HiPpoSettings
 
 Progress = Callable[[str, float], None]
-Look = Callable[[nn.Module], dict[str, float]]
+Validation = Callable[[nn.Module], dict[str, float]]
 
 LOOKED_AT = "validation/of_hindsight"
 """Figure of a look by which policies are compared: the best one seen is the one that is kept."""
@@ -45,19 +45,19 @@ class Session:
     """How a run is driven. ``look``: figures of the policy on other worlds."""
 
     learner: Learner
-    settings: Settings
+    settings: HiPpoSettings
     folder: Path
-    look: Look | None = None
+    look: Validation | None = None
     progress: Progress = field(default=lambda phase, share: None)
 
-    def run(self, resumed: Checkpoint | None = None) -> Outcome:
-        """All updates that are left, or as many as the minutes allow."""
+    def run(self, resumed: Checkpoint | None = None, *, prepared_s: float = 0.0) -> Outcome:
+        """All updates that are left, or as many as the minutes allow; ``prepared_s`` of them are spent."""
         start, spent, notes = 0, 0.0, self._notes()
         if resumed is not None:
             start, spent, notes = resumed.update, resumed.seconds, dict(resumed.notes)
             self._restore(resumed)
         tracker = Tracker(self.folder, resumed_at=start) if self.learner.place.first else None
-        began, updates, number = time.monotonic() - spent, self.settings.run.updates, start
+        began, updates, number = time.monotonic() - spent - prepared_s, self.settings.run.updates, start
         if tracker is not None and start == 0:
             tracker.write(0, {"epochs": 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):
@@ -82,7 +82,7 @@ class Session:
     def _notes(self) -> dict[str, Any]:
         return {"epochs": 0, "best": None, "best_update": 0, "best_policy": None}
 
-    def _pace(self, told: Told, notes: dict[str, Any], seconds: float) -> dict[str, float]:
+    def _pace(self, told: UpdateFigures, notes: dict[str, Any], seconds: float) -> dict[str, float]:
         """Epochs of worlds so far, and how many a CPU second of this process passes."""
         own = told.epochs / self.learner.place.size
         return {"epochs": notes["epochs"], "seconds": seconds, "epochs_per_cpu_s": own / max(told.cpu_s, 1e-9)}
@@ -141,7 +141,7 @@ class Session:
 
 
 FREE = ("run.minutes", "run.construction_minutes", "run.checkpoint_every")
-"""Settings that a resumed run may change: how long it sits, and how often it is written down."""
+"""HiPpoSettings that a resumed run may change: how long it sits, and how often it is written down."""
 
 
 def _words(number: int, updates: int, figures: dict[str, float], notes: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,16 +11,18 @@ from typing import Any
 
 import torch
 
+from hippo.errors import InputError
+from hippo.learn.checkpoint import NAME as CHECKPOINT
 from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
-from hippo.learn.settings import Settings
-from hippo.network.env.spaces import OPTION_FEATURES
+from hippo.network.observation.features import OPTION_FEATURES
+from hippo.network.train.construction import train_construct
 from hippo.network.train.export import Arrays, save
-from hippo.network.train.global_agent import GlobalAgent, NetworkConfig
 from hippo.network.train.learner import Learner
 from hippo.network.train.session import Outcome, Session
-from hippo.network.train.train_construct import train_construct
-from hippo.network.train.worlds import Look, banks, shares
+from hippo.network.train.settings import HiPpoSettings
+from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
+from hippo.network.train.worlds import TRAIN_FILE, Validation, datasets, preparing, shares
 from hippo.planners.base import Progress
 
 POLICY = "hi_ppo.policy"
@@ -28,7 +31,7 @@ MARGIN = 0.1
 
 
 def train(
-    settings: Settings,
+    settings: HiPpoSettings,
     *,
     out: Path,
     resume: bool = False,
@@ -50,29 +53,35 @@ def train(
     Raises
     ------
     InputError
-        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other settings.
+        Settings that do not fit the worlds or the processes; ``resume`` without a checkpoint or with other
+        settings.
     """
     torch.set_num_threads(1)
-    before = earlier_run(out, resume=resume)  # before the worlds are prepared, which takes minutes
+    prepared_only = preparing(out).exists() or (out / TRAIN_FILE).exists()  # cut off before there was a run
+    resume = resume and ((out / CHECKPOINT).exists() or not prepared_only)
+    before = earlier_run(out, resume=resume)
+    began = time.monotonic()
     with connected() as place:
         settings = effective(settings)
         own = place.own(settings.run.shares)
         watch = progress if place.first else _silent
-        train_bank, validation = _prepared(settings, out, place, watch)
+        train_worlds, validation = _prepared(settings, out, place, _within(settings.run.minutes, began, out, watch))
         torch.manual_seed(settings.run.seed)
         policy = begun(GlobalAgent(network(settings)))
-        learner = Learner(policy, shares(train_bank, settings, own), settings, place)
-        looks = Look(validation) if validation is not None and place.first else None
+        learner = Learner(policy, shares(train_worlds, settings, own), settings, place)
+        looks = Validation(validation) if validation is not None and place.first else None
         if place.first:
-            say(f"{train_bank.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at")
+            say(
+                f"{train_worlds.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at"
+            )
         session = Session(learner, settings, out, look=looks, progress=watch)
-        found = session.run(before)
+        found = session.run(before, prepared_s=time.monotonic() - began)
         if not place.first:
             return {}
         return _written(found, settings, out, looks=looks, others=_construction(settings, progress))
 
 
-def effective(settings: Settings) -> Settings:
+def effective(settings: HiPpoSettings) -> HiPpoSettings:
     """The settings with what is left out left out."""
     off = settings.ablation
     if off.no_gnn:
@@ -82,7 +91,7 @@ def effective(settings: Settings) -> Settings:
     return settings
 
 
-def network(settings: Settings) -> NetworkConfig:
+def network(settings: HiPpoSettings) -> NetworkConfig:
     """What the upper agent is made of."""
     return NetworkConfig(**asdict(settings.network))
 
@@ -99,14 +108,28 @@ def begun(policy: GlobalAgent) -> GlobalAgent:
     return policy
 
 
-def _prepared(settings: Settings, out: Path, place: Place, watch: Progress) -> Any:
-    """The banks; the first process makes them, the others wait for it."""
-    found = banks(settings, out, progress=watch) if place.first else None
+def _prepared(settings: HiPpoSettings, out: Path, place: Place, watch: Progress) -> Any:
+    """The datasets; the first process makes them, the others wait for it."""
+    found = datasets(settings, out, progress=watch) if place.first else None
     agreed(place, True)
-    return banks(settings, out) if found is None else found
+    return datasets(settings, out) if found is None else found
 
 
-def _construction(settings: Settings, progress: Progress) -> Arrays:
+def _within(minutes: float, began: float, out: Path, watch: Progress) -> Progress:
+    """The same watcher, which stops a preparation that takes all the minutes of a run."""
+
+    def told(phase: str, share: float) -> None:
+        watch(phase, share)
+        if 0 < 60 * minutes <= time.monotonic() - began and share < 1:
+            remedy = (
+                f"go on with --resume and more minutes (what is prepared is kept in {out}), or ask for fewer worlds"
+            )
+            raise InputError(f"are over: {phase}", source="--minutes", value=minutes, remedy=remedy)
+
+    return told
+
+
+def _construction(settings: HiPpoSettings, progress: Progress) -> Arrays:
     """Graphs of the agents that construct plans; none where they are left out."""
     minutes = 0.0 if settings.ablation.flat else settings.run.construction_minutes
 
@@ -116,7 +139,9 @@ def _construction(settings: Settings, progress: Progress) -> Arrays:
     return train_construct(settings, settings.run.seed, minutes, track) if minutes > 0 else {}
 
 
-def _written(found: Outcome, settings: Settings, out: Path, *, looks: Look | None, others: Arrays) -> dict[str, Any]:
+def _written(
+    found: Outcome, settings: HiPpoSettings, out: Path, *, looks: Validation | None, others: Arrays
+) -> dict[str, Any]:
     """Writes the policy; the answer of ``train``."""
     keeping = None if looks is None else looks.usual["validation/keeping"]
     figures = {

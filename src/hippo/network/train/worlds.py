@@ -1,4 +1,4 @@
-"""The worlds that a policy learns in, and those on which it is looked at: banks made once, shares, and looks.
+"""The worlds that a policy learns in, and those on which it is looked at: datasets made once, shares, and looks.
 
 Training worlds are the first seeds of every family in turn; validation worlds are other seeds of the same split, from
 ``VALIDATION`` on. The test split is never opened here. Letters: W worlds, M options.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,25 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.learn.settings import Settings
-from hippo.network.env.bank import FIELDS, Bank, Prepared, bank_of, joined, load, make_bank, prepare, save
-from hippo.network.env.discovery import discovered
-from hippo.network.env.env import Env, Rules, Stepped
-from hippo.network.env.generator import FAMILIES, world_from_trace
-from hippo.network.env.spaces import OPTION_FEATURES, Observation
-from hippo.network.env.world import World
+from hippo.network.env.dataset import (
+    FIELDS,
+    Dataset,
+    Preparation,
+    Prepared,
+    dataset_of,
+    discovered,
+    joined,
+    load,
+    make_dataset,
+    prepare,
+    save,
+)
+from hippo.network.env.env import DecisionRules, Env, TimeStep
+from hippo.network.observation.features import OPTION_FEATURES, Observation
 from hippo.network.train.rollout import Share, decide
+from hippo.network.train.settings import HiPpoSettings
+from hippo.network.worlds.generator import FAMILIES, world_from_trace
+from hippo.network.worlds.world import World
 from hippo.planners.base import Progress
 from hippo.problem.load import load_problem, load_trace
 
@@ -36,14 +48,16 @@ GAIN_NOW, WORTH_REST = OPTION_FEATURES.index("gain_now"), OPTION_FEATURES.index(
 Choose = Callable[[Observation], NDArray[np.int64]]
 
 
-def banks(settings: Settings, folder: Path, *, progress: Progress | None = None) -> tuple[Bank, Bank | None]:
+def datasets(
+    settings: HiPpoSettings, folder: Path, *, progress: Progress | None = None
+) -> tuple[Dataset, Dataset | None]:
     """Training and validation worlds: read from the folder where they are, else made and kept there.
 
     Raises
     ------
     InputError
-        A family that the generator does not know; a file that is no bank of this version; a recorded trace, its model
-        or its cluster that cannot be read.
+        A family that the generator does not know; a file that is no dataset of this version; a recorded trace, its
+        model or its cluster that cannot be read.
     """
     worlds = settings.worlds
     families = worlds.families or tuple(FAMILIES)
@@ -51,16 +65,21 @@ def banks(settings: Settings, folder: Path, *, progress: Progress | None = None)
         if name not in FAMILIES:
             raise UnknownNameError("family of networks", name, FAMILIES, key="worlds.families")
     recorded = [_recorded(words) for words in worlds.traces]  # read first: a mistake is told before the long work
-    train = _bank(
+    train = _dataset(
         folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), worlds.movements, settings, progress
     )
     if recorded:
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        train = joined(train, bank_of([_met(each, forecast) for each in recorded]))
+        train = joined([train, dataset_of([_met(each, forecast) for each in recorded])])
     if worlds.validation == 0:
         return train, None
     looked_at = seeds(families, worlds.validation, VALIDATION)
-    return train, _bank(folder / VALIDATION_FILE, looked_at, 1, settings, progress)
+    return train, _dataset(folder / VALIDATION_FILE, looked_at, 1, settings, progress)
+
+
+def preparing(folder: Path) -> Path:
+    """Where problems lie that are prepared, while others are not yet."""
+    return folder / "preparing"
 
 
 def _recorded(words: str) -> World:
@@ -76,8 +95,8 @@ def _recorded(words: str) -> World:
 
 def _met(world: World, forecast: str) -> Prepared:
     """A recorded world with what is found along it."""
-    book, since = discovered(world)
-    return prepare(world, book, since=since, forecast=forecast)
+    cache, since = discovered(world)
+    return prepare(world, cache, since=since, forecast=forecast)
 
 
 def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, int]]:
@@ -85,24 +104,16 @@ def seeds(families: Sequence[str], count: int, first: int) -> list[tuple[str, in
     return [(families[each % len(families)], first + each // len(families)) for each in range(count)]
 
 
-def _bank(
-    path: Path, wanted: list[tuple[str, int]], movements: int, settings: Settings, progress: Progress | None
-) -> Bank:
+def _dataset(
+    path: Path, wanted: list[tuple[str, int]], movements: int, settings: HiPpoSettings, progress: Progress | None
+) -> Dataset:
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        kept = settings.worlds
-        bank = make_bank(
-            wanted,
-            movements=movements,
-            forecast=forecast,
-            engine=kept.engine,
-            processes=kept.processes,
-            watch=progress,
-        )
-        partial = path.with_suffix(".part")
-        save(bank, partial)
-        partial.replace(path)
+        how = Preparation(movements=movements, forecast=forecast, engine=settings.worlds.engine)
+        kept = preparing(path.parent)
+        processes = settings.worlds.processes
+        save(make_dataset(wanted, how, processes=processes, watch=progress, kept=kept), path)
+        rmtree(kept, ignore_errors=True)
     return load(path)
 
 
@@ -112,13 +123,13 @@ class Unmasked:
     def __init__(self, env: Env) -> None:
         self.env = env
 
-    def begin(self) -> Observation:
+    def reset(self) -> Observation:
         """As of ``Env``."""
-        return _unmasked(self.env.begin())
+        return _unmasked(self.env.reset())
 
-    def act(self, actions: NDArray[np.int64]) -> Stepped:
+    def step(self, actions: NDArray[np.int64]) -> TimeStep:
         """As of ``Env``."""
-        came = self.env.act(actions)
+        came = self.env.step(actions)
         return came._replace(observation=_unmasked(came.observation))
 
     def state(self) -> dict[str, Any]:
@@ -134,38 +145,38 @@ def _unmasked(observation: Observation) -> Observation:
     return observation._replace(option_mask=np.ones_like(observation.option_mask))
 
 
-def shares(bank: Bank, settings: Settings, own: Sequence[int]) -> list[Share]:
+def shares(dataset: Dataset, settings: HiPpoSettings, own: Sequence[int]) -> list[Share]:
     """The shares of the worlds that a process runs, each with random numbers of its own."""
     run, found = settings.run, []
     for each in own:
         numbers = np.random.SeedSequence((run.seed, each)).generate_state(2)
         size = max(1, run.parallel // run.shares)
-        env = Env(bank, size, seed=int(numbers[0]), rules=Rules(gamma=max(settings.ppo.gamma, 1e-6)))
+        env = Env(dataset, size, seed=int(numbers[0]), rules=DecisionRules(gamma=max(settings.ppo.gamma, 1e-6)))
         envs = Unmasked(env) if settings.ablation.no_masks else env
         found.append(Share(envs, np.random.default_rng(numbers[1])))
     return found
 
 
-def played(bank: Bank, choose: Choose) -> NDArray[np.float64]:
-    """Share of perfect hindsight's work in every world of a bank, (W,), work alone counted."""
-    env = Env(bank, bank.worlds)
-    seen = env.begin_in(np.arange(bank.worlds), np.zeros(bank.worlds, np.int64))
-    work, over = np.zeros(bank.worlds), np.zeros(bank.worlds, bool)
+def played(dataset: Dataset, choose: Choose) -> NDArray[np.float64]:
+    """Share of perfect hindsight's work in every world of a dataset, (W,), work alone counted."""
+    env = Env(dataset, dataset.worlds)
+    seen = env.reset_in(np.arange(dataset.worlds), np.zeros(dataset.worlds, np.int64))
+    work, over = np.zeros(dataset.worlds), np.zeros(dataset.worlds, bool)
     while not over.all():
-        came = env.act(choose(seen))
+        came = env.step(choose(seen))
         work += np.where(over, 0.0, came.work)
         over |= came.done
         seen = came.observation
-    return work / most_work(bank)
+    return work / most_work(dataset)
 
 
-def most_work(bank: Bank) -> NDArray[np.float64]:
+def most_work(dataset: Dataset) -> NDArray[np.float64]:
     """What perfect hindsight does in every world, epochs of usual work."""
-    from hippo.network.env.bank import tables
+    from hippo.network.env.dataset import tables
     from hippo.network.env.tables import truth_in
 
-    held = tables(bank)
-    return np.array([truth_in(held, world).value[0, 0].max() for world in range(bank.worlds)], dtype=np.float64)
+    held = tables(dataset)
+    return np.array([truth_in(held, world).value[0, 0].max() for world in range(dataset.worlds)], dtype=np.float64)
 
 
 def keeping(seen: Observation) -> NDArray[np.int64]:
@@ -179,13 +190,13 @@ def worth(seen: Observation) -> NDArray[np.int64]:
     return np.asarray(np.where(seen.option_mask, seen.options[..., WORTH_REST], -np.inf).argmax(1))
 
 
-class Look:
-    """A look at a policy: mean share of hindsight over the worlds of a bank, the same of each family and of networks of
-    like size (``SIZES``), and of two who learn nothing (``usual``)."""
+class Validation:
+    """A look at a policy: mean share of hindsight over the worlds of a dataset, the same of each family and of
+    networks of like size (``SIZES``), and of two who learn nothing (``usual``)."""
 
-    def __init__(self, bank: Bank) -> None:
-        self.bank = bank
-        self.usual = {f"validation/{name}": float(played(bank, rule).mean()) for name, rule in RULES.items()}
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.usual = {f"validation/{name}": float(played(dataset, rule).mean()) for name, rule in RULES.items()}
 
     def __call__(self, policy: nn.Module) -> dict[str, float]:
         """Its favourite options, all worlds once."""
@@ -193,12 +204,12 @@ class Look:
 
     def of(self, choose: Choose) -> dict[str, float]:
         """The same of any rule."""
-        found = played(self.bank, choose)
+        found = played(self.dataset, choose)
         by_family = {
-            f"validation/family/{name}": float(found[self.bank.families == name].mean())
-            for name in np.unique(self.bank.families)
+            f"validation/family/{name}": float(found[self.dataset.families == name].mean())
+            for name in np.unique(self.dataset.families)
         }
-        domains = self.bank.shape[:, FIELDS.index("gpus"), 0]
+        domains = self.dataset.shape[:, FIELDS.index("gpus"), 0]
         by_size = {
             f"validation/domains/{low}-{high}": float(found[(domains >= low) & (domains <= high)].mean())
             for low, high in SIZES

@@ -15,7 +15,7 @@ import numpy as np
 from hippo.decide.reasons import Reason, RewardParts
 from hippo.decide.wording import count, gb, listed
 from hippo.errors import InputError
-from hippo.network.moving import STILL
+from hippo.network.rules.move import STILL
 from hippo.network.rules.outlook import Expected, outlook
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, runs, standing
 from hippo.network.rules.view import Action, How, View
@@ -97,12 +97,12 @@ def events(view: View, happened: Due, last: Seen | None, thresholds: Thresholds)
     found += _both_ways(moved)[:MOST_LINKS]
     found += [_moved(view, "latency", link, last, thresholds) for link in happened.latencies[:1] if not moved]
     for domain in happened.loads[:MOST_LINKS]:
-        name = view.book.problem.cluster.domains[domain].name
+        name = view.cache.problem.cluster.domains[domain].name
         before, actual = float(last.compute[domain]), float(view.forecast.compute[0, domain])
         found.append(why.LoadMoved(name, before, actual, thresholds.load_share))
     if happened.behind and not happened.lost:
         now = standing(view)
-        told = placement(view.book.configurations[now.best].plan)
+        told = placement(view.cache.configurations[now.best].plan)
         found.append(why.FellBehind(told, last.pace, now.pace, thresholds.pace_share))
     return found
 
@@ -116,7 +116,7 @@ def _weightiest(view: View, links: Sequence[int], last: Seen) -> list[int]:
 
 
 def _moved(view: View, quantity: str, link: int, last: Seen, thresholds: Thresholds) -> why.LinkMoved:
-    forecast, cluster = view.forecast, view.book.problem.cluster
+    forecast, cluster = view.forecast, view.cache.problem.cluster
     rate = quantity == "bandwidth"
     values = forecast.bandwidth_bytes_per_s if rate else forecast.latency_s
     before = last.bandwidth_bytes_per_s if rate else last.latency_s
@@ -148,9 +148,9 @@ def _both_ways(moved: Sequence[why.LinkMoved]) -> list[Reason]:
 
 
 def _lost(view: View, links: Sequence[int]) -> Reason:
-    names, cluster = link_names(view), view.book.problem.cluster
+    names, cluster = link_names(view), view.cache.problem.cluster
     down = view.forecast.bandwidth_bytes_per_s[0] <= 0
-    needed = bool(view.running >= 0 and (view.book.bytes_per_step(view.running)[list(links)] > 0).any())
+    needed = bool(view.running >= 0 and (view.cache.bytes_per_step(view.running)[list(links)] > 0).any())
     told = tuple(names[link] for link in links)
     cut_off = [
         domain.name
@@ -168,27 +168,27 @@ def _traffic(view: View) -> np.ndarray:
     rates = view.forecast.bandwidth_bytes_per_s[0]
     if view.running < 0:
         return np.zeros(len(rates))
-    sent = view.book.bytes_per_step(view.running) / step_now_s(view, view.running)
+    sent = view.cache.bytes_per_step(view.running) / step_now_s(view, view.running)
     return np.where(rates > 0, sent / np.where(rates > 0, rates, 1.0), np.where(sent > 0, 1.0, 0.0))
 
 
 # ------------------------------------------------------------------------------------------------------ what changes
 def _begun(view: View, action: Action) -> Reason:
-    chosen = view.book.configurations[action.target]
+    chosen = view.cache.configurations[action.target]
     return why.Begun(placement(chosen.plan), chosen.origin, step_now_s(view, action.target))
 
 
 def _stands(view: View) -> Reason:
-    able = sum(runs(view, index) for index in range(len(view.book)))
+    able = sum(runs(view, index) for index in range(len(view.cache)))
     return why.Stands("it waits until what is down is back", able)
 
 
 def _changed(view: View, action: Action, answer: Expected) -> Reason:
-    book = view.book
-    before = book.configurations[view.running].plan
+    cache = view.cache
+    before = cache.configurations[view.running].plan
     if action.how is How.CANCEL:
-        return why.Cancelled(placement(book.configurations[view.target].plan), view.arrived)
-    after = book.configurations[action.target].plan
+        return why.Cancelled(placement(cache.configurations[view.target].plan), view.arrived)
+    after = cache.configurations[action.target].plan
     then, now = step_now_s(view, view.running), step_now_s(view, action.target)
     if action.how is How.SWITCH:
         return why.LeverPulled(listed(changes(before, after)) or "nothing that shows", then, now)
@@ -209,16 +209,16 @@ def _changed(view: View, action: Action, answer: Expected) -> Reason:
 def _planned_bytes(view: View, before: Plan, after: Plan) -> float:
     """Bytes that leave a domain and arrive in another."""
     try:
-        return diff(view.book.problem, before, after).num_bytes
+        return diff(view.cache.problem, before, after).num_bytes
     except InputError:
         return 0.0
 
 
 def _price(view: View, action: Action) -> float:
     """Egress of the bytes of a move."""
-    book = view.book
-    places = (book.configurations[index].place for index in (view.running, action.target))
-    return float(book.move_bytes(*places) @ book.usd_per_byte)
+    cache = view.cache
+    places = (cache.configurations[index].place for index in (view.running, action.target))
+    return float(cache.move_bytes(*places) @ cache.usd_per_byte)
 
 
 def changes(before: Plan, after: Plan) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ def _pipeline(pipeline: Pipeline) -> str:
 def moves_said(view: View, before: Plan, after: Plan) -> str:
     """``layers 24 to 30 from a to b``; without a range that changes domain: what is arranged anew."""
     try:
-        found = diff(view.book.problem, before, after)
+        found = diff(view.cache.problem, before, after)
     except InputError:
         return f"to {placement(after)}"
     told = [
@@ -311,14 +311,14 @@ def moves_said(view: View, before: Plan, after: Plan) -> str:
 
 def answer_words(view: View, action: Action) -> str:
     """An answer as one does it: ``keep what runs``, ``move to a [0-3) -> b [3-6) by stopping``."""
-    book = view.book
+    cache = view.cache
     if action.how is How.KEEP:
         return "keep what runs"
     if action.how is How.CANCEL:
         return "give up the move under way"
-    after = book.configurations[action.target].plan
+    after = cache.configurations[action.target].plan
     if action.how is How.SWITCH and view.running >= 0:
-        return f"change {listed(changes(book.configurations[view.running].plan, after)) or 'nothing that shows'}"
+        return f"change {listed(changes(cache.configurations[view.running].plan, after)) or 'nothing that shows'}"
     way = {How.STOP: " by stopping", How.BACKGROUND: " in the background"}.get(action.how, "")
     return f"move to {placement(after)}{way}"
 
@@ -339,7 +339,7 @@ def _reward(view: View, answer: Expected, keeping: Expected) -> list[Reason]:
     """R_eff, R_util and R_cost of the answer against keeping, over what is left of the run."""
     if keeping.tokens <= 0 or answer.tokens <= 0:
         return []
-    per_step = view.book.tokens_per_step
+    per_step = view.cache.tokens_per_step
     step_s, kept_s = (each.seconds * per_step / each.tokens for each in (answer, keeping))
     usd, kept_usd = (each.egress_usd * per_step / each.tokens for each in (answer, keeping))
     rent_usd = view.usd_per_token * per_step
@@ -355,12 +355,12 @@ def step_now_s(view: View, index: int) -> float:
     """Seconds of a step of a configuration as the network is known to be now; inf: it cannot run."""
     now = view.forecast
     arrays = (now.bandwidth_bytes_per_s[:1], now.latency_s[:1], now.compute[:1])
-    return float(view.book.step_time_s(index, *arrays)[0])
+    return float(view.cache.step_time_s(index, *arrays)[0])
 
 
 def link_names(view: View) -> tuple[str, ...]:
     """``a -> b`` of every link, (E,)."""
-    return link_words(view.book.problem)
+    return link_words(view.cache.problem)
 
 
 def link_words(problem: Problem) -> tuple[str, ...]:

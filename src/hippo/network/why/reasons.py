@@ -2,7 +2,7 @@
 what it is expected to be worth, and what keeping would have cost.
 
 The same shape as ``decide.reasons``: a kind, a subject, figures with their units in their names, a sentence. They are
-collected by ``decide.online.explain``; docs/networks.md lists the kinds.
+collected by ``hippo.network.why.explain``; docs/networks.md lists the kinds.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.reasons import Reason
-from hippo.network.rules.configuration import Book
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How
 from hippo.plan.codec import plan_to_document
 from hippo.problem.problem import Problem
@@ -32,8 +32,8 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """One decision. ``before`` and ``after`` are configurations of the book (-1: nothing ran)."""
+class StoryEntry:
+    """One decision. ``before`` and ``after`` are configurations of the cache (-1: nothing ran)."""
 
     epoch: int
     time_s: float
@@ -108,7 +108,7 @@ class Story:
     """Everything that is told of a run. ``keeping``: the plan that is best at the start, held fixed."""
 
     problem: Problem
-    book: Book
+    cache: PlanCache
     source: str  # of the trace
     method: str
     begin_s: float  # time of the trace's first instant
@@ -119,7 +119,7 @@ class Story:
     mine: Track
     keeping: Track
     hindsight: Track
-    decisions: tuple[Told, ...]
+    decisions: tuple[StoryEntry, ...]
     decision_s: Floats  # (T,)
     usd_per_token: float
     weights: tuple[float, float, float]
@@ -160,7 +160,7 @@ class Story:
     def stranded(self) -> bool:
         """Whether the run ends with nothing that could run."""
         last = np.array(self.bandwidth_bytes_per_s[-1:])
-        used = (self.book.bytes_per_step(index) for index in range(len(self.book)))
+        used = (self.cache.bytes_per_step(index) for index in range(len(self.cache)))
         return all(bool((last[0, sent > 0] <= 0).any()) for sent in used)
 
     def document(self) -> dict[str, object]:
@@ -187,7 +187,7 @@ class Story:
         """Plans that ran, as plan files, by their index."""
         found = {}
         for index in self.used:
-            known = self.book.configurations[index]
+            known = self.cache.configurations[index]
             found[str(index)] = {
                 "origin": known.origin,
                 "lever": known.lever,

@@ -6,11 +6,10 @@ Plans that were looked at and are beaten stand beside it, hollow, as far as the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor, log10
 
 from hippo.decide.wording import joining
 from hippo.plan.plan import Plan
-from hippo.report.panels.labels import SMALL, Box, Labels, Place, Point
+from hippo.report.charts import SMALL, Box, Labels, Place, Point, ticks
 from hippo.report.story import Scored, Story
 from hippo.report.text import pipeline_lines
 from hippo.score.score import Score
@@ -130,15 +129,6 @@ def _beside(text: str, x: float, y: float) -> list[Place]:
         (x - RADIUS, (x - RADIUS, above, "start")),
     ]
     return [place for left, place in places if left >= LEFT and left + width <= WIDTH]
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round values (1, 2, 2.5 or 5 times a power of ten apart) inside [low, high], about ``count`` of them."""
-    raw = (high - low) / count
-    power = 10.0 ** floor(log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
-    first = -floor(-low / step + 1e-9)
-    return [index * step for index in range(first, floor(high / step + 1e-9) + 1)]
 
 
 def _range(values: list[float]) -> tuple[float, float]:

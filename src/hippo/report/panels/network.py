@@ -8,7 +8,7 @@ from itertools import product
 from math import cos, hypot, pi, sin
 
 from hippo.decide.wording import number
-from hippo.report.panels.labels import BOLD, SMALL, Box, Labels, Place, Point, around, text_box
+from hippo.report.charts import BOLD, SMALL, Box, Labels, Place, Point, around, text_box
 from hippo.report.panels.traffic import Flow, Traffic
 from hippo.report.story import Story
 

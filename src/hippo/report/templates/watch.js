@@ -49,8 +49,8 @@ function hippoTimeline(root, data) {
   // ---------------------------------------------------------------------------------------------------------- drawing
   function measure() {
     width = Math.max(320, canvas.parentElement.clientWidth - 40); pen.font = font(12);
-    gutter = Math.round(Math.min(width * 0.3, Math.max(...data.links.map(link => pen.measureText(link.name).width), pen.measureText("against keeping").width) + 14));
-    bandsAt = MARKS; heatAt = bandsAt + BANDS + GAP + 8; workAt = heatAt + E * rowH + GAP + 14; height = workAt + WORK + AXIS;
+    gutter = Math.round(Math.min(width * 0.3, Math.max(...data.links.map(link => pen.measureText(link.name).width), pen.measureText("layers held by").width) + 14));
+    bandsAt = MARKS; heatAt = bandsAt + BANDS + GAP + 8; workAt = heatAt + E * rowH + GAP + 20; height = workAt + WORK + AXIS;
     const scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * scale); canvas.height = Math.round(height * scale);
     canvas.style.height = height + "px"; canvas.style.width = width + "px";
@@ -73,7 +73,10 @@ function hippoTimeline(root, data) {
   }
   function gutterText(text, y, c, weight) {
     pen.font = font(12, weight); pen.textAlign = "right"; pen.fillStyle = weight ? c.ink : c.muted;
-    let shown = text; while (shown.length > 4 && pen.measureText(shown).width > gutter - 12) shown = shown.slice(0, -2) + "…";
+    const fits = words => pen.measureText(words).width <= gutter - 12, ends = text.split(/ ?(?:->|→) ?/);
+    let shown = text;
+    for (let most = 16; !fits(shown) && most > 2; most--) // of a link both ends are told, each as far as there is room
+      shown = ends.length === 2 ? ends.map(end => end.length > most ? end.slice(0, most) + "." : end).join("→") : shown.slice(0, -2) + "…";
     pen.fillText(shown, gutter - 10, y);
   }
   function bands(c) {
@@ -87,7 +90,7 @@ function hippoTimeline(root, data) {
       }));
       cuts(plan, left, right, high, c);
     });
-    data.halts.forEach(([first, stop]) => { pen.fillStyle = c.ink; pen.fillRect(x(first), bandsAt, Math.max(2, x(stop) - x(first)), BANDS); });
+    data.halts.forEach(([first, stop]) => { pen.fillStyle = c.bad; pen.fillRect(x(first), bandsAt, Math.max(2, x(stop) - x(first)), BANDS); });
     data.streams.forEach(([first, stop]) => { pen.fillStyle = c.good; pen.fillRect(x(first), bandsAt + BANDS + 2, Math.max(2, x(stop) - x(first)), 4); });
     letters(c);
   }
@@ -136,26 +139,30 @@ function hippoTimeline(root, data) {
     const lines = Object.entries(data.ahead), all = lines.flatMap(([, values]) => values);
     const least = Math.min(0, ...all), most = Math.max(0, ...all), span = (most - least) || 1;
     const y = value => workAt + 12 + (most - value) / span * (WORK - 24);
-    gutterText("work, M tokens", workAt + 14, c); gutterText("against keeping", workAt + 30, c);
+    levels(least, most).forEach(value => {
+      pen.strokeStyle = c.rule; pen.lineWidth = 1; pen.beginPath(); pen.moveTo(gutter, y(value)); pen.lineTo(width - RIGHT, y(value)); pen.stroke();
+      gutterText((value > 0 ? "+" : value < 0 ? "−" : "") + told(Math.abs(value)), y(value), c);
+    });
     pen.strokeStyle = c.rule; pen.strokeRect(gutter + 0.5, workAt + 0.5, width - gutter - RIGHT - 1, WORK - 1);
     pen.strokeStyle = c.muted; pen.setLineDash([4, 4]); pen.lineWidth = 1; pen.beginPath(); pen.moveTo(gutter, y(0)); pen.lineTo(width - RIGHT, y(0)); pen.stroke(); pen.setLineDash([]);
-    const ends = [[0, "keeping", c.muted]];
+    let left = 0;
+    const beside = (text, ink, weight) => { pen.font = font(12, weight); pen.textAlign = "left"; pen.fillStyle = ink; pen.fillText(text, left, workAt - 9); left += pen.measureText(text).width; };
+    beside(width < 560 ? "M tokens: " : "Work against keeping, M tokens: ", c.muted);
     lines.forEach(([name, values], i) => {
       const ink = i ? c.m5 : c.accent;
       pen.strokeStyle = ink; pen.lineWidth = i ? 1.5 : 2.5; pen.lineJoin = "round"; pen.beginPath(); pen.moveTo(x(0), y(0));
       values.forEach((value, epoch) => pen.lineTo(x(epoch + 1), y(value))); pen.stroke();
-      ends.push([values[values.length - 1], name, i ? c.muted : ink]);
+      const end = values[values.length - 1];
+      pen.fillStyle = ink; pen.fillRect(left + 6, workAt - 11, 16, i ? 2 : 3); left += 27;
+      beside(name + " " + (end < 0 ? "−" : "+") + told(Math.abs(end)), c.ink, "600");
     });
-    pen.font = font(12, "600"); pen.textAlign = "right";
-    ends.sort((one, other) => other[0] - one[0]);
-    let above = workAt - 2;
-    ends.forEach(([value, name, ink]) => { // names at the right end, none upon another
-      const at = Math.max(above + 15, Math.min(y(value) - 9, workAt + WORK - 8)); above = at;
-      const text = name + (value ? " " + (value > 0 ? "+" : "−") + told(Math.abs(value)) : "");
-      const wide = pen.measureText(text).width + 10;
-      pen.fillStyle = c.surface; pen.globalAlpha = 0.88; pen.fillRect(width - RIGHT - wide - 2, at - 8, wide, 15); pen.globalAlpha = 1;
-      pen.fillStyle = ink; pen.fillText(text, width - RIGHT - 7, at);
-    });
+    if (width < 560) return;
+    pen.strokeStyle = c.muted; pen.lineWidth = 1; pen.setLineDash([4, 4]); pen.beginPath(); pen.moveTo(left + 6, workAt - 9.5); pen.lineTo(left + 22, workAt - 9.5); pen.stroke(); pen.setLineDash([]);
+    left += 27; beside("keeping", c.muted);
+  }
+  function levels(least, most) { // round values, five at most
+    const span = (most - least) || 1, power = 10 ** Math.floor(Math.log10(span / 4)), step = power * ([1, 2, 5, 10].find(part => span / (part * power) <= 5) || 10);
+    return Array.from({ length: Math.floor(most / step + 1e-9) - Math.ceil(least / step - 1e-9) + 1 }, (_, i) => (Math.ceil(least / step - 1e-9) + i) * step);
   }
   function marks(c) {
     const inks = kinds(c);

@@ -1,0 +1,126 @@
+"""What an evaluation says of runs on one world: the figures of every method, its epochs, and the requirements.
+
+Every figure is derived from runs that ``network.rules.move`` played; keys are those of design.md, section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
+from hippo.network.worlds.judge import Comparison
+from hippo.network.worlds.play import MethodRun
+from hippo.plan.codec import plan_to_document
+
+Document = dict[str, Any]
+
+
+def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str, begin_s: float = 0.0) -> Document:
+    """The document of one world: ``methods``, ``plans``, ``kpis`` and what the world is.
+
+    ``baseline``: the run that rewards and requirements are measured against. ``begin_s``: time of the first epoch.
+    """
+    plans = sorted({index for name in methods for index in judged.places[name].values()})
+    place = {index: at for at, index in enumerate(plans)}
+    base, world = judged.runs[baseline], judged.world
+    configurations = [judged.cache.configurations[index] for index in plans]
+    return {
+        "world": {
+            "name": world.name,
+            "epochs": world.epochs,
+            "epoch_s": world.epoch_s,
+            "usd_per_token": judged.terms.usd_per_token,
+            "weights": list(judged.terms.weights),
+            "gain": finite(judged.gain),
+        },
+        "methods": {name: _method(judged, name, place, base, begin_s) for name in methods},
+        "plans": [
+            {**_plan(judged, index), "origin": each.origin, "lever": each.lever}
+            for index, each in zip(plans, configurations, strict=True)
+        ],
+        "kpis": {"baseline": baseline} | {name: kpis(judged.runs[name], base) for name in methods},
+    }
+
+
+def _plan(judged: Comparison, index: int) -> Document:
+    """A plan without its problem, which is that of the world."""
+    document = plan_to_document(judged.world.problem, judged.cache.configurations[index].plan)
+    del document["problem"]
+    return document
+
+
+def _method(judged: Comparison, name: str, place: Mapping[int, int], base: MethodRun, begin_s: float) -> Document:
+    run, own = judged.runs[name], judged.places[name]
+    epochs = [
+        {
+            "time_s": begin_s + epoch * judged.world.epoch_s,
+            "plan": place[own[int(running)]],
+            "moved_bytes": float(gave[MOVED_BYTES]),
+            "downtime_s": float(gave[DOWNTIME_S]),
+            "tokens": float(gave[TOKENS]),
+            "egress_usd": float(gave[EGRESS_USD]),
+        }
+        for epoch, (running, gave) in enumerate(zip(run.running, run.gave, strict=True))
+    ]
+    return figures(judged, name, base) | {"epochs": epochs}
+
+
+def figures(judged: Comparison, name: str, base: MethodRun) -> Document:
+    """The figures of one run; None where there is nothing to say (no step was made, nothing to capture)."""
+    run = judged.runs[name]
+    decided_s = run.decision_s[1:] if len(run.decision_s) > 1 else run.decision_s  # to begin takes planning
+    return {
+        "reward": reward(run, base),
+        "work": run.work,
+        "of_hindsight": judged.of_hindsight(name),
+        "captured": judged.captured(name),
+        "step_time_s": finite(run.step_time_s),
+        "utilization": run.utilization,
+        "egress_usd": run.egress_usd,
+        "moves": run.moves,
+        "decision_ms_p50": 1e3 * float(np.percentile(decided_s, 50)),
+        "decision_ms_p99": 1e3 * float(np.percentile(decided_s, 99)),
+    }
+
+
+def reward(run: MethodRun, base: MethodRun) -> float | None:
+    """``w1 R_eff + w2 R_util - w3 R_cost`` of a run against that of a baseline (``score.reward``, over a run)."""
+    parts: tuple[float | None, ...] = (kpis(run, base)["training_time"], run.utilization, _cost(run, base))
+    total = 0.0
+    for sign, weight, part in zip((-1.0, 1.0, -1.0), run.terms.weights, parts, strict=True):
+        if weight and part is None:
+            return None
+        total += sign * weight * (part or 0.0)
+    return total
+
+
+def _cost(run: MethodRun, base: MethodRun) -> float | None:
+    """Egress per token over that of the baseline; the whole price where that has none, as for a plan."""
+    tokens, of_base = (float(each.gave[:, TOKENS].sum()) for each in (run, base))
+    if not tokens or not of_base:
+        return None
+    measure = base.egress_usd or base.cache.rent_usd_per_s * base.seconds
+    return (run.egress_usd / tokens) / (measure / of_base)
+
+
+def kpis(run: MethodRun, base: MethodRun) -> Document:
+    """Change against a baseline (spec A18): ``training_time``, ``utilization`` and ``egress`` for the same tokens, each
+    relative (-0.25: a quarter less; None: the baseline has nothing to compare with); the rest absolute."""
+    per_token = [each.egress_usd / max(float(each.gave[:, TOKENS].sum()), 1e-300) for each in (run, base)]
+    times = run.step_time_s, base.step_time_s
+    return {
+        "training_time": finite(times[0] / times[1] - 1.0) if isfinite(times[1]) else None,
+        "utilization": finite(run.utilization / base.utilization - 1.0) if base.utilization > 0 else None,
+        "egress": finite(per_token[0] / per_token[1] - 1.0) if base.egress_usd > 0 else None,
+        "utilization_absolute": run.utilization,
+        "interrupted": run.downtime_share,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """The value where it is a number, else None: JSON has no infinity."""
+    return value if value is not None and isfinite(value) else None

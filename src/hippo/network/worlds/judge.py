@@ -1,0 +1,144 @@
+"""Runs of several methods on one world, judged by one measure: what perfect hindsight would have made of it.
+
+Hindsight may use the configurations known at the start and all that a run ran or moved to. (What a run found and never
+used is left out: with everything, the search takes several times as long and gains some .1 %.) So no method can do more
+work than hindsight; one that does is a fault of the program, and stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from hippo.errors import InfeasibleError
+from hippo.network.dynamics.forecast import Forecasts
+from hippo.network.plans.candidates import fill, plan_under
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.view import Action, View
+from hippo.network.worlds.hindsight import hindsight
+from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Terms, Weights, foresee, play, usd_per_token
+from hippo.network.worlds.world import World, rollout
+from hippo.planners.base import Progress
+
+HINDSIGHT = "hindsight"
+STATIC = "static"
+WORTH_CAPTURING = 0.03
+"""Where hindsight gains less than this share over ``static``, there is nothing to capture (facts: the right answer is
+to keep, and never to lose)."""
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A world made ready: the plans worth knowing, what a token is worth, and the forecasts, the same for everybody."""
+
+    world: World
+    cache: PlanCache
+    terms: Terms
+    forecasts: Forecasts
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs on one world, hindsight's among them. ``places``: index in ``cache`` of each configuration of a run's own
+    cache that it ran or moved to."""
+
+    world: World
+    terms: Terms
+    cache: PlanCache
+    runs: Mapping[str, MethodRun]
+    places: Mapping[str, Mapping[int, int]]
+
+    @property
+    def gain(self) -> float | None:
+        """What hindsight does more than ``static``, share of the work of ``static`` (inf: it did none); None: nobody
+        played static."""
+        if STATIC not in self.runs:
+            return None
+        static, best = self.runs[STATIC].work, self.runs[HINDSIGHT].work
+        return best / static - 1.0 if static > 0 else inf if best > static else 0.0
+
+    def of_hindsight(self, method: str) -> float | None:
+        """Share of the work of hindsight; None: hindsight could do none."""
+        best = self.runs[HINDSIGHT].work
+        return self.runs[method].work / best if best > 0 else None
+
+    def captured(self, method: str) -> float | None:
+        """Share of what hindsight gains over ``static``; None: there is next to nothing to gain."""
+        gain = self.gain
+        if gain is None or gain < WORTH_CAPTURING:
+            return None
+        static = self.runs[STATIC].work
+        return (self.runs[method].work - static) / (self.runs[HINDSIGHT].work - static)
+
+
+def scenario_of(
+    world: World,
+    *,
+    forecast: str = DEFAULT_FORECAST,
+    weights: Weights = (1.0, 0.0, 0.0),
+    cache: PlanCache | None = None,
+    watch: Progress | None = None,
+) -> Scenario:
+    """A world made ready; ``cache``: one that is filled already.
+
+    Raises
+    ------
+    InfeasibleError
+        No plan of the problem fits.
+    """
+    if cache is None:
+        cache = PlanCache(world.problem)
+        fill(cache, watch=watch)
+        plan_under(cache, world.bandwidth_bytes_per_s[0], world.latency_s[0])
+    if len(cache) == 0:
+        raise InfeasibleError([f"no plan of {world.problem.model.name} fits {world.problem.cluster.name}"])
+    return Scenario(world, cache, Terms(usd_per_token(world, cache), weights), foresee(world, forecast))
+
+
+def judge(setting: Scenario, runs: Iterable[MethodRun]) -> Comparison:
+    """The runs side by side with hindsight over what all had at the start and what any of them used."""
+    named = {run.method: run for run in runs}
+    union = setting.cache.copy(share=True)
+    places = {name: _taken_over(union, run) for name, run in named.items()}
+    best = hindsight(rollout(setting.world, union, restart_s=setting.terms.restart_s), setting.terms.usd_per_token)
+    script = _Script(best.path)
+    known = play(setting.world, union, script, setting.terms, forecasts=setting.forecasts, share=True)
+    _agree(known.work, best.work, "hindsight, played, does other work than it says")
+    for run in named.values():
+        assert run.work <= best.work + ROUNDING * abs(best.work), f"{run.method} beats hindsight on {run.world.name}"
+    places[HINDSIGHT] = {int(index): int(index) for index in np.unique(known.running)}
+    return Comparison(setting.world, setting.terms, union, named | {HINDSIGHT: known}, places)
+
+
+def _taken_over(union: PlanCache, run: MethodRun) -> dict[int, int]:
+    """Adds what a run ran or moved to; its index in the cache of all."""
+    touched = {int(each) for each in run.running} | {each.target for each in run.actions if each.target >= 0}
+    places = {}
+    for index in sorted(touched):
+        places[index] = union.adopt(run.cache, index)
+    return places
+
+
+def _agree(played: float, said: float, fault: str) -> None:
+    assert abs(played - said) <= ROUNDING * max(1.0, abs(said)), f"{fault}: {played} and {said}"
+
+
+class _Script:
+    """Perfect hindsight as a method: it answers what it knows to be best."""
+
+    name = HINDSIGHT
+
+    def __init__(self, path: tuple[Action, ...]) -> None:
+        self.path = path
+
+    def begin(self, view: View) -> int:
+        """Where the best path begins."""
+        return self.path[0].target
+
+    def decide(self, view: View) -> Action:
+        """The best path's answer."""
+        return self.path[view.epoch]

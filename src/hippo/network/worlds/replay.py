@@ -1,0 +1,207 @@
+"""A trace replayed with one method, told decision by decision, and set against keeping and perfect hindsight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo.decide.reasons import Reason
+from hippo.errors import InfeasibleError
+from hippo.network.dynamics.forecast import Forecasts
+from hippo.network.methods.static import Static
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import BUSY_S, DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
+from hippo.network.rules.trigger import Seen, Thresholds, due, seen
+from hippo.network.rules.view import Action, How, Method, Replanning, View
+from hippo.network.why.explain import explain
+from hippo.network.why.story import KEPT, Story, StoryEntry, Track, kind_of
+from hippo.network.worlds.hindsight import hindsight
+from hippo.network.worlds.play import Epoch, Terms, foresee, steps
+from hippo.network.worlds.world import World, rollout
+from hippo.problem.links import base_bandwidth
+
+Floats = NDArray[np.float64]
+KEEPING, HINDSIGHT = "keeping", "hindsight"
+
+
+class Saying(Protocol):
+    """A method that has more to say of its last answer."""
+
+    def reasons(self, view: View) -> tuple[Reason, ...]:
+        """Reasons of its own."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a trace comes from, and the time of its first instant."""
+
+    name: str
+    begin_s: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedEpoch:
+    """One epoch as the watcher is shown it, while the run goes on."""
+
+    epoch: Epoch
+    told: StoryEntry | None
+    net_tokens: float  # so far
+    keeping_net_tokens: float  # so far
+
+
+Watcher = Callable[[WatchedEpoch], None]
+
+
+def replay(
+    world: World,
+    cache: PlanCache,
+    method: Method,
+    terms: Terms,
+    source: Source,
+    *,
+    watcher: Watcher | None = None,
+) -> Story:
+    """The story of a run; ``cache`` holds plans to begin with and is not changed.
+
+    Raises
+    ------
+    InfeasibleError
+        Nothing can run at the start.
+    """
+    forecasts, own = foresee(world), cache.copy()
+    fixed = cache.copy()
+    keeping = _track(KEEPING, steps(world, fixed, _Able(Static()), terms, forecasts=forecasts), terms)
+    epochs, decisions = _decided(world, own, method, terms, (forecasts, keeping, watcher))
+    mine = _track(method.name, epochs, terms)
+    first = fixed.configurations[int(keeping.running[0])]
+    own.add(first.plan, origin=first.origin, lever=first.lever, worth=first.worth)
+    best = hindsight(rollout(world, own, restart_s=terms.restart_s), terms.usd_per_token)
+    follow = steps(world, own, _Follow(best.path), terms, forecasts=forecasts)
+    return Story(
+        problem=world.problem,
+        cache=own,
+        source=source.name,
+        method=method.name,
+        begin_s=source.begin_s,
+        epoch_s=world.epoch_s,
+        bandwidth_bytes_per_s=world.bandwidth_bytes_per_s,
+        base_bytes_per_s=base_bandwidth(world.problem.cluster),
+        told=world.told,
+        mine=mine,
+        keeping=keeping,
+        hindsight=_track(HINDSIGHT, follow, terms),
+        decisions=tuple(decisions),
+        decision_s=np.array([each.decision_s for each in epochs]),
+        usd_per_token=terms.usd_per_token,
+        weights=terms.weights,
+    )
+
+
+def _decided(
+    world: World,
+    cache: PlanCache,
+    method: Method,
+    terms: Terms,
+    told: tuple[Forecasts, Track, Watcher | None],
+) -> tuple[list[Epoch], list[StoryEntry]]:
+    """The epochs of the method's run, and what is told of them."""
+    forecasts, keeping, watcher = told
+    epochs: list[Epoch] = []
+    decisions: list[StoryEntry] = []
+    last: Seen | None = None
+    net = kept = 0.0
+    for each in steps(world, cache, _Able(method), terms, forecasts=forecasts):
+        decided, last = _told(each, method, last, world.epoch_s)
+        if decided is not None:
+            decisions.append(decided)
+        epochs.append(each)
+        net += _net(each.gave, terms)
+        kept += float(keeping.net_tokens[each.view.epoch])
+        if watcher is not None:
+            watcher(WatchedEpoch(each, decided, net, kept))
+    return epochs, decisions
+
+
+def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tuple[StoryEntry | None, Seen | None]:
+    """The decision of an epoch, if there is one to tell, and what the next is compared with."""
+    view, action = each.view, each.action
+    happened = due(view, last, Thresholds())
+    kind = kind_of(action, first=view.running < 0)
+    fired = bool(happened) or kind != KEPT
+    if not fired:
+        return None, last
+    only_long = kind == KEPT and not any(
+        (happened.links, happened.loads, happened.lost, happened.back, happened.arrived, happened.behind)
+    )
+    own = getattr(method, "reasons", None)
+    spoken: tuple[Reason, ...] = () if own is None else own(view)
+    if only_long and not spoken:
+        return None, seen(view)
+    reasons = explain(view, action, last=last, told=spoken)
+    after = action.target if action.target >= 0 else view.running
+    told = StoryEntry(view.epoch, view.epoch * epoch_s, kind, view.running, after, reasons, each.decision_s)
+    return told, seen(view)
+
+
+def _track(name: str, epochs: Iterable[Epoch], terms: Terms) -> Track:
+    """What the epochs gave."""
+    rows = list(epochs)
+    gave = np.stack([each.gave for each in rows])
+    return Track(
+        name=name,
+        net_tokens=np.array([_net(each.gave, terms) for each in rows]),
+        tokens=gave[:, TOKENS],
+        egress_usd=gave[:, EGRESS_USD],
+        downtime_s=gave[:, DOWNTIME_S],
+        moved_bytes=gave[:, MOVED_BYTES],
+        utilization=gave[:, BUSY_S] / rows[0].view.epoch_s,
+        running=np.array([each.running for each in rows], dtype=np.int64),
+        moves=sum(each.action.how in (How.STOP, How.BACKGROUND) for each in rows),
+    )
+
+
+def _net(gave: Floats, terms: Terms) -> float:
+    """Tokens less egress in tokens."""
+    return float(gave[TOKENS] - (gave[EGRESS_USD] / terms.usd_per_token if terms.usd_per_token > 0 else 0.0))
+
+
+class _Able:
+    """A method whose run begins with something, or not at all."""
+
+    def __init__(self, method: Method) -> None:
+        self.method, self.name = method, method.name
+
+    def begin(self, view: View) -> int:
+        """Where the method's run begins; ``InfeasibleError``: it cannot."""
+        found = self.method.begin(view)
+        if found < 0:
+            raise InfeasibleError(["No plan can run: each of them needs a link or a domain that is down."])
+        return found
+
+    def decide(self, view: View) -> Action:
+        """The method's answer."""
+        return self.method.decide(view)
+
+    def replan(self, view: View) -> bool:
+        """What the method thinks, if it does; whether it wants to answer again."""
+        return isinstance(self.method, Replanning) and self.method.replan(view)
+
+
+class _Follow:
+    """Answers that are known beforehand."""
+
+    def __init__(self, path: Sequence[Action]) -> None:
+        self.path, self.name = path, HINDSIGHT
+
+    def begin(self, view: View) -> int:
+        """The first answer's target."""
+        return self.path[0].target
+
+    def decide(self, view: View) -> Action:
+        """The answer of this epoch."""
+        return self.path[view.epoch]

@@ -1,0 +1,116 @@
+"""Judging runs: hindsight is played, owns what anybody used, and nobody beats it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hippo.errors import InfeasibleError
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.move import TOKENS
+from hippo.network.rules.view import Action, How, View
+from hippo.network.worlds.judge import HINDSIGHT, Comparison, Scenario, judge, scenario_of
+from hippo.network.worlds.play import MethodRun, Terms, foresee, play
+from hippo.network.worlds.world import World
+from hippo.plan.plan import Plan
+from hippo.planners.base import Stop
+from hippo.planners.baselines.single_domain import SingleDomain
+from hippo.problem.load import load_problem
+
+
+class Keeps:
+    """Begins with the first plan, or one that it brings along, and keeps it."""
+
+    def __init__(self, name: str, plan: Plan | None = None) -> None:
+        self.name, self.plan = name, plan
+
+    def begin(self, view: View) -> int:
+        index = 0 if self.plan is None else view.cache.add(self.plan, origin=self.name)
+        assert index is not None
+        return index
+
+    def decide(self, view: View) -> Action:
+        return Action()
+
+
+@pytest.fixture(scope="module")
+def setting() -> Scenario:
+    """The toy with a link that is lost for its second half; two plans, the better one needs that link."""
+    problem = load_problem(model="llama-3-8b", cluster="toy", global_batch=64)
+    free = tuple(replace(link, price_usd_per_gb=0.0) for link in problem.cluster.links)
+    problem = replace(problem, cluster=replace(problem.cluster, links=free))
+    cluster, epochs = problem.cluster, 60
+    bandwidth = np.tile([link.bandwidth_bytes_per_s or 0.0 for link in cluster.links], (epochs, 1))
+    bandwidth[epochs // 2 :] = 0.0
+    world = World(
+        name="toy",
+        family="test",
+        problem=problem,
+        epoch_s=300.0,
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=np.tile([link.latency_s for link in cluster.links], (epochs, 1)),
+        compute=np.ones((epochs, len(cluster.domains))),
+        told=np.ones(bandwidth.shape, dtype=bool),
+    )
+    return scenario_of(world, forecast="persistence")
+
+
+def judged(setting: Scenario, *methods: Keeps) -> Comparison:
+    runs = [play(setting.world, setting.cache, each, setting.terms, forecasts=setting.forecasts) for each in methods]
+    return judge(setting, runs)
+
+
+def test_shares_of_hindsight_and_of_its_gain(setting: Scenario) -> None:
+    found = judged(setting, Keeps("static"))
+    best, static = found.runs[HINDSIGHT].work, found.runs["static"].work
+    assert 0 < static <= best
+    assert found.of_hindsight("static") == pytest.approx(static / best)
+    assert found.of_hindsight(HINDSIGHT) == 1.0
+    assert found.gain == pytest.approx(best / static - 1.0)
+    assert found.gain > 0.03
+    assert found.captured("static") == 0.0
+    assert found.captured(HINDSIGHT) == 1.0
+
+
+def test_hindsight_owns_what_any_method_used(setting: Scenario) -> None:
+    poor = PlanCache(setting.world.problem)
+    alone = SingleDomain().propose(setting.world.problem, Stop(2.0)).plan
+    assert alone is not None
+    plans = [each.plan for each in setting.cache.configurations]
+    poor.add(alone, origin="test")
+    bare = replace(setting, cache=poor)
+    without = judged(bare, Keeps("static"))
+    with_all = judged(bare, Keeps("static"), *(Keeps(f"held {at}", plan) for at, plan in enumerate(plans)))
+    assert with_all.runs[HINDSIGHT].work >= without.runs[HINDSIGHT].work
+    assert len(with_all.cache) == len({alone, *plans})
+    for name, places in with_all.places.items():
+        for own, index in places.items():
+            assert with_all.runs[name].cache.configurations[own].plan == with_all.cache.configurations[index].plan
+
+
+def test_a_run_that_beats_hindsight_is_a_fault(setting: Scenario) -> None:
+    run = play(setting.world, setting.cache, Keeps("static"), setting.terms, forecasts=setting.forecasts)
+    gave = run.gave.copy()
+    gave[:, TOKENS] *= 10.0
+    lucky: MethodRun = replace(run, gave=gave, method="lucky")
+    with pytest.raises(AssertionError, match="lucky beats hindsight on toy"):
+        judge(setting, [lucky])
+
+
+def test_a_problem_without_a_plan_is_infeasible(setting: Scenario) -> None:
+    world = setting.world
+    gpu = replace(world.problem.cluster.gpu, memory_bytes=1e9)
+    cramped = replace(world.problem, cluster=replace(world.problem.cluster, gpu=gpu))
+    with pytest.raises(InfeasibleError, match="no plan"):
+        scenario_of(replace(world, problem=cramped))
+
+
+def test_without_egress_and_static_there_is_no_gain_to_speak_of(setting: Scenario) -> None:
+    terms = Terms(setting.terms.usd_per_token)
+    run = play(setting.world, setting.cache, Keeps("other"), terms, forecasts=foresee(setting.world, "persistence"))
+    found = judge(setting, [run])
+    assert found.gain is None
+    assert found.captured("other") is None
+    assert How.KEEP in {each.how for each in found.runs[HINDSIGHT].actions}
