@@ -259,24 +259,24 @@ def watch(
     ``epoch_s``: seconds between decisions; None: the trace's own. Raises ``InputError`` for an unknown method or a
     trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
     """
-    from hippo.network.env.generator import world_from_trace
-    from hippo.network.env.play import Terms, usd_per_token
-    from hippo.network.env.replay import Source, replay
-    from hippo.network.rules.candidates import fill
-    from hippo.network.rules.configuration import Book
+    from hippo.network.plans.candidates import fill
+    from hippo.network.plans.plan_cache import PlanCache
+    from hippo.network.worlds.generator import world_from_trace
+    from hippo.network.worlds.play import Terms, usd_per_token
+    from hippo.network.worlds.replay import Source, replay
     from hippo.registry import METHODS, load
 
     decider = load(METHODS, "method", method, source="--method")()
     moves = load_trace(trace, problem.cluster, complete=True)
     world = world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem)
     first_use.prepare_moving(progress=progress)
-    book = Book(problem)
-    fill(book, watch=progress)
-    if not len(book):
+    cache = PlanCache(problem)
+    fill(cache, watch=progress)
+    if not len(cache):
         raise InfeasibleError([f"No plan of {problem.model.name} fits on {problem.cluster.name}."])
     aim = problem.objective
-    terms = Terms(usd_per_token(world, book), (aim.w_eff, aim.w_util, aim.w_cost))
-    return replay(world, book, decider, terms, Source(str(trace), float(moves.time_s[0])))
+    terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
+    return replay(world, cache, decider, terms, Source(str(trace), float(moves.time_s[0])))
 
 
 def export(
