@@ -48,7 +48,7 @@ from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload
-from hippo.score.intervals import interval
+from hippo.network.evaluate.intervals import interval
 
 Floats = NDArray[np.float64]
 SITE = site([Pool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])

@@ -25,8 +25,8 @@ from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.workload import Workload
+from hippo.network.evaluate.intervals import paired
 from hippo.registry import job_policy
-from hippo.score.intervals import paired
 
 SITE = site([Pool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
 WINDOWS = ((0.7, 0.85), (0.85, 1.0))

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from _data import data  # type: ignore[import-not-found]
+from _fit import Linear, rows, without  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION
 from hippo.score.cases import Case, load_cases
-from hippo.score.fit import Linear, rows, without
 from hippo.score.published import Errors, Prediction, comparison_key, errors, predict, validate
 
 BY_ALL_THREE = ("korthikanti", "megatron-sc21-t1", "megatron-sc21-t2", "mt-nlg", "bigscience", "vtrain-multi")
@@ -102,7 +102,7 @@ def print_left_out(cases: Sequence[Case]) -> None:
     linear = Linear.around(rows(cases, CALIBRATION), CALIBRATION)
     keys = {case.id: comparison_key(case) for case in cases}
     print(
-        "\nleft out: the constants refitted without the family (two steps of hippo.score.fit), then its rows predicted"
+        "\nleft out: constants refitted without the family (two steps of benchmarks/_fit.py), then its rows predicted"
     )
     print(f"{'family':18s} {'rows':>5s} {'MAPE':>7s} {'median':>7s} {'bias':>7s} {'MAPE with it':>13s}")
     together = []

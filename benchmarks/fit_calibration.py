@@ -1,15 +1,15 @@
 """The constants of the cost model as the open published rows fit them (minutes; deterministic).
 
 Starts from the constants in use, so that a second run must find nothing better; prints each with its plausible range.
-`hippo.score.fit` says how; the last constants of `hippo.cost.calibration` (memory) are not fitted here.
+`benchmarks/_fit.py` says how; the last constants of `hippo.cost.calibration` (memory) are not fitted here.
 """
 
 from __future__ import annotations
 
 from _data import data  # type: ignore[import-not-found]
+from _fit import fit, value  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION, RANGES
 from hippo.score.cases import load_cases
-from hippo.score.fit import fit, value
 
 
 def main() -> None:

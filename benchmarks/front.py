@@ -13,15 +13,14 @@ from time import process_time
 
 import numpy as np
 
-from hippo.decide.front import Front, front_of, pareto_front
+from hippo.decide.pareto import Front, front_of, hypervolume, pareto_front
 from hippo.planners.base import Stop
-from hippo.planners.brute.every_plan import every_plan
+from hippo.planners.brute.brute import every_plan
 from hippo.planners.exact.front import front_candidates
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.load import load_model, load_problem
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, USUAL, planners
-from hippo.score.pareto import hypervolume
 
 STOP = Stop(time_limit_s=120.0)
 CLOSE = 0.01
@@ -56,9 +55,9 @@ def met_and_volume(ours: Front, true: Front) -> tuple[float, float]:
 
 def compare(problem: Problem, words: str) -> None:
     """A row for one small problem."""
-    plans = list(every_plan(problem))
+    plans = [(each.plan, each.score) for each in every_plan(problem)]
     true = front_of(problem, plans, None)
-    alone = front_of(problem, front_candidates(problem, [], STOP)[0], None)
+    alone = front_of(problem, [(each.plan, each.score) for each in front_candidates(problem, [], STOP)[0]], None)
     panel = planners(AUTO)
     whole = pareto_front(problem, panel, STOP, search=front_candidates, baseline=planners(USUAL))
     (met, volume), (met_all, volume_all) = met_and_volume(alone, true), met_and_volume(whole, true)
@@ -74,7 +73,7 @@ def measure(model: str, cluster: str) -> None:
     began = process_time()
     found, closed = front_candidates(problem, [], STOP)
     spent = process_time() - began
-    points = len(front_of(problem, found, None).points)
+    points = len(front_of(problem, [(each.plan, each.score) for each in found], None).points)
     print(f"{model + ' on ' + cluster:<44} {spent:6.1f} s CPU, {points:>3} points{'' if closed else ', not closed'}")
 
 

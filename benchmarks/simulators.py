@@ -21,7 +21,7 @@ from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 from hippo.simulate import analytic, batch, fast, reference
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.lower import lower

@@ -8,13 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import hippo
 from hippo import compiling
-from hippo.compiling import kernel
+from hippo.compiling import kernel, shared
 
 CALLED = """
 from hippo.compiling import kernel
@@ -243,6 +245,53 @@ def _half(value):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def _quarter(value):  # type: ignore[no-untyped-def]
     return _half(_half(value))
+
+
+class Inside(NamedTuple):
+    level: NDArray[np.int64]
+
+
+class World(NamedTuple):
+    step: int
+    clock: NDArray[np.float64]
+    inside: Inside
+
+
+@kernel(lean=True)
+def _tick(world):  # type: ignore[no-untyped-def]
+    world.clock[0] += world.step
+    _rise(world.inside, len(world.clock))
+
+
+@kernel(lean=True)
+def _rise(inside, by):  # type: ignore[no-untyped-def]
+    inside.level[0] += by
+
+
+@kernel(lean=True)
+def _two_ticks(world):  # type: ignore[no-untyped-def]
+    world = shared(world)
+    _tick(world)
+    _tick(world)
+    return world.clock[0]
+
+
+@kernel
+def _shares_what_is_counted(world):  # type: ignore[no-untyped-def]
+    _tick(shared(world))
+
+
+def test_a_shared_tuple_is_seen_and_its_arrays_are_changed() -> None:
+    world = World(2, np.array([0.5, 0.0, 0.0]), Inside(np.zeros(1, np.int64)))
+    assert _two_ticks(world) == 4.5
+    assert (world.clock[0], world.inside.level[0]) == (4.5, 6)
+    assert [str(types[0]).startswith("Shared(World(") for types in _tick.inner] == [True]  # a place, not its fields
+
+
+def test_only_a_lean_kernel_shares() -> None:
+    world = World(2, np.zeros(1), Inside(np.zeros(1, np.int64)))
+    with pytest.raises(Exception, match="only a lean kernel can share World"):
+        _shares_what_is_counted(world)
 
 
 @pytest.mark.parametrize(("call", "how"), [(_gives_back, "returns"), (_asks_for_one, "calls _makes, which returns")])

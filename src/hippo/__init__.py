@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hippo.decide.decision import Decision
-    from hippo.decide.front import Front
+    from hippo.decide.pareto import Front
     from hippo.errors import HippoError, InfeasibleError, InputError
     from hippo.front_door import (
         Estimate,
@@ -73,7 +73,7 @@ __all__ = [
 _DEFINED: Mapping[str, str] = {
     "Decision": "hippo.decide.decision:Decision",
     "Estimate": "hippo.front_door:Estimate",
-    "Front": "hippo.decide.front:Front",
+    "Front": "hippo.decide.pareto:Front",
     "HippoError": "hippo.errors:HippoError",
     "InfeasibleError": "hippo.errors:InfeasibleError",
     "InputError": "hippo.errors:InputError",

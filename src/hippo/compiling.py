@@ -26,7 +26,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -35,10 +35,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core import compiler, config, event, ir, serialize, sigutils, types, typing
+from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
 from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.typing.templates import infer_getattr
+from numba.extending import intrinsic, models, register_model
 
 MARK = b"@" + b"kernel"  # what a file that holds kernels holds, but not this one
 KEPT_S = 24 * 3600.0
@@ -130,7 +133,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
     def _intermediate(self, args: Any) -> Any:
         """As an earlier process has kept it, else made and kept."""
         name, own_name = self.py_func.__qualname__, _Name(self.py_func.__qualname__)
-        library = _Intermediate(self.targetctx.codegen(), name)
+        library = _Intermediate(self.targetctx.codegen(), name, optimised=self.targetoptions["_nrt"])
         state = self._read(args, INNER)
         if state is not None:
             code, entries, environments = state
@@ -155,8 +158,12 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         flags = compiler.Flags()
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_cpython_wrapper = flags.no_compile = library is not None
+        if library is None:
+            library = JITCodeLibrary(self.targetctx.codegen(), self.py_func.__qualname__)
+            library.enable_object_caching()
         given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
-        with event.trigger_event("numba:compile", data={"dispatcher": self, "args": args, "return_type": result_type}):
+        about = {"dispatcher": self, "args": args, "return_type": result_type}
+        with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx):
             made = compiler.compile_extra(*given)
         if not flags.nrt:
             self._refuse_arrays(made)
@@ -207,12 +214,24 @@ class _Name(str):
 class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
     """Code of a kernel and of those it calls; optimised and made into machine code where an entry takes it in."""
 
+    def __init__(self, codegen: Any, name: str, *, optimised: bool = True) -> None:
+        super().__init__(codegen, name)
+        self._optimised = optimised  # by itself before it is taken in, too
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if self._optimised:
+            super()._optimize_functions(ll_module)
+        else:
+            ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self) -> None:
         """Take in what it calls."""
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        if self._optimised:
+            self._optimize_final_module()
         self._final_module.verify()
         self._finalize_dynamic_globals()
         self._finalized = True
@@ -221,6 +240,89 @@ class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
         """What was kept."""
         self._final_module = self._shared_module = llvm.parse_bitcode(code)
         self._finalized = True
+
+
+@contextmanager
+def _intermediate(targetctx: Any) -> Iterator[None]:
+    """While a kernel is compiled, what it needs of numba's own functions is made into intermediate code only, too.
+
+    Optimised, though: those count references, and what can be left out of that is found in small functions only.
+    """
+    codegen = targetctx.codegen()
+
+    def set_env(name: str, environment: Any) -> None:
+        if codegen._engine.get_global_value_address(name):
+            type(codegen).set_env(codegen, name, environment)
+
+    instead = {
+        (codegen, "_library_class"): _Intermediate,
+        (codegen, "set_env"): set_env,
+        (targetctx, "create_cfunc_wrapper"): lambda *asked: None,
+    }
+    before = {(owner, name): vars(owner).get(name) for owner, name in instead}
+    for (owner, name), value in instead.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            delattr(owner, name) if value is None else setattr(owner, name, value)
+
+
+# ------------------------------------------------------------------------------------------------ tuples of many arrays
+class Shared(types.Type):  # type: ignore[misc]
+    """A named tuple that kernels hand on by its place instead of field by field; the names of its fields stay."""
+
+    def __init__(self, of: types.BaseNamedTuple) -> None:
+        self.of = of
+        super().__init__(f"Shared({of})")
+
+
+@register_model(Shared)
+class _SharedModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: Shared) -> None:
+        super().__init__(manager, of, manager[of.of].get_value_type().as_pointer())
+
+
+@intrinsic
+def shared(context, tables):  # type: ignore[no-untyped-def]
+    """A named tuple of many arrays, for kernels that are called with it.
+
+    To hand over dozens of arrays takes hundreds of numbers per call, and most of the time that compiling takes. Its
+    place is one. Only a lean kernel that Python calls can share: its arrays are Python's until it ends. What is read
+    in every round of a loop is better read once, into a local name: the compiler cannot know that nobody writes there.
+    """
+    if isinstance(tables, Shared):
+        return tables(tables), lambda context, builder, signature, arguments: arguments[0]
+    if not isinstance(tables, types.BaseNamedTuple):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        if context.enable_nrt:
+            raise TypeError(f"only a lean kernel can share {tables.instance_class.__name__}")
+        return cgutils.alloca_once_value(builder, arguments[0])
+
+    return Shared(tables)(tables), code
+
+
+@infer_getattr
+class _SharedAttribute(typing.templates.AttributeTemplate):  # type: ignore[misc]
+    key = Shared
+
+    def generic_resolve(self, kind: Shared, name: str) -> Any:
+        if name in kind.of.fields:
+            field = kind.of[kind.of.fields.index(name)]
+            return Shared(field) if isinstance(field, types.BaseNamedTuple) else field
+        return None
+
+
+@lower_getattr_generic(Shared)
+def _field_of_shared(context, builder, kind, value, name):  # type: ignore[no-untyped-def]
+    at = kind.of.fields.index(name)
+    place = cgutils.gep_inbounds(builder, value, 0, at)
+    if isinstance(kind.of[at], types.BaseNamedTuple):
+        return place
+    return impl_ret_borrowed(context, builder, kind.of[at], builder.load(place))
 
 
 # ------------------------------------------------------------------------------------------------------- what was kept

@@ -165,7 +165,7 @@ def _moving_world() -> World:
 
 def _plan_something(asked: Planner) -> None:
     from hippo.decide import choose
-    from hippo.decide.front import pareto_front
+    from hippo.decide.pareto import pareto_front
     from hippo.planners.base import Stop
     from hippo.planners.exact.front import front_candidates
 

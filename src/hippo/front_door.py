@@ -15,8 +15,8 @@ from hippo import first_use
 from hippo.cost.stage import StageMemory
 from hippo.decide import choose, explain_plan
 from hippo.decide.best_order import with_best_order
-from hippo.decide.decision import Decision, ScoredPlan
-from hippo.decide.front import Front, pareto_front
+from hippo.decide.decision import Decision
+from hippo.decide.pareto import Front, pareto_front
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -30,7 +30,7 @@ from hippo.problem.problem import Problem
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
 from hippo.registry import engine as engine_named
 from hippo.registry import planner as planner_named
-from hippo.score.evaluate import evaluate, fits, memory
+from hippo.score.judge import evaluate, fits, memory
 from hippo.score.score import Score
 from hippo.simulate.lower import lower
 from hippo.simulate.timeline import Timeline
@@ -170,10 +170,9 @@ def pareto(
     _check_asked(problem, stop)
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
-    front = pareto_front(
+    return pareto_front(
         problem, _named(planner, progress), stop, search=search, baseline=usual, seed=seed, progress=progress
     )
-    return replace(front, points=tuple(ScoredPlan(*point) for point in front.points))
 
 
 def simulate(problem: Problem, plan: Plan, *, engine: str = "fast") -> Timeline:
@@ -331,9 +330,7 @@ def _anew(names: str) -> type[Replanner] | None:
 
 
 def _shown(decision: Decision) -> ShownDecision:
-    values = {field.name: getattr(decision, field.name) for field in fields(decision)}
-    values["runners_up"] = tuple(ScoredPlan(*each) for each in decision.runners_up)
-    return ShownDecision(**values)
+    return ShownDecision(**{field.name: getattr(decision, field.name) for field in fields(decision)})
 
 
 def _check_asked(problem: object, stop: object) -> None:

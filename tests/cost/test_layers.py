@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.cost.calibration import Calibration
-from hippo.cost.collectives import Group, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, all_gather_s, all_reduce_s
 from hippo.cost.kernels import Kernels
 from hippo.cost.layers import (
     BACKWARD_KERNELS,
     COLLECTIVE_KERNELS,
     FORWARD_KERNELS,
+    LayerSetting,
     LayerTime,
-    Setting,
     attention_flops,
     layer_time,
     matrices,
@@ -43,12 +43,12 @@ def setting(
     card: str = "A100-SXM-80GB",
     seq: int = S,
     **given: object,
-) -> Setting:
+) -> LayerSetting:
     layout = Layout(**{"tp": tp, "dp": 1, "micro_batch": 2, **given})  # type: ignore[arg-type]
-    return Setting(Kernels(gpu(card), layout.precision, calibration), FABRIC, layout, seq, software or Software())
+    return LayerSetting(Kernels(gpu(card), layout.precision, calibration), FABRIC, layout, seq, software or Software())
 
 
-def seconds(layer: Layer, where: Setting) -> float:
+def seconds(layer: Layer, where: LayerSetting) -> float:
     each = layer_time(layer, where)
     return each.forward_s + each.backward_s + each.weight_s
 
@@ -92,7 +92,7 @@ def test_selective_recomputation_repeats_what_the_software_gives_up():
 
 def test_tensor_parallelism_adds_two_all_reduces_each_way():
     """Of b s h 16-bit values, and all of it visible in Megatron-LM of 2021."""
-    of_one = all_reduce_s(2 * 2 * S * H, Group(8), FABRIC, PERFECT)
+    of_one = all_reduce_s(2 * 2 * S * H, CollectiveGroup(8), FABRIC, PERFECT)
     assert layer_time(BLOCK, setting(8)).communication_s == pytest.approx(4 * of_one)
     hidden = exact(exposed_tp=0.25)
     assert layer_time(BLOCK, setting(8, calibration=hidden)).communication_s == pytest.approx(of_one)
@@ -137,7 +137,7 @@ def test_collectives_are_launched_too():
 def test_gathers_of_a_fully_sharded_block_hide_behind_it():
     lay = {"sharding": "full", "dp": 32, "replicas": 32}
     plain, sharded = seconds(BLOCK, setting()), layer_time(BLOCK, setting(**lay))
-    gather = all_gather_s(2.0 * BLOCK.parameters, Group(32), FABRIC, PERFECT)
+    gather = all_gather_s(2.0 * BLOCK.parameters, CollectiveGroup(32), FABRIC, PERFECT)
     assert gather < plain / 3
     accumulated = 10.0 * BLOCK.parameters / 2039e9  # not the whole gradient, the rank's shard alone is added up
     assert seconds(BLOCK, setting(**lay)) == pytest.approx(plain - accumulated * 31 / 32)
@@ -153,7 +153,7 @@ def test_lists_of_tensors_are_copied_one_by_one():
     lists = setting(calibration=slow, software=replace(MEGATRON_2021, list_gathers=True), **lay)
     assert layer_time(BLOCK, lists).communication_s == pytest.approx(4 * 4 * 768 * 2e-6)
     transfers = replace(lists, kernels=replace(lists.kernels, calibration=PERFECT))
-    gather = all_gather_s(2.0 * BLOCK.parameters, Group(768), FABRIC, PERFECT)
+    gather = all_gather_s(2.0 * BLOCK.parameters, CollectiveGroup(768), FABRIC, PERFECT)
     assert layer_time(BLOCK, transfers).communication_s == pytest.approx(4 * gather)
 
 
@@ -164,7 +164,7 @@ def test_context_parallelism_halves_the_work_and_exchanges_keys():
     thin = replace(FABRIC, gpus_per_node=1, inter_bytes_per_s=1e9)
     starved = replace(setting(cp=2, seq=16384), fabric=thin)
     keys = 2 * 2 * 2 * 16384 * 2048  # keys and values, 16 bit, of both micro-batch sequences
-    exchange = all_gather_s(keys, Group(2), thin, PERFECT)
+    exchange = all_gather_s(keys, CollectiveGroup(2), thin, PERFECT)
     compute = layer_time(BLOCK, setting(cp=2, seq=16384))
     core = attention_flops(BLOCK, setting(cp=2, seq=16384)) / 312e12
     assert layer_time(BLOCK, starved).forward_s == pytest.approx(compute.forward_s - core + exchange)

@@ -15,7 +15,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 PLAIN = load_problem(model="gpt2", cluster="toy", global_batch=16)
 N = PLAIN.model.num_layers

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
+from hippo.score.judge import Judged
+from hippo.score.score import Score
 from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.fast import play
+from hippo.simulate.program import Program
 
 HIDDEN = 256
 
@@ -53,25 +55,37 @@ def alone_plan(micro_batches: int = 4) -> Plan:
     return Plan((Pipeline((Stage("a", (0, 6), 1, 1, ("a/0/0",)),), micro_batches),), micro_batch=1)
 
 
+def score(step_time_s: float, **figures: float) -> Score:
+    """So many seconds a step, and nothing else unless it is said."""
+    known = dict.fromkeys((field.name for field in fields(Score)), 0.0)
+    return Score(**(known | {"step_time_s": step_time_s} | figures))
+
+
+def by_hand(problem: Problem, plan: Plan, program: Program) -> Judged:
+    """A plan whose program is not lowered from it."""
+    timeline = play(program)
+    return Judged(problem, plan, program, score(timeline.step_time_s), played=timeline)
+
+
 def world(
     *, send_s: float, latency_s: float = 0.0, forward: tuple[float, float] = (1.0, 1.0), waves: int = 4
-) -> Played:
+) -> Judged:
     """The plan across a and b played with bare numbers: backward twice the forward, a message takes ``send_s``."""
     problem = Problem(tiny_model(), two_domains(latency_s=latency_s), Workload(global_batch=waves, seq=100))
     schedule = order("1f1b", stages=2, micro_batches=waves)
     line = Line(1e9, latency_s)
     program = abstract_program(schedule, forward_s=forward, backward_s=tuple(2 * f for f in forward))
     program = on_links(program, [line, line], down=[[0], []], up=[[], [1]], num_bytes=send_s * 1e9)
-    return Played(problem, across_plan(waves), program, play(program))
+    return by_hand(problem, across_plan(waves), program)
 
 
-def alone(*, forward: float = 2.0, waves: int = 4) -> Played:
+def alone(*, forward: float = 2.0, waves: int = 4) -> Judged:
     """The plan in a alone."""
     problem = Problem(tiny_model(), two_domains(), Workload(global_batch=waves, seq=100))
     program = abstract_program(order("1f1b", stages=1, micro_batches=waves), forward_s=forward, backward_s=2 * forward)
     program = replace(program, link_bandwidth_bytes_per_s=np.full(2, 1e9), link_latency_s=np.zeros(2))
     program = replace(program, extra_link_bytes=np.zeros(2))
-    return Played(problem, alone_plan(waves), program, play(program))
+    return by_hand(problem, alone_plan(waves), program)
 
 
 @pytest.fixture

@@ -9,12 +9,11 @@ import pytest
 from hippo.decide.best_order import with_best_order
 from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Decision
-from hippo.decide.measure import flaw
 from hippo.plan.plan import ScheduleChoice
 from hippo.planners.base import Stop
 from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import flaw, judge
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +24,9 @@ def plain() -> Decision:
     assert found.plan is not None
     lines = tuple(replace(line, order=(), warm_up=()) for line in found.plan.pipelines)
     plan = replace(found.plan, pipelines=lines, schedule=ScheduleChoice("1f1b"))
-    score = evaluate(problem, plan)
-    rows = tuple(replace(row, plan=plan, score=score, notes=()) for row in found.rows)
-    return replace(found, plan=plan, score=score, gap=0.5, lower_bound_s=0.5 * score.step_time_s, rows=rows)
+    best = judge(problem, plan)
+    rows = tuple(replace(row, best=best, notes=()) for row in found.rows)
+    return replace(found, best=best, gap=0.5, lower_bound_s=0.5 * best.step_time_s, rows=rows)
 
 
 def test_a_better_order_is_taken_and_told(plain: Decision) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hippo.decide.choose import Panel, choose, compare, decide, judged
-from hippo.decide.front import pareto_front
+from hippo.decide.choose import Panel, choose, compare, decide, row_of
+from hippo.decide.pareto import pareto_front
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import Judged, evaluate, judge
 
 WAVES = 64
 STOP = Stop(time_limit_s=5.0)
@@ -25,7 +25,7 @@ class Says:
     """Proposes what it was made with, and notes that it was asked."""
 
     name: str
-    plan: Plan | None
+    plan: Plan | Judged | None
     gap: float | None = None
     bound_s: float | None = None
     status: Status = Status.FEASIBLE
@@ -87,7 +87,7 @@ def test_the_objective_decides(problem, across, alone):
 
 def test_rewards_pick_among_all_plans_of_a_planner(problem, across, alone):
     weighted = replace(problem, objective=Objective("weighted", 0.0, 0.0, 1.0))  # egress alone counts
-    exact = Says("exact", across, gap=0.0, status=Status.OPTIMAL, runners_up=((alone, evaluate(problem, alone)),))
+    exact = Says("exact", across, gap=0.0, status=Status.OPTIMAL, runners_up=(judge(problem, alone),))
     decision = decide(weighted, [exact], STOP, baseline=[Says("even", across)])
     assert decision.plan == alone
     assert decision.score.reward == pytest.approx(0.0)
@@ -97,8 +97,8 @@ def test_rewards_pick_among_all_plans_of_a_planner(problem, across, alone):
 def test_rewards_are_weighed_over_the_plans_that_none_beats(problem, across, alone):
     def search(asked, known, stop):
         assert asked.objective.name == "time"
-        assert [plan for plan, _ in known] == [across]
-        return [*known, (alone, evaluate(asked, alone))], True
+        assert [found.plan for found in known] == [across]
+        return [*known, judge(asked, alone)], True
 
     weighted = replace(problem, objective=Objective("weighted", 0.0, 0.0, 1.0))  # egress alone counts
     decision = decide(weighted, [Says("exact", across)], STOP, baseline=[Says("even", across)], search=search)
@@ -237,22 +237,29 @@ def test_a_plan_that_breaks_a_rule_is_dropped_and_told(problem, across, alone):
 
 def test_a_plan_that_does_not_fit_is_dropped(problem, across, worlds):
     small = replace(problem, cluster=replace(problem.cluster, gpu=worlds.gpu(1e9)))
-    row = judged(small, Proposal("big", Status.FEASIBLE, across), None)
+    row = row_of(small, Proposal("big", Status.FEASIBLE, across), None)
     assert row.dropped is not None
     assert "memory" in row.dropped
 
 
-def test_a_planner_that_believes_something_else_is_told(problem, across):
-    believed = replace(evaluate(problem, across), step_time_s=1e-3)
-    row = judged(problem, Proposal("dreamer", Status.FEASIBLE, across, believed), None)
-    assert row.score == evaluate(problem, across)
-    assert any("the judge plays" in note for note in row.notes)
+def test_what_a_planner_had_judged_is_not_judged_again(problem, across):
+    found = judge(problem, across)
+    decision = choose(problem, Panel((Says("exact", found),)), STOP)
+    assert decision.judged is found
+    assert decision.rows[0].best is found
+
+
+def test_what_was_judged_under_other_wishes_is_checked_under_these(problem, across):
+    wild = judge(replace(problem, allow_local_sgd=True), replace(across, micro_batch=7))
+    row = row_of(problem, Proposal("wild", Status.FEASIBLE, wild), None)
+    assert (row.best, row.status) == (None, Status.INFEASIBLE)
+    assert row.dropped is not None
 
 
 def test_runners_up_join_in_another_way_and_come_from_anyone(problem, across, alone):
-    first = Says("exact", across, runners_up=((alone, evaluate(problem, alone)), (across, evaluate(problem, across))))
+    first = Says("exact", across, runners_up=(judge(problem, alone), judge(problem, across)))
     decision = decide(problem, [first], STOP)
-    assert [plan for plan, _ in decision.runners_up] == [alone]
+    assert [other.plan for other in decision.runners_up] == [alone]
     kinds = [reason.kind for reason in decision.reasons]
     assert kinds.count("runner_up") == 1
     assert "switch" in kinds

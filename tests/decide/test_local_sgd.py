@@ -14,7 +14,7 @@ from hippo.planners.base import Proposal, Status
 from hippo.planners.baselines.diloco import PERIOD
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate, judge
 
 WAVES = 5
 
@@ -38,8 +38,8 @@ def problem(worlds) -> Problem:
 
 
 def decided(problem: Problem, plan: Plan, *others: Plan) -> Decision:
-    runners_up = tuple((other, evaluate(problem, other)) for other in others)
-    return Decision(problem, Status.FEASIBLE, "x", plan, evaluate(problem, plan), runners_up=runners_up)
+    runners_up = tuple(judge(problem, other) for other in others)
+    return Decision(problem, Status.FEASIBLE, "x", judge(problem, plan), runners_up=runners_up)
 
 
 def test_a_plan_of_one_domain_is_set_up_in_all(worlds, problem):

@@ -7,32 +7,30 @@ from math import inf
 
 import pytest
 
-from hippo.decide.alternatives import (
+from hippo.decide.reasons import (
     Better,
+    Binding,
+    Bottleneck,
+    Capacity,
     Dropped,
+    Gap,
     IdleDomain,
+    LinkThreshold,
     LocalSgd,
+    MemoryHeadroom,
     MissingMemory,
     NearestChange,
     NoSwitch,
     Note,
     NothingFound,
+    Reason,
     Rejected,
+    RewardParts,
     RunnerUp,
+    Sensitivity,
     Switch,
     UnusableProfile,
     Violated,
-)
-from hippo.decide.reasons import (
-    Binding,
-    Bottleneck,
-    Capacity,
-    Gap,
-    LinkThreshold,
-    MemoryHeadroom,
-    Reason,
-    RewardParts,
-    Sensitivity,
 )
 
 EXAMPLES: tuple[tuple[Reason, str], ...] = (

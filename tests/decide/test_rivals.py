@@ -6,15 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.decide.alternatives import NoSwitch, RunnerUp, Switch
-from hippo.decide.measure import objective_value, value_from_scratch, worse_by
-from hippo.decide.play import played
-from hippo.decide.rivals import Contest, Knob, advice, idle_domains, runner_up_reasons, switches, threshold, told
+from hippo.decide.reasons import NoSwitch, RunnerUp, Switch
+from hippo.decide.rivals import (
+    Knob,
+    Rivalry,
+    advice,
+    idle_domains,
+    runner_up_reasons,
+    switches,
+    threshold,
+    told,
+    value_from_scratch,
+)
 from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate, judge
+from hippo.score.score import objective_value, worse_by
 
 WAVES = 64
 
@@ -25,8 +34,8 @@ def problem_of(worlds, bandwidth, objective=None, **cluster) -> Problem:
     return Problem(worlds.model(), cluster, workload, objective or Objective())
 
 
-def contest(problem, winner, rival) -> Contest:
-    return Contest(played(problem, winner), played(problem, rival))
+def contest(problem, winner, rival) -> Rivalry:
+    return Rivalry(judge(problem, winner), judge(problem, rival))
 
 
 def test_more_bandwidth_lets_the_pipeline_win(worlds):
@@ -61,7 +70,7 @@ def test_what_one_does_who_goes_over(worlds, here, there, words):
         stages = tuple(replace(stage, domain=name) for name in names)
         return replace(worlds.alone(), plan=Plan((Pipeline(stages, 4),), micro_batch=1))
 
-    assert advice(Contest(game(here), game(there))) == words
+    assert advice(Rivalry(game(here), game(there))) == words
 
 
 def test_the_limit_of_a_world_solved_by_hand(worlds):
@@ -69,10 +78,10 @@ def test_the_limit_of_a_world_solved_by_hand(worlds):
 
     The pipeline wins where s is below 9/4, and messages take 10 s today: above 40/9 times the bandwidth, both ways.
     """
-    match = Contest(worlds.alone(), worlds.across(send_s=10.0))
+    match = Rivalry(worlds.alone(), worlds.across(send_s=10.0))
     assert threshold(match, Knob("bandwidth", (0, 1))) == pytest.approx(40 / 9, rel=0.005)
     assert threshold(match, Knob("bandwidth", (0,))) is None  # the way back still takes too long
-    back = Contest(worlds.across(send_s=1.0), worlds.alone())
+    back = Rivalry(worlds.across(send_s=1.0), worlds.alone())
     assert threshold(back, Knob("bandwidth")) == pytest.approx(4 / 9, rel=0.005)
 
 
@@ -123,9 +132,10 @@ def test_what_never_wins_is_told(worlds):
 def test_both_sorts_of_runners_up_are_told(worlds):
     across, alone = worlds.across_plan(), worlds.alone_plan()
     wide, slow = replace(across, micro_batch=2), replace(alone, recompute="full")
+    problem = problem_of(worlds, 1e9)
 
     def plans(plan, *others):
-        return [other for other, _ in told(plan, [(each, None) for each in others])]
+        return [other.plan for other in told(plan, [judge(problem, each) for each in others])]
 
     assert plans(across, wide, slow, alone) == [wide, slow]
     assert plans(across, alone, slow, wide) == [alone, wide]
@@ -137,31 +147,31 @@ def test_both_sorts_of_runners_up_are_told(worlds):
 def test_runner_up_comes_with_its_switches(worlds):
     problem = problem_of(worlds, 1e8)
     across, alone = worlds.across_plan(WAVES), worlds.alone_plan(WAVES)
-    score, theirs = evaluate(problem, alone), evaluate(problem, across)
-    first, *rest = runner_up_reasons(played(problem, alone), score, [(across, theirs)], baseline=None)
+    winner, rival = judge(problem, alone), judge(problem, across)
+    first, *rest = runner_up_reasons(winner, [rival], baseline=None)
     assert isinstance(first, RunnerUp)
-    assert first.worse_share == pytest.approx(theirs.step_time_s / score.step_time_s - 1)
+    assert first.worse_share == pytest.approx(rival.step_time_s / winner.step_time_s - 1)
     assert rest
     # seen from the plan that loses, the same limit: what it needs to win
-    _, *back = runner_up_reasons(played(problem, across), theirs, [(alone, score)], baseline=None)
+    _, *back = runner_up_reasons(rival, [winner], baseline=None)
     assert [item.threshold for item in back] == [item.threshold for item in rest]
 
 
 def test_an_idle_domain_says_what_its_link_carries(worlds):
     problem = problem_of(worlds, 1e8)
     across = worlds.across_plan(WAVES)
-    game = played(problem, worlds.alone_plan(WAVES))
-    (reason,) = idle_domains(game, [(across, evaluate(problem, across))])
+    game = judge(problem, worlds.alone_plan(WAVES))
+    (reason,) = idle_domains(game, [judge(problem, across)])
     assert (reason.subject, reason.gpus, reason.best_link) == ("b", 1, "a -> b")
     assert reason.best_link_tokens_per_s == pytest.approx(1e8 / (2 * 256))
     assert reason.best_with_it_s == pytest.approx(evaluate(problem, across).step_time_s)
-    assert idle_domains(played(problem, across), []) == ()
+    assert idle_domains(judge(problem, across), []) == ()
 
 
 def test_a_domain_without_links_is_idle_for_that_reason(worlds):
     problem = problem_of(worlds, 1e8)
     cut_off = replace(problem, cluster=replace(problem.cluster, links=()))
-    (reason,) = idle_domains(played(cut_off, worlds.alone_plan(WAVES)), [])
+    (reason,) = idle_domains(judge(cut_off, worlds.alone_plan(WAVES)), [])
     assert reason.best_link is None
     assert "no pair of links" in reason.sentence()
 

@@ -7,9 +7,8 @@ from math import inf
 
 import pytest
 
-from hippo.decide.alternatives import MissingMemory, NearestChange, NothingFound
-from hippo.decide.shortfall import TOLERANCE, least_memory_bytes, shortfall, state_bytes_per_gpu
-from hippo.decide.unmeasured import unusable_profile
+from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound
+from hippo.decide.shortfall import TOLERANCE, least_memory_bytes, shortfall, state_bytes_per_gpu, unusable_profile
 from hippo.decide.wording import gb
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status
@@ -17,7 +16,7 @@ from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 WAVES = 4
 

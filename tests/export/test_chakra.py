@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 from hippo.simulate.astra.configuration import MEMORY, NETWORK, SYSTEM
 
 from .conftest import Asked, Written

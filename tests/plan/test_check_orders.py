@@ -15,7 +15,7 @@ from hippo.planners.baselines.crosspipe import CrossPipe
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import given, letters_of, order, split
-from hippo.score.evaluate import memory
+from hippo.score.judge import memory
 from hippo.simulate import fast, reference
 from hippo.simulate.lower import lower
 

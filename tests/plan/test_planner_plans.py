@@ -27,7 +27,7 @@ from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.workload import Workload
 from hippo.registry import AUTO, planner
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 from hippo.score.score import Score
 
 MIXTURE = gpt_model(

@@ -9,10 +9,10 @@ from random import Random
 
 from tests.planners.tiny import model, problem
 
-from hippo.planners.exact.field import Field
-from hippo.planners.exact.judge import Judge
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.uniform import Shape, candidate, shape_of
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.space import Field
+from hippo.planners.exact.uniform import PlanShape, candidate, shape_of
 from hippo.planners.exact.ways import Way, real_way
 from hippo.problem.cluster import Domain, Link
 from hippo.problem.problem import Problem
@@ -52,10 +52,10 @@ def random_world(seed: int, *, capped: bool = False) -> Problem:
 
 def field_of(asked: Problem) -> Field:
     """The problem, prepared, with a judge of its own."""
-    return Field.of(asked, Judge(asked))
+    return Field.of(asked, Tried(asked))
 
 
-def least_play(field: Field, layout: Layout, way: Way, stages: int) -> float:
+def least_play(field: Field, layout: DomainLayout, way: Way, stages: int) -> float:
     """The least step time that some real way, cuts and warm-ups of this shape reach; inf: none can run."""
     layers, random = field.problem.model.num_layers, Random(0)
     ways = list(_real_ways(field, layout, way))
@@ -64,12 +64,12 @@ def least_play(field: Field, layout: Layout, way: Way, stages: int) -> float:
         shape = shape_of(field, layout, real, stages)
         for inner in combinations(range(1, layers), way.span * stages - 1):
             for ahead in _warm_ups(field, shape, way.span * stages, random):
-                played = field.judge.play(candidate(field, shape, [0, *inner, layers], ahead))
+                played = field.tried.play(candidate(field, shape, [0, *inner, layers], ahead))
                 least = min(least, played)
     return least
 
 
-def _real_ways(field: Field, layout: Layout, way: Way) -> Iterator[Way]:
+def _real_ways(field: Field, layout: DomainLayout, way: Way) -> Iterator[Way]:
     senders = way.senders
     for order in permutations(field.members(layout.kind), way.size):
         if way.span == 1 and list(order) != sorted(order):
@@ -81,7 +81,7 @@ def _real_ways(field: Field, layout: Layout, way: Way) -> Iterator[Way]:
                 yield replace(real, senders=senders)
 
 
-def _warm_ups(field: Field, shape: Shape, stages: int, random: Random) -> list[tuple[int, ...]]:
+def _warm_ups(field: Field, shape: PlanShape, stages: int, random: Random) -> list[tuple[int, ...]]:
     plain: list[tuple[int, ...]] = [()]
     if stages == 1 or not field.rules.live_limit:
         return plain

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from hippo.planners.inside_domain import Inside, Search, missing_bytes, step_seconds
+from hippo.planners.inside_domain import DomainSearch, Inside, missing_bytes, step_seconds
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings, tensor_widths
 from hippo.problem.objective import objective_from_text
 from hippo.simulate.layouts import cost_model
@@ -43,7 +43,7 @@ def every_layout(asked) -> list[Inside]:
 def test_no_layout_is_faster_by_the_closed_form(memory_gb: float) -> None:
     asked = problem(cluster(WHERE, memory_gb=memory_gb), gpt(3, 1024, vocab=32768), batch=8)
     layouts = every_layout(asked)
-    (first, *_) = Search(cost_model(asked), WHERE, 8).best(5)
+    (first, *_) = DomainSearch(cost_model(asked), WHERE, 8).best(5)
     # Cuts are chosen for the slowest stage alone, so what is done once per step may differ by a little.
     assert first.seconds <= min(one.seconds for one in layouts) * 1.01
     assert any(one.cuts == first.cuts and one.recipe == first.recipe and one.tp == first.tp for one in layouts)
@@ -52,7 +52,7 @@ def test_no_layout_is_faster_by_the_closed_form(memory_gb: float) -> None:
 def test_layouts_come_out_fastest_first_and_all_fit() -> None:
     asked = problem(cluster(WHERE, memory_gb=3.2), gpt(3, 1024, vocab=32768), batch=8)
     costs, rejected = cost_model(asked), list[float]()
-    found = list(Search(costs, WHERE, 8).layouts(rejected.append))
+    found = list(DomainSearch(costs, WHERE, 8).layouts(rejected.append))
     assert [one.seconds for one in found] == sorted(one.seconds for one in found)
     assert all(missing_bytes(costs, one) <= 0 for one in found)
     assert rejected
@@ -62,7 +62,7 @@ def test_layouts_come_out_fastest_first_and_all_fit() -> None:
 def test_narrower_layouts_are_looked_at_where_money_counts() -> None:
     asked = problem(cluster(WHERE), batch=8)
     for objective, expected in (("time", {4}), ("cost", {1, 2, 4})):
-        search = Search(
+        search = DomainSearch(
             cost_model(replace(asked, objective=objective_from_text(objective))), WHERE, 8, pps=(1,), tps=(1,)
         )
         assert {one.dp for one in search.layouts() if one.recipe.micro_batch == 1} == expected
@@ -70,7 +70,7 @@ def test_narrower_layouts_are_looked_at_where_money_counts() -> None:
 
 def test_even_cuts_are_kept_even() -> None:
     asked = problem(cluster(WHERE), gpt(4, vocab=65536), batch=8)
-    found = Search(cost_model(asked), WHERE, 8, even=True, pps=(2,)).best(3)
+    found = DomainSearch(cost_model(asked), WHERE, 8, even=True, pps=(2,)).best(3)
     assert {one.cuts for one in found} == {(0, 3, 6)}
-    balanced = Search(cost_model(asked), WHERE, 8, pps=(2,)).best(3)
+    balanced = DomainSearch(cost_model(asked), WHERE, 8, pps=(2,)).best(3)
     assert {one.cuts for one in balanced} != {(0, 3, 6)}  # the head is worth several blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hippo.errors import InfeasibleError
-from hippo.planners.placement import PipelineSketch, StageSketch, place
+from hippo.planners.placement import PipelineSketch, StageSketch, pipelines_of_lanes, place, rank_order_lanes
 from hippo.problem.cluster import Cluster, Domain, Gpu
 
 GPU = Gpu("toy", {"bf16": 1e14}, 8e10, 1e12, 3e11, 1.0)
@@ -58,3 +58,33 @@ def test_too_many_groups_are_infeasible() -> None:
     stages = (StageSketch("a", (0, 5), 3, 2),)
     with pytest.raises(InfeasibleError, match="no room left"):
         place(CLUSTER, [PipelineSketch(stages, 1), PipelineSketch((StageSketch("a", (0, 5), 3, 1),), 1)])
+
+
+TWO_DOMAINS = Cluster("toy", GPU, (domain("a", 2, 4), domain("b", 1, 4)), ())
+
+
+def test_rank_order_is_tp_dp_pp() -> None:
+    # Six pairs of GPUs, a a a a b b; with pp outermost stage 0 takes the first two, and so on (Megatron-LM's order).
+    assert rank_order_lanes(TWO_DOMAINS, tp=2, dp=2, pp=3) == (("a", "a", "b"), ("a", "a", "b"))
+    assert rank_order_lanes(TWO_DOMAINS, tp=2, dp=3, pp=2) == (("a", "a"), ("a", "b"), ("a", "b"))
+
+
+def test_too_few_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match="8 groups of 2 GPUs do not fit on 6"):
+        rank_order_lanes(TWO_DOMAINS, tp=2, dp=4, pp=2)
+
+
+def test_lanes_that_visit_the_same_domains_form_one_pipeline() -> None:
+    first, second = pipelines_of_lanes([("a", "a"), ("a", "b"), ("a", "b")], (0, 3, 6), (2, 1), 5)
+    assert [(stage.domain, stage.layers, stage.tp, stage.dp) for stage in second.stages] == [
+        ("a", (0, 3), 2, 2),
+        ("b", (3, 6), 1, 2),
+    ]
+    assert [stage.dp for stage in first.stages] == [1, 1]
+    assert first.num_micro_batches == second.num_micro_batches == 5
+
+
+def test_pipelines_are_split_until_they_are_alike() -> None:
+    lanes = [("a", "b")] * 4 + [("b", "a")] * 6
+    sketches = pipelines_of_lanes(lanes, (0, 3, 6), (1, 1), 2, alike=True)
+    assert [(sketch.stages[0].domain, sketch.stages[0].dp) for sketch in sketches] == [("a", 2)] * 2 + [("b", 2)] * 3

@@ -6,9 +6,9 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe
-from hippo.planners.shortlist import Clock, ShortList, objective_value
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.objective import objective_from_text
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 from .worlds import cluster, domain, gpt, problem
 
@@ -21,9 +21,9 @@ def plan(dp: int, *, batch: int = 16, micro_batch: int = 1, recompute: str = "no
     return Recipe(micro_batch, recompute).plan(PROBLEM, place(WHERE, [sketch]))
 
 
-def shortlist(*, now: float = 0.0, memory_gb: float = 80.0) -> ShortList:
-    asked = problem(cluster(domain("a", 1, 8), memory_gb=memory_gb))
-    return ShortList(asked, Clock(0.0, 10.0, lambda: now))
+def shortlist(*, now: float = 0.0, memory_gb: float = 80.0, objective: str = "time") -> ShortList:
+    asked = problem(cluster(domain("a", 1, 8), memory_gb=memory_gb), objective=objective_from_text(objective))
+    return ShortList(asked, StopClock(0.0, 10.0, lambda: now))
 
 
 def test_the_fastest_plan_stays() -> None:
@@ -51,7 +51,7 @@ def test_the_clock_ends_the_search_once_a_plan_was_scored() -> None:
     late = shortlist(now=11.0)
     late.try_all([plan(8, batch=8), plan(2), plan(8)])
     assert late.best is not None
-    assert late.best[0] == plan(2)
+    assert late.best.plan == plan(2)
 
 
 def test_at_most_so_many_are_scored() -> None:
@@ -61,15 +61,17 @@ def test_at_most_so_many_are_scored() -> None:
 
 
 def test_what_the_objective_minimises() -> None:
+    short = {text: shortlist(objective=text) for text in ("time", "cost", "1,0.5,0")}
+    for each in short.values():
+        each.consider(plan(8))
     score, other = evaluate(PROBLEM, plan(8)), evaluate(PROBLEM, plan(2))
-    asked = {text: problem(WHERE, objective=objective_from_text(text)) for text in ("time", "cost", "1,0.5,0")}
-    assert objective_value(asked["time"], score, score) == score.step_time_s
-    assert objective_value(asked["cost"], score, score) == score.usd_per_step
-    weighted = objective_value(asked["1,0.5,0"], other, score)
-    assert weighted == pytest.approx(other.step_time_s / score.step_time_s - 0.5 * other.utilization)
+    assert short["time"].value(other) == other.step_time_s
+    assert short["cost"].value(other) == other.usd_per_step
+    weighted = other.step_time_s / score.step_time_s - 0.5 * other.utilization
+    assert short["1,0.5,0"].value(other) == pytest.approx(weighted)
 
 
 def test_a_model_of_another_size_breaks_the_layers_rule() -> None:
-    short = ShortList(problem(WHERE, gpt(4)), Clock(0.0, 10.0, lambda: 0.0))
+    short = ShortList(problem(WHERE, gpt(4)), StopClock(0.0, 10.0, lambda: 0.0))
     assert short.consider(plan(8)) is None
     assert list(short.rejected) == ["layers"]

@@ -12,7 +12,7 @@ from hippo.problem.gpus import GPUS
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 from hippo.units import bytes_per_s_from_gbps
 
 STOP = Stop(600.0)

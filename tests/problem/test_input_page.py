@@ -28,7 +28,7 @@ from hippo.schedule.problem_json import problems_of_text
 from hippo.schedule.solve import judge
 from hippo.schedule.text import parse_schedule
 from hippo.score.cases import load_cases
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "contracts.md"
 FILES = {

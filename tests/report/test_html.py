@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from hippo.decide.alternatives import Rejected
-from hippo.decide.reasons import RewardParts
+from hippo.decide.reasons import Rejected, RewardParts
 from hippo.report import leads
 from hippo.report.frame import inline_json
 from hippo.report.html import report

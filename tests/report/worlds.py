@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hippo.cost.stage import StageMemory
 from hippo.decide.decision import Decision, Row
-from hippo.decide.play import Played
 from hippo.decide.reasons import Binding, Bottleneck, Capacity
 from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.planners.base import Status
@@ -15,6 +16,7 @@ from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.report.story import Story
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
@@ -165,12 +167,13 @@ def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model
         (back, 1, 1, 0, 4.5, 5.0),
         (back, 1, 1, 1, 7.5, 8.0),
     ]
-    game = Played(problem, plan, make_program(problem, plan), make_timeline(problem, HAND_OPS, messages))
+    timeline = make_timeline(problem, HAND_OPS, messages)
+    game = Judged(problem, plan, make_program(problem, plan), make_score(11.0), make_memory(2), timeline)
     alone = make_plan(problem, (first,), stages=1, micro_batches=2)
     cheaper = make_score(14.5, egress_usd_per_step=0.0, utilization=0.9)
     rows = (
-        Row("exact", Status.OPTIMAL, plan, make_score(11.0), 0.0, 11.0, 0.4),
-        Row("single_domain", Status.FEASIBLE, alone, cheaper, None, None, 0.01),
+        Row("exact", Status.OPTIMAL, game, 0.0, 11.0, 0.4),
+        Row("single_domain", Status.FEASIBLE, replace(game, plan=alone, score=cheaper), None, None, 0.01),
         Row("zero", Status.INFEASIBLE, notes=(f"{first} holds no shard of it.",)),
     )
     reasons = (
@@ -200,8 +203,8 @@ def make_wide_story(stages: int = 64, micro_batches: int = 256) -> Story:
             link = problem.cluster.link_index[here.domain, there.domain]
             messages += [(link, s, 0, m, s + m + 0.9, s + m + 3.0) for m in range(micro_batches)]
     timeline = make_timeline(problem, ops, messages)
-    game = Played(problem, plan, make_program(problem, plan), timeline)
-    return Story(game, make_score(timeline.step_time_s), make_memory(stages), "even")
+    score, memory = make_score(timeline.step_time_s), make_memory(stages)
+    return Story(Judged(problem, plan, make_program(problem, plan), score, memory, timeline), score, memory, "even")
 
 
 def decision_of(story: Story) -> Decision:
@@ -210,8 +213,7 @@ def decision_of(story: Story) -> Decision:
         story.problem,
         Status.OPTIMAL,
         story.planner,
-        story.plan,
-        story.score,
+        story.game,
         gap=story.gap,
         lower_bound_s=story.lower_bound_s,
         prover=story.prover,

@@ -12,7 +12,7 @@ from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 from hippo.schedule.replay import replay
 from hippo.schedule.schedule import order_of
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 from hippo.simulate import fast
 from hippo.simulate.layouts import cost_model, costs
 from hippo.simulate.lower import lower

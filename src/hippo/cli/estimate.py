@@ -135,7 +135,7 @@ class Figures:
 
 
 def _figures(problem: Problem, plan: Plan) -> Figures:
-    from hippo.score.evaluate import evaluate, memory
+    from hippo.score.judge import evaluate, memory
     from hippo.simulate.layouts import cost_model, layout
 
     cost = cost_model(problem)
@@ -173,7 +173,7 @@ def _shortfall(choice: Choice, degrees: Degrees, figures: Figures) -> list[str]:
 def _fits(choice: Choice, degrees: Degrees) -> bool:
     from hippo.plan.check import check
     from hippo.planners.by_hand import one_layout
-    from hippo.score.evaluate import fits
+    from hippo.score.judge import fits
 
     problem = choice.problem(degrees.gpus)
     try:

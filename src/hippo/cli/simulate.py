@@ -144,7 +144,7 @@ def _check_transport(choice: Choice) -> None:
 
 def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Step time in the base state; per domain and per link what the plan makes of them."""
-    from hippo.score.evaluate import domain_utilization
+    from hippo.score.judge import domain_utilization
     from hippo.simulate.lower import lower
     from hippo.simulate.timeline import busy_s, link_bytes
     from hippo.units import gb_from_bytes

@@ -35,7 +35,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Group:
+class CollectiveGroup:
     """``size`` ranks, each ``stride`` devices from the next."""
 
     size: int
@@ -50,14 +50,14 @@ class Group:
         return self.size > self.ranks_per_node(fabric)
 
 
-def ring_latency(group: Group, fabric: Fabric, calibration: Calibration) -> float:
+def ring_latency(group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds of start-up of one pass around the ring."""
     if not group.crosses_nodes(fabric):
         return calibration.latency_intra_s
     return calibration.latency_intra_s + fabric.inter_latency_s + group.size * calibration.hop_latency_s
 
 
-def all_gather_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+def all_gather_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds until every rank holds all ``num_bytes`` (the gathered size). A reduce-scatter takes as long.
 
     Hierarchical: between nodes every byte enters a node once, inside the node it is passed on; both run at once.
@@ -75,12 +75,14 @@ def all_gather_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Ca
     return max(inside, outside) + ring_latency(group, fabric, calibration)
 
 
-def all_reduce_s(num_bytes: float, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+def all_reduce_s(num_bytes: float, group: CollectiveGroup, fabric: Fabric, calibration: Calibration) -> float:
     """Seconds of an all-reduce of ``num_bytes`` per rank: reduce-scatter, then all-gather."""
     return 2 * all_gather_s(num_bytes, group, fabric, calibration)
 
 
-def token_exchange_s(num_bytes: float, copies: int, group: Group, fabric: Fabric, calibration: Calibration) -> float:
+def token_exchange_s(
+    num_bytes: float, copies: int, group: CollectiveGroup, fabric: Fabric, calibration: Calibration
+) -> float:
     """Seconds until each token (a rank holds ``num_bytes`` of them) has reached the ranks of its ``copies`` experts.
 
     Experts are taken as spread evenly: a token needs (G - 1) (1 - (1 - 1/G) ^ copies) other nodes of the group's G. It

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.calibration import CALIBRATION, Calibration
-from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s
 from hippo.cost.kernels import Kernels
-from hippo.cost.layers import LayerTime, Setting, layer_time
-from hippo.cost.measured import Measured
+from hippo.cost.layers import LayerSetting, LayerTime, layer_time
+from hippo.cost.measured import MeasuredCosts
 from hippo.cost.memory import (
     activation_bytes,
     rank_parameters,
@@ -46,9 +46,9 @@ class CostModel:
         return tuple(layer for layer, _ in position), np.array(index, dtype=np.int64)
 
     @cached_property
-    def measured(self) -> Measured | None:
+    def measured(self) -> MeasuredCosts | None:
         """The problem's profile, which overrules formulas; None without one."""
-        return Measured.of(self.problem)
+        return MeasuredCosts.of(self.problem)
 
     @cached_property
     def fabrics(self) -> dict[str, Fabric]:
@@ -168,7 +168,7 @@ class CostModel:
             kernels = self._kernels(layout.precision)
             gradient = workload.gradient_bytes_per_parameter
             fabric = self.fabrics[domain]
-            setting = Setting(kernels, fabric, layout, workload.seq, workload.software, gradient)
+            setting = LayerSetting(kernels, fabric, layout, workload.seq, workload.software, gradient)
             layers, index = self.distinct
             table = np.array([_row(layer_time(layer, setting)) for layer in layers])[index]
             self._cache[key] = table
@@ -189,7 +189,7 @@ class CostModel:
     def _once_per_step(self, domain: str, parameters: float, layout: Layout) -> tuple[float, float]:
         """Seconds of gradient synchronisation inside the domain, and of the optimizer with its parameter gather."""
         fabric, calibration = self.fabrics[domain], self.calibration
-        group = Group(layout.dp * layout.cp, layout.tp)
+        group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
         gradients = parameters * self.problem.workload.gradient_bytes_per_parameter
         shards = state_shards(layout)[2]
         moved = parameters / shards * calibration.optimizer_bytes_per_parameter

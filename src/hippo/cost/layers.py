@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hippo.cost.collectives import Fabric, Group, all_gather_s, all_reduce_s, token_exchange_s
+from hippo.cost.collectives import CollectiveGroup, Fabric, all_gather_s, all_reduce_s, token_exchange_s
 from hippo.cost.kernels import WIDE, Kernels
 from hippo.cost.memory import rank_parameters, state_shards
 from hippo.cost.stage import Layout
@@ -34,7 +34,7 @@ class LayerTime:
 
 
 @dataclass(frozen=True)
-class Setting:
+class LayerSetting:
     """Everything a layer's time depends on besides the layer."""
 
     kernels: Kernels
@@ -60,7 +60,7 @@ class Setting:
         return self.tokens / (self.layout.tp if self.layout.sequence_parallel else 1)
 
 
-def layer_time(layer: Layer, setting: Setting) -> LayerTime:
+def layer_time(layer: Layer, setting: LayerSetting) -> LayerTime:
     """Seconds of one layer, see ``LayerTime``."""
     kernels, layout = setting.kernels, setting.layout
     products = matrices(layer, setting)
@@ -87,7 +87,7 @@ def layer_time(layer: Layer, setting: Setting) -> LayerTime:
 
 def _assemble(
     layer: Layer,
-    setting: Setting,
+    setting: LayerSetting,
     products: list[Product],
     gpu: tuple[float, float, float],
     again: float,
@@ -134,7 +134,7 @@ def overlapped(gpu_s: float, launch_s: float, serial: float) -> float:
     return max(gpu_s + serial * launch_s, launch_s)
 
 
-def matrices(layer: Layer, setting: Setting) -> list[Product]:
+def matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
     """Matrix products of the forward pass of one rank."""
     tp, tokens, h = setting.layout.tp, setting.tokens, layer.hidden
     if layer.kind is LayerKind.EMBEDDING:
@@ -164,7 +164,7 @@ def _attention_matrices(layer: Layer, tokens: float, tp: int) -> list[Product]:
     ]
 
 
-def _feed_forward_matrices(layer: Layer, setting: Setting) -> list[Product]:
+def _feed_forward_matrices(layer: Layer, setting: LayerSetting) -> list[Product]:
     ff, h, tp, tokens = layer.feed_forward, layer.hidden, setting.layout.tp, setting.tokens
     if ff is None:
         return []
@@ -183,7 +183,7 @@ def _feed_forward_matrices(layer: Layer, setting: Setting) -> list[Product]:
     return products + ([(tokens, wide * shared / tp, h, 1), (tokens, h, shared / tp, 1)] if shared else [])
 
 
-def attention_flops(layer: Layer, setting: Setting) -> float:
+def attention_flops(layer: Layer, setting: LayerSetting) -> float:
     """FLOP of the causal attention core of one rank, forward: half of the full square."""
     att = layer.attention
     if att is None:
@@ -194,7 +194,7 @@ def attention_flops(layer: Layer, setting: Setting) -> float:
     return setting.tokens * setting.seq * att.heads * dims / setting.layout.tp
 
 
-def core_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
+def core_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
     """Seconds of the attention core, forward and backward; context parallel exchange of keys and values included."""
     att, kernels, layout = layer.attention, setting.kernels, setting.layout
     if att is None:
@@ -208,13 +208,13 @@ def core_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
     if layout.cp == 1:
         return forward, backward
     # Ring attention: keys and values travel while the previous block is worked on; what is longer counts.
-    group = Group(layout.cp, layout.tp)
+    group = CollectiveGroup(layout.cp, layout.tp)
     exchanged = 2.0 * 2 * att.kv_heads * att.head_dim / layout.tp * setting.tokens * layout.cp
     ring = all_gather_s(exchanged, group, setting.fabric, kernels.calibration)
     return max(forward, ring), max(backward, 2 * ring)
 
 
-def elementwise_bytes(layer: Layer, setting: Setting) -> float:
+def elementwise_bytes(layer: Layer, setting: LayerSetting) -> float:
     """Bytes that elementwise kernels of the forward pass move on one rank (16-bit activations)."""
     h, tp = layer.hidden, setting.layout.tp
     if layer.kind is LayerKind.EMBEDDING:
@@ -227,7 +227,7 @@ def elementwise_bytes(layer: Layer, setting: Setting) -> float:
     return setting.norm_tokens * h * norms + setting.tokens * (inner + _activation_width(layer.feed_forward) / tp)
 
 
-def accumulation_bytes(layer: Layer, setting: Setting) -> float:
+def accumulation_bytes(layer: Layer, setting: LayerSetting) -> float:
     """Bytes moved to add one micro-batch's weight gradients to the sum: read the new, read and write the sum.
 
     Fully sharded, the sum is of the rank's own shard: the reduce-scatter brings just that.
@@ -244,7 +244,7 @@ def _activation_width(ff: FeedForward | None) -> float:
     return (6.0 if ff.gated else 4.0) * width
 
 
-def _recomputed_s(layer: Layer, setting: Setting, forward: tuple[float, float, float]) -> float:
+def _recomputed_s(layer: Layer, setting: LayerSetting, forward: tuple[float, float, float]) -> float:
     """Seconds of forward work (products, core, elementwise) repeated before the backward pass; see ``memory``."""
     products, core, elementwise = forward
     if layer.kind is not LayerKind.BLOCK or setting.layout.recompute == "none":
@@ -256,7 +256,7 @@ def _recomputed_s(layer: Layer, setting: Setting, forward: tuple[float, float, f
     return elementwise + (0.5 * products if setting.software.attention == "flash2" else 0.0)
 
 
-def tensor_communication_s(layer: Layer, setting: Setting) -> float:
+def tensor_communication_s(layer: Layer, setting: LayerSetting) -> float:
     """Exposed seconds of tensor and expert parallel collectives of one forward pass (a backward pass has as many).
 
     Tokens go to their experts in the precision of the products and come back in 16 bit (DeepSeek-V3, section 3.3.3).
@@ -265,31 +265,31 @@ def tensor_communication_s(layer: Layer, setting: Setting) -> float:
     num_bytes = 2.0 * setting.tokens * layer.hidden
     times = 2 if layer.kind is LayerKind.BLOCK else 1
     exposed = setting.kernels.calibration.exposed_tp if setting.software.overlap_tp else 1.0
-    total = times * all_reduce_s(num_bytes, Group(layout.tp), fabric, calibration) * exposed
+    total = times * all_reduce_s(num_bytes, CollectiveGroup(layout.tp), fabric, calibration) * exposed
     experts = layer.feed_forward.experts if layer.feed_forward else None
     if experts is not None and layout.ep > 1:
-        group = Group(layout.ep, layout.tp)
+        group = CollectiveGroup(layout.ep, layout.tp)
         there = num_bytes if layout.precision in WIDE else num_bytes / 2
         for moved in (there / layout.tp, num_bytes / layout.tp):
             total += token_exchange_s(moved, experts.per_token, group, fabric, calibration) * exposed
     return total
 
 
-def launch_share(layer: Layer, setting: Setting) -> float:
+def launch_share(layer: Layer, setting: LayerSetting) -> float:
     """Launches of this layer against a dense block's."""
     if layer.kind is LayerKind.BLOCK:
         return 1.0
     return 0.3
 
 
-def communication_launches(layer: Layer, setting: Setting) -> float:
+def communication_launches(layer: Layer, setting: LayerSetting) -> float:
     """Launches that the collectives of one forward pass add."""
     if setting.layout.tp == 1:
         return 0.0
     return COLLECTIVE_KERNELS * (2.0 if layer.kind is LayerKind.BLOCK else 1.0)
 
 
-def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
+def sharding_seconds(layer: Layer, setting: LayerSetting) -> tuple[float, float]:
     """Seconds of collectives on the layer's parameters in the forward and in the backward pass (fully sharded).
 
     Forward gathers the parameters; backward gathers them again and scatters the gradients: in fp32 in PyTorch's FSDP,
@@ -299,7 +299,7 @@ def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
     layout, calibration = setting.layout, setting.kernels.calibration
     if layout.sharding not in ("full", "hybrid"):
         return 0.0, 0.0
-    group = Group(layout.dp * layout.cp, layout.tp)
+    group = CollectiveGroup(layout.dp * layout.cp, layout.tp)
     parameters = rank_parameters(layer, layout)
     gather = all_gather_s(2.0 * parameters, group, setting.fabric, calibration)
     if not setting.software.list_gathers:
@@ -309,7 +309,7 @@ def sharding_seconds(layer: Layer, setting: Setting) -> tuple[float, float]:
     return gather, (3 if full else 2) * gather
 
 
-def list_copies_s(layer: Layer, setting: Setting) -> float:
+def list_copies_s(layer: Layer, setting: LayerSetting) -> float:
     """Seconds the CPU needs to launch the copies that one gather of the layer's tensors needs, each tensor by itself.
 
     DeepSpeed's ZeRO-3 of 2021 gathers each weight into a list of one piece per rank (``_allgather_param`` in its

@@ -27,7 +27,7 @@ Key = tuple[int, int, str]  # tp, micro-batch, recomputation
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredCosts:
     """Rows of the problem's GPU by layout, one per layer."""
 
     rows: Mapping[Key, tuple[ProfileRow, ...]]  # each (N,)
@@ -35,7 +35,7 @@ class Measured:
     num_layers: int
 
     @classmethod
-    def of(cls, problem: Problem) -> Measured | None:
+    def of(cls, problem: Problem) -> MeasuredCosts | None:
         """What the problem's profile holds; None without a profile. Layouts that miss a layer are left out."""
         profile, layers = problem.profile, problem.model.layers
         if profile is None:

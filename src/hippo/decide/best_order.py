@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hippo.decide.decision import Decision
-from hippo.decide.measure import flaw, objective_value
 from hippo.decide.wording import percent
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import flaw, judge
+from hippo.score.score import objective_value
 
 MOST_OPERATIONS = 20_000  # longer orders fill and drain so little of their time that the quick one does
 LIMIT_S = 0.5  # for the search
@@ -36,8 +36,9 @@ def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decisi
     if found is None or flaw(problem, found[0]) is not None:
         return decision
     own, method = found
-    better = evaluate(problem, own, baseline=None if decision.baseline is None else decision.baseline.score)
-    before, after = (objective_value(problem.objective, each) for each in (score, better))
+    against = None if decision.baseline is None else decision.baseline.score
+    better = judge(problem, own).under(problem, baseline=against)
+    before, after = (objective_value(problem.objective, each) for each in (score, better.score))
     if after > before * (1 - GAIN):
         return decision
     note = (
@@ -49,10 +50,9 @@ def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decisi
     status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
     gap = None if gap is None else max(gap, 0.0)
     rows = tuple(
-        replace(row, plan=own, score=better, notes=(*row.notes, note)) if row.plan == plan else row
-        for row in decision.rows
+        replace(row, best=better, notes=(*row.notes, note)) if row.plan == plan else row for row in decision.rows
     )
-    return replace(decision, plan=own, score=better, gap=gap, status=status, rows=rows)
+    return replace(decision, best=better, gap=gap, status=status, rows=rows)
 
 
 def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str] | None:

@@ -7,15 +7,14 @@ is the order in which they run, and breaks ties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, process_time
 
-from hippo.decide.alternatives import Dropped, Note
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
-from hippo.decide.measure import Search, flaw, objective_value
+from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
 from hippo.decide.wording import count, joining, percent
@@ -25,17 +24,18 @@ from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import Replanner
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, flaw, judge
+from hippo.score.score import Score, objective_value
 
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
-DISAGREES = 1e-3  # a planner's own step time further than this from the judge's is told
 
 
+Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
+"""Known plans in, those and others out, and whether every plan of its space is as good as met (``exact.front``)."""
 Order = Callable[[Decision, float, int], Decision]
 """A decision, seconds and a seed in; the decision with a better order of its plan out (``best_order``)."""
 
@@ -99,7 +99,7 @@ def compare(
 ) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, order=order)
-    asking = _Asking(problem, stop, seed, progress)
+    asking = _Asked(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
     found = _best(problem, proposals, against)
@@ -118,7 +118,7 @@ def choose(
     progress: Progress | None = None,
 ) -> Decision:
     """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
-    asking = _Asking(problem, stop, seed, progress)
+    asking = _Asked(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
@@ -135,8 +135,9 @@ def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], st
     """The plans that none beats in time, utilisation and egress: the best reward of all is among them."""
     began = process_time()
     timed = replace(problem, objective=replace(problem.objective, name="time"))
-    plans = dict.fromkeys(item.plan for item in proposals if item.plan is not None and flaw(problem, item.plan) is None)
-    found, closed = search(timed, [(plan, evaluate(timed, plan)) for plan in plans], stop)
+    asked = (judged(problem, proposal).best for proposal in proposals)
+    known = {found.plan: found.under(timed) for found in sound(problem, asked)}
+    found, closed = search(timed, list(known.values()), stop)
     if not found:
         return Proposal(WEIGHED, Status.INFEASIBLE)
     weighed = f"It weighed {count(len(found), 'plan')}"
@@ -146,22 +147,22 @@ def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], st
     note = f"{weighed}; {unbeaten}." if closed else f"{weighed}, then time ran out."
     first, *others = found
     spent_s = process_time() - began
-    return Proposal(WEIGHED, Status.FEASIBLE, *first, planning_s=spent_s, runners_up=tuple(others), notes=(note,))
+    return Proposal(WEIGHED, Status.FEASIBLE, first, planning_s=spent_s, runners_up=tuple(others), notes=(note,))
 
 
 def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0) -> Decision:
     """The decision with its reasons: why this plan, or what is missing where there is none."""
-    problem, plan, score = decision.problem, decision.plan, decision.score
+    problem, best = decision.problem, decision.judged
     dropped = tuple(Dropped(row.planner, row.dropped) for row in decision.rows if row.dropped is not None)
     notes = tuple(note for row in decision.rows if row.planner in (decision.planner, WEIGHED) for note in row.notes)
-    if plan is None or score is None:
+    if best is None:
         limit_s = min(SHORTFALL_S, stop.time_limit_s)
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem, plan)
+    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem, best.plan)
     against = None if decision.baseline is None else decision.baseline.score
-    runners_up = improved(problem, plan, decision.runners_up, replanner, baseline=against)
+    runners_up = improved(best, decision.runners_up, replanner, baseline=against)
     decision = replace(decision, runners_up=runners_up)
     context = Context(
         planner=decision.planner,
@@ -175,10 +176,10 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
         replanner=replanner,
         local_sgd=if_allowed(decision, panel.local_sgd, seed),
     )
-    return replace(decision, reasons=explain(problem, plan, score, context) + dropped)
+    return replace(decision, reasons=explain(best, context) + dropped)
 
 
-class _Asking:
+class _Asked:
     """Asks planners about one problem, each at most once, and keeps the clock."""
 
     def __init__(self, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> None:
@@ -206,12 +207,10 @@ class _Asking:
         asking = self
         if self.problem.objective.name != "time":
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
-            asking = _Asking(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
+            asking = _Asked(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
         for planner in planners:
-            proposal = asking.ask(planner, asking.left_s())
-            if proposal.plan is not None and flaw(self.problem, proposal.plan) is None:
-                alone = evaluate(self.problem, proposal.plan)
-                return Baseline(planner.name, proposal.plan, evaluate(self.problem, proposal.plan, baseline=alone))
+            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.left_s())).best]):
+                return Baseline(planner.name, found.under(self.problem, baseline=found.score))
         return None
 
     def _watcher(self, name: str) -> Progress | None:
@@ -224,45 +223,49 @@ def _closed(proposal: Proposal, stop: Stop) -> bool:
     return proposal.plan is not None and proposal.gap is not None and proposal.gap <= max(stop.gap, SETTLED)
 
 
-def judged(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
-    """The proposal as a row: checked, and scored by the one judge of all; dropped with its flaw where it fails."""
+def judged(problem: Problem, proposal: Proposal) -> Proposal:
+    """The proposal with its plan judged, where the planner left that to us and the plan counts."""
+    if isinstance(proposal.best, Plan) and flaw(problem, proposal.best) is None:
+        return replace(proposal, best=judge(problem, proposal.best))
+    return proposal
+
+
+def sound(problem: Problem, plans: Iterable[Plan | Judged | None]) -> Iterator[Judged]:
+    """Those that were judged and count."""
+    for plan in plans:
+        if isinstance(plan, Judged) and flaw(problem, plan) is None:
+            yield plan.under(problem)
+
+
+def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
+    """The proposal as a row; dropped with its flaw where it has one."""
     row = Row(
         planner=proposal.planner,
         status=proposal.status,
-        plan=proposal.plan,
         gap=proposal.gap,
         lower_bound_s=proposal.lower_bound_s,
         planning_s=proposal.planning_s,
         notes=proposal.notes,
     )
-    if proposal.plan is None:
+    if proposal.best is None:
         return row
-    broken = flaw(problem, proposal.plan)
+    broken = flaw(problem, proposal.best)
     if broken is not None:
-        return replace(row, status=Status.INFEASIBLE, plan=None, gap=None, dropped=broken)
-    score = evaluate(problem, proposal.plan, baseline=baseline)
-    if proposal.score is not None and abs(proposal.score.step_time_s / score.step_time_s - 1) > DISAGREES:
-        said = f"It expected {proposal.score.step_time_s:.4g} s a step, the judge plays {score.step_time_s:.4g} s."
-        row = replace(row, notes=(*row.notes, said))
-    row = replace(row, score=score)
-    return row if problem.objective.name != "weighted" else _by_reward(problem, row, proposal, baseline)
-
-
-def _by_reward(problem: Problem, row: Row, proposal: Proposal, baseline: Score | None) -> Row:
-    """The row with the best reward of all plans that the planner hands over; bounds on the step time prove nothing."""
-    row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE)
-    for plan, _ in proposal.runners_up:
-        if flaw(problem, plan) is None:
-            score = evaluate(problem, plan, baseline=baseline)
-            if row.score is None or score.reward > row.score.reward:
-                row = replace(row, plan=plan, score=score)
-    return row
+        return replace(row, status=Status.INFEASIBLE, gap=None, dropped=broken)
+    (best,) = (each.under(problem, baseline=baseline) for each in sound(problem, [proposal.best]))
+    if problem.objective.name == "weighted":  # any plan handed over may have the best; bounds on time prove nothing
+        row = replace(row, gap=None, lower_bound_s=None, status=Status.FEASIBLE)
+        for other in sound(problem, proposal.runners_up):
+            other = other.under(problem, baseline=baseline)
+            best = other if other.score.reward > best.score.reward else best
+    return replace(row, best=best)
 
 
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
     """The best row by the objective (ties: the first) as a decision without reasons."""
     base = None if against is None else against.score
-    rows = tuple(judged(problem, proposal, base) for proposal in proposals)
+    proposals = [judged(problem, proposal) for proposal in proposals]
+    rows = tuple(row_of(problem, proposal, base) for proposal in proposals)
     values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
     order = sorted((value, index) for index, value in enumerate(values) if value is not None)
     best = order[0][1] if order else 0
@@ -272,8 +275,7 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
         problem=problem,
         status=row.status if order else Status.INFEASIBLE,
         planner=row.planner,
-        plan=row.plan,
-        score=row.score,
+        best=row.best,
         gap=row.gap,
         lower_bound_s=row.lower_bound_s,
         prover=row.prover,
@@ -314,20 +316,23 @@ def _all_rejected(proposals: Sequence[Proposal]) -> dict[str, int]:
 
 def _runners_up(
     problem: Problem, chosen: Row, proposals: Sequence[Proposal], baseline: Score | None
-) -> tuple[tuple[Plan, Score], ...]:
+) -> tuple[Judged, ...]:
     """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
     if chosen.plan is None:
         return ()
-    plans = [plan for proposal in proposals for plan, _ in proposal.runners_up]
-    plans += [proposal.plan for proposal in proposals if proposal.plan is not None]
-    best: dict[tuple[str, frozenset[str]], tuple[Plan, Score]] = {}
-    for plan in dict.fromkeys(plans):
-        key = (joining(plan), frozenset(plan.domains))
-        if key == (joining(chosen.plan), frozenset(chosen.plan.domains)) or flaw(problem, plan) is not None:
+    own = joining(chosen.plan), frozenset(chosen.plan.domains)
+    handed = [plan for proposal in proposals for plan in proposal.runners_up]
+    best: dict[tuple[str, frozenset[str]], Judged] = {}
+    for found in sound(problem, [*handed, *(proposal.best for proposal in proposals)]):
+        key = joining(found.plan), frozenset(found.plan.domains)
+        if key == own:
             continue
-        score = evaluate(problem, plan, baseline=baseline)
+        found = found.under(problem, baseline=baseline)
         known = best.get(key)
-        if known is None or objective_value(problem.objective, score) < objective_value(problem.objective, known[1]):
-            best[key] = (plan, score)
-    ordered = sorted(best.values(), key=lambda item: objective_value(problem.objective, item[1]))
-    return tuple(ordered[:MOST_RUNNERS_UP])
+        if known is None or _value(found) < _value(known):
+            best[key] = found
+    return tuple(sorted(best.values(), key=_value)[:MOST_RUNNERS_UP])
+
+
+def _value(found: Judged) -> float:
+    return objective_value(found.problem.objective, found.score)

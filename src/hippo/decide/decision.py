@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
-from typing import NamedTuple
 
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import count, described, number, percent, seconds
@@ -14,6 +13,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
 from hippo.records import Record
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 
@@ -23,14 +23,23 @@ class Row:
 
     planner: str
     status: Status
-    plan: Plan | None = None
-    score: Score | None = None
+    best: Judged | None = None
     gap: float | None = None  # proven by the planner; None: nothing proven
     lower_bound_s: float | None = None
     planning_s: float = 0.0
     notes: tuple[str, ...] = ()
     prover: str = ""  # whose lower bound the gap rests on, once it is chosen
     dropped: str | None = None  # why its plan does not count: it failed the check or could not be scored
+
+    @property
+    def plan(self) -> Plan | None:
+        """Its plan."""
+        return None if self.best is None else self.best.plan
+
+    @property
+    def score(self) -> Score | None:
+        """What the judge says of it."""
+        return None if self.best is None else self.best.score
 
     def document(self) -> dict[str, object]:
         """Keys of a row of ``compare --json``."""
@@ -50,15 +59,17 @@ class Baseline:
     """The plan that R_eff and R_cost are measured against: the first planner of the usual ways that finds one."""
 
     planner: str
-    plan: Plan
-    score: Score
+    best: Judged
 
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self.best.plan
 
-class ScoredPlan(NamedTuple):
-    """A plan and its figures."""
-
-    plan: Plan
-    score: Score
+    @property
+    def score(self) -> Score:
+        """Its score, measured against itself."""
+        return self.best.score
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,9 @@ class Decision:
     problem: Problem
     status: Status
     planner: str
-    plan: Plan | None = None
-    score: Score | None = None
+    best: Plan | Judged | None = (
+        None  # what was chosen; a bare plan: one given that breaks a rule, so nothing was played
+    )
     gap: float | None = None
     lower_bound_s: float | None = None
     prover: str = ""  # the planner whose lower bound the gap rests on
@@ -82,7 +94,22 @@ class Decision:
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> candidates of the chosen planner
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
-    runners_up: tuple[tuple[Plan, Score], ...] = ()  # best first, each joins domains in another way
+    runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
+
+    @property
+    def judged(self) -> Judged | None:
+        """The plan with its program, played step, score and memory."""
+        return self.best if isinstance(self.best, Judged) else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan."""
+        return self.best.plan if isinstance(self.best, Judged) else self.best
+
+    @property
+    def score(self) -> Score | None:
+        """Its score."""
+        return self.best.score if isinstance(self.best, Judged) else None
 
     def records(self) -> list[Record]:
         """A row per planner that ran, with its figures, None where it has no plan: what ``pandas.DataFrame`` takes."""

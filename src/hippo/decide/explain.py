@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hippo.decide.alternatives import LocalSgd, Rejected
 from hippo.decide.decision import Baseline
 from hippo.decide.pace import binding, bottleneck, capacities, link_thresholds, sensitivity
-from hippo.decide.play import Played, played
-from hippo.decide.reasons import Gap, MemoryHeadroom, Reason, RewardParts
+from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected, RewardParts
 from hippo.decide.rivals import idle_domains, runner_up_reasons
 from hippo.decide.wording import described
-from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal
 from hippo.planners.exact.replan import Replanner
-from hippo.problem.problem import Problem
-from hippo.score.evaluate import memory
-from hippo.score.score import Score
+from hippo.score.judge import Judged
 from hippo.simulate.layouts import cost_model
 
 
@@ -31,50 +26,50 @@ class Context:
     prover: str = ""  # whose bound the gap rests on, where it is not the planner's own
     notes: tuple[str, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
-    runners_up: tuple[tuple[Plan, Score], ...] = ()
+    runners_up: tuple[Judged, ...] = ()
     baseline: Baseline | None = None
     replanner: Replanner | None = None  # plans the same domains anew for other links
     local_sgd: Proposal | None = None  # what the local-SGD planner gives where it is not allowed
 
 
-def explain(problem: Problem, plan: Plan, score: Score, context: Context) -> tuple[Reason, ...]:
-    """Reasons for a plan that can be played, most telling first. Costs some hundred plays of the step at most."""
-    return reasons_of(played(problem, plan), score, memory_headroom(problem, plan), context)
+def explain(game: Judged, context: Context) -> tuple[Reason, ...]:
+    """Reasons for a plan, most telling first. Costs some hundred plays of the step at most."""
+    return reasons_of(game, memory_headroom(game), context)
 
 
-def reasons_of(game: Played, score: Score, headroom: MemoryHeadroom, context: Context) -> tuple[Reason, ...]:
-    """The same for a plan that has been played; ``headroom`` is its memory."""
+def reasons_of(game: Judged, headroom: MemoryHeadroom, context: Context) -> tuple[Reason, ...]:
+    """The same where ``headroom`` is known."""
     reasons: list[Reason] = [binding(game, 1 - max(headroom.peak_bytes) / headroom.usable_bytes), bottleneck(game)]
     reasons += link_thresholds(game)
     reasons += capacities(game)
     reasons.append(Gap(context.prover or context.planner, context.gap, context.lower_bound_s, context.notes))
     base_plan = None if context.baseline is None else context.baseline.plan
     runners_up, replanner = context.runners_up, context.replanner
-    reasons += runner_up_reasons(game, score, runners_up, baseline=base_plan, replanner=replanner)
+    reasons += runner_up_reasons(game, runners_up, baseline=base_plan, replanner=replanner)
     reasons += idle_domains(game, context.runners_up)
     reasons.append(headroom)
     reasons += sensitivity(game)
-    reasons += _reward(game.problem, score, context.baseline)
+    reasons += _reward(game, context.baseline)
     reasons += _local_sgd(game, context.local_sgd)
     reasons += _rejected(context)
     return tuple(reasons)
 
 
-def memory_headroom(problem: Problem, plan: Plan) -> MemoryHeadroom:
+def memory_headroom(game: Judged) -> MemoryHeadroom:
     """Peak bytes of the fullest GPU of every stage against what a plan may use."""
-    peaks = tuple(float(stage.peak_bytes) for stage in memory(problem, plan))
+    plan, peaks = game.plan, tuple(float(stage.peak_bytes) for stage in game.memory)
     stages = [(p, s, stage) for p, pipeline in enumerate(plan.pipelines) for s, stage in enumerate(pipeline.stages)]
     fullest = max(range(len(peaks)), key=lambda index: (peaks[index], -index))
     p, s, stage = stages[fullest]
     of = f" of pipeline {p + 1}" if len(plan.pipelines) > 1 else ""
     name = f"stage {s + 1}{of} in {stage.domain}"
-    return MemoryHeadroom(name, peaks, cost_model(problem).usable_memory_bytes())
+    return MemoryHeadroom(name, peaks, cost_model(game.problem).usable_memory_bytes())
 
 
-def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[Reason]:
+def _reward(game: Judged, baseline: Baseline | None) -> list[Reason]:
     if baseline is None:
         return []
-    weights, base = problem.objective, baseline.score
+    weights, score, base = game.problem.objective, game.score, baseline.score
     return [
         RewardParts(
             subject=f"the plan of {baseline.planner}",
@@ -92,7 +87,7 @@ def _reward(problem: Problem, score: Score, baseline: Baseline | None) -> list[R
     ]
 
 
-def _local_sgd(game: Played, proposal: Proposal | None) -> list[Reason]:
+def _local_sgd(game: Judged, proposal: Proposal | None) -> list[Reason]:
     if proposal is None or proposal.plan is None or proposal.score is None or game.problem.allow_local_sgd:
         return []
     score, faster = proposal.score, 1 - proposal.score.step_time_s / game.step_time_s

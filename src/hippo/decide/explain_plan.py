@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hippo.decide.alternatives import Better, Violated
 from hippo.decide.choose import Panel, choose
 from hippo.decide.decision import Decision
 from hippo.decide.explain import Context, explain, memory_headroom
-from hippo.decide.measure import worse_by
-from hippo.decide.reasons import Reason
+from hippo.decide.reasons import Better, Reason, Violated
 from hippo.decide.rivals import improved
 from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
@@ -17,8 +15,8 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Status, Stop
 from hippo.planners.exact.replan import Replanner
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, judge
+from hippo.score.score import worse_by
 
 NAME = "the plan given"
 
@@ -45,23 +43,22 @@ def explain_plan(
     panel = Panel(tuple(planners), tuple(baseline))
     best = choose(problem, panel, stop, seed=seed, progress=progress)
     against = None if best.baseline is None else best.baseline.score
-    score = evaluate(problem, plan, baseline=against)
-    rivals = () if best.plan is None or best.score is None else ((best.plan, best.score), *best.runners_up)
-    rivals = tuple(rival for rival in rivals if rival[0] != plan)
-    gap = _gap(problem, score, best)
+    given = judge(problem, plan).under(problem, baseline=against)
+    rivals = () if best.judged is None else (best.judged, *best.runners_up)
+    rivals = tuple(rival for rival in rivals if rival.plan != plan)
+    gap = _gap(given, best)
     bound = best.lower_bound_s if gap is not None else None
     name, rejected = (best.planner, best.rejected) if best.plan == plan else (NAME, {})
     anew = None if replanner is None or not rivals else replanner.of(problem, plan)
-    rivals = improved(problem, plan, rivals, anew, baseline=against)
+    rivals = improved(given, rivals, anew, baseline=against)
     context = Context(name, gap, bound, best.prover, (), rejected, rivals, best.baseline, anew)
-    too_much = _memory(problem, plan)
-    reasons = (*too_much, *explain(problem, plan, score, context), *_better(problem, best, plan_score=score))
+    too_much = _memory(given)
+    reasons = (*too_much, *explain(given, context), *_better(best, given))
     return Decision(
         problem=problem,
         status=Status.INFEASIBLE if too_much else Status.FEASIBLE,
         planner=NAME,
-        plan=plan,
-        score=score,
+        best=given,
         gap=gap,
         lower_bound_s=bound,
         prover=best.prover,
@@ -77,15 +74,16 @@ def _violations(broken: Sequence[Violation]) -> tuple[Reason, ...]:
     return tuple(Violated(violation.where, violation.message) for violation in broken)
 
 
-def _gap(problem: Problem, score: Score, best: Decision) -> float | None:
+def _gap(given: Judged, best: Decision) -> float | None:
     """How far the plan can be from the optimum, by the bound that the search proved; None where it proved none."""
-    if best.lower_bound_s is None or problem.objective.name != "time" or score.step_time_s < best.lower_bound_s:
+    bound = best.lower_bound_s
+    if bound is None or given.problem.objective.name != "time" or given.step_time_s < bound:
         return None
-    return 1 - best.lower_bound_s / score.step_time_s
+    return 1 - bound / given.step_time_s
 
 
-def _memory(problem: Problem, plan: Plan) -> tuple[Reason, ...]:
-    headroom = memory_headroom(problem, plan)
+def _memory(given: Judged) -> tuple[Reason, ...]:
+    headroom = memory_headroom(given)
     missing = max(headroom.peak_bytes) - headroom.usable_bytes
     if missing <= 0:
         return ()
@@ -96,8 +94,8 @@ def _memory(problem: Problem, plan: Plan) -> tuple[Reason, ...]:
     )
 
 
-def _better(problem: Problem, best: Decision, plan_score: Score) -> tuple[Reason, ...]:
+def _better(best: Decision, given: Judged) -> tuple[Reason, ...]:
     if best.plan is None or best.score is None:
         return ()
-    worse = worse_by(problem.objective, plan_score, best.score)
-    return (Better(best.planner, described(best.plan), best.score.step_time_s, plan_score.step_time_s, worse),)
+    worse = worse_by(given.problem.objective, given.score, best.score)
+    return (Better(best.planner, described(best.plan), best.score.step_time_s, given.step_time_s, worse),)

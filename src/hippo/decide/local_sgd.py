@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hippo.decide.decision import Decision
-from hippo.decide.measure import flaw
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES, PERIOD
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import Judged, flaw, judge
 
 LIMIT_S = 0.5  # the most seconds for a planner of local SGD, where no plan found can be turned into such a one
 
@@ -31,18 +30,17 @@ def if_allowed(decision: Decision, planner: Planner | None, seed: int) -> Propos
     sound = [plan for plan in dict.fromkeys(_turned(decision)) if flaw(allowed, plan) is None]
     if not sound:
         proposal = planner.propose(allowed, Stop(LIMIT_S), seed=seed)
-        sound = [proposal.plan] if proposal.plan is not None and flaw(allowed, proposal.plan) is None else []
-    scored = [(evaluate(allowed, plan), plan) for plan in sound]
-    if not scored:
-        return None
-    score, plan = min(scored, key=lambda item: item[0].step_time_s)
-    return Proposal(planner.name, Status.FEASIBLE, plan, score, notes=NOTES)
+        if proposal.best is None or flaw(allowed, proposal.best) is not None:
+            return None
+        sound = [proposal.best.plan if isinstance(proposal.best, Judged) else proposal.best]
+    best = min((judge(allowed, plan) for plan in sound), key=lambda found: found.step_time_s)
+    return Proposal(planner.name, Status.FEASIBLE, best, notes=NOTES)
 
 
 def _turned(decision: Decision) -> Iterator[Plan]:
     """The decision's plans with local SGD."""
     found = [] if decision.plan is None else [decision.plan]
-    for plan in found + [plan for plan, _ in decision.runners_up]:
+    for plan in found + [other.plan for other in decision.runners_up]:
         if len(plan.domains) == 1:
             plan = in_every_domain(decision.problem, plan)
         if len({pipeline.domains for pipeline in plan.pipelines}) > 1:

@@ -1,6 +1,6 @@
 """What sets the pace of a plan: shares of the step, the bottleneck, thresholds and capacity of the links.
 
-Every figure is measured by playing the plan's own program under changed links or ranks (decide/play.py), so it holds
+Every figure is measured by playing the plan's own program under changed links or ranks (decide/what_if.py), so it holds
 for any schedule and any way to join domains. Letters: G ranks, E links.
 """
 
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.decide.play import (
+from hippo.decide.reasons import Binding, Bottleneck, Capacity, LinkThreshold, Sensitivity
+from hippo.decide.what_if import (
     AT_ITS_BEST,
     Links,
-    Played,
     crossing,
     time_with,
     time_with_links,
     time_with_rank,
 )
-from hippo.decide.reasons import Binding, Bottleneck, Capacity, LinkThreshold, Sensitivity
 from hippo.problem.cluster import Cluster
+from hippo.score.judge import Judged
 
 SWING = 0.3  # spec A1: bandwidth moves by +-30 %
 ALLOWED = 0.05  # a link matters where the step is more than 5 % longer than with the link at its best
@@ -33,7 +33,7 @@ def link_name(cluster: Cluster, links: Links) -> str:
     return f"the link {edge.source} {'->' if len(links) == 1 else '<->'} {edge.destination}"
 
 
-def rank_name(game: Played, rank: int) -> str:
+def rank_name(game: Judged, rank: int) -> str:
     """``stage 2 (layers 20-40 in a)``, with its pipeline where there are several."""
     pipeline, position = int(game.program.rank_pipeline[rank]), int(game.program.rank_stage[rank])
     stage = game.plan.pipelines[pipeline].stages[position]
@@ -41,13 +41,13 @@ def rank_name(game: Played, rank: int) -> str:
     return f"stage {position + 1}{of} (layers {stage.layers[0]}-{stage.layers[1] - 1} in {stage.domain})"
 
 
-def unhindered_s(game: Played) -> float:
+def unhindered_s(game: Judged) -> float:
     """Step time when links cost nothing: what the plan's GPUs alone need."""
     size = len(game.program.link_latency_s)
     return time_with_links(game, bandwidth=np.full(size, AT_ITS_BEST), latency=np.zeros(size))
 
 
-def binding(game: Played, free_memory_share: float) -> Binding:
+def binding(game: Judged, free_memory_share: float) -> Binding:
     """Waterfall of the step, and the constraint that binds: what, 10 % better, shortens the step most.
 
     Compute binds as ``bubble`` where ranks wait longer for each other than the busiest computes, and as
@@ -81,7 +81,7 @@ def binding(game: Played, free_memory_share: float) -> Binding:
     )
 
 
-def bottleneck(game: Played, candidates: int = 4) -> Bottleneck:
+def bottleneck(game: Judged, candidates: int = 4) -> Bottleneck:
     """The stage or link whose slowing by 10 % lengthens the step most, among the busiest of each; ties: the busier."""
     total, found = game.step_time_s, []
     for rank in np.argsort(-game.timeline.rank_busy_s, kind="stable")[:candidates]:
@@ -95,7 +95,7 @@ def bottleneck(game: Played, candidates: int = 4) -> Bottleneck:
     return max(found, key=lambda item: (round(item.slower_share, 6), item.busy_share))
 
 
-def link_busy_share(game: Played, link: int) -> float:
+def link_busy_share(game: Judged, link: int) -> float:
     """Share of the step during which the link sends."""
     timeline = game.timeline
     mine = timeline.message_link == link
@@ -104,7 +104,7 @@ def link_busy_share(game: Played, link: int) -> float:
     return float(min(sending.sum() / game.step_time_s, 1.0))
 
 
-def link_rate_bytes_per_s(game: Played, link: int) -> float:
+def link_rate_bytes_per_s(game: Judged, link: int) -> float:
     """Bytes/s the link gives this plan: its bandwidth, or what its sending nodes reach together."""
     timeline, program = game.timeline, game.program
     mine = timeline.message_link == link
@@ -115,12 +115,12 @@ def link_rate_bytes_per_s(game: Played, link: int) -> float:
     return float(np.median(timeline.message_bytes[mine][real] / sending[real]))
 
 
-def pair_rate_bytes_per_s(game: Played, links: Links) -> float:
+def pair_rate_bytes_per_s(game: Judged, links: Links) -> float:
     """Bytes/s of the slower of these links, as this plan sees it."""
     return min(link_rate_bytes_per_s(game, link) for link in links)
 
 
-def link_thresholds(game: Played, most: int = 2) -> tuple[LinkThreshold, ...]:
+def link_thresholds(game: Judged, most: int = 2) -> tuple[LinkThreshold, ...]:
     """Bandwidth and latency of the links used against the values this plan needs; those that cost most come first."""
     found = [_bandwidth_threshold(game, links) for links in _costliest(game, "bandwidth")[:most]]
     found += [_latency_threshold(game, links) for links in _costliest(game, "latency")[:most]]
@@ -128,13 +128,13 @@ def link_thresholds(game: Played, most: int = 2) -> tuple[LinkThreshold, ...]:
     return tuple(sorted(costly or found[:1], key=lambda item: -item.lost_share))
 
 
-def _costliest(game: Played, quantity: str) -> list[Links]:
+def _costliest(game: Judged, quantity: str) -> list[Links]:
     """Links used, both ways together, those whose bandwidth (or latency) costs most of the step first."""
     best = {"bandwidth": AT_ITS_BEST, "latency": 0.0}[quantity]
     return sorted(game.pairs_used[:6], key=lambda links: time_with(game, links, **{quantity: best}))
 
 
-def _bandwidth_threshold(game: Played, links: Links) -> LinkThreshold:
+def _bandwidth_threshold(game: Judged, links: Links) -> LinkThreshold:
     best = time_with(game, links, bandwidth=AT_ITS_BEST)
 
     def enough(factor: float) -> bool:
@@ -150,7 +150,7 @@ def _bandwidth_threshold(game: Played, links: Links) -> LinkThreshold:
     return LinkThreshold(name, "bandwidth", actual, actual * factor, ALLOWED, lost, factor > 1)
 
 
-def _latency_threshold(game: Played, links: Links) -> LinkThreshold:
+def _latency_threshold(game: Judged, links: Links) -> LinkThreshold:
     best = time_with(game, links, latency=0.0)
 
     def costs(factor: float) -> bool:
@@ -166,20 +166,20 @@ def _latency_threshold(game: Played, links: Links) -> LinkThreshold:
     return LinkThreshold(name, "latency", actual, actual * factor, ALLOWED, lost, factor < 1)
 
 
-def capacities(game: Played, most: int = 3) -> tuple[Capacity, ...]:
+def capacities(game: Judged, most: int = 3) -> tuple[Capacity, ...]:
     """Tokens/s of the links used, one way of every pair, the tightest first; none used: of the widest way out."""
     ways = [[_used_capacity(game, link) for link in links] for links in game.pairs_used[:most]]
     tighter = [min(pair, key=lambda way: way.link_tokens_per_s) for pair in ways]
     return tuple(sorted(tighter, key=lambda way: way.link_tokens_per_s)) or _widest_exit(game)
 
 
-def gpu_tokens_per_s(game: Played) -> tuple[float, float]:
+def gpu_tokens_per_s(game: Judged) -> tuple[float, float]:
     """Tokens/s of the plan's GPUs when nothing waits for links, and of all GPUs at the same efficiency."""
     used = game.problem.workload.tokens_per_step / unhindered_s(game)
     return used, used * game.problem.cluster.gpus / game.plan.gpus
 
 
-def _used_capacity(game: Played, link: int) -> Capacity:
+def _used_capacity(game: Judged, link: int) -> Capacity:
     """With the bytes a token of this plan really costs on the link."""
     rate = link_rate_bytes_per_s(game, link)
     per_token = float(game.timeline.link_bytes[link]) / game.problem.workload.tokens_per_step
@@ -192,7 +192,7 @@ def activation_tokens_per_s(hidden: int, bandwidth_bytes_per_s: float) -> float:
     return bandwidth_bytes_per_s / (2 * hidden)
 
 
-def _widest_exit(game: Played) -> tuple[Capacity, ...]:
+def _widest_exit(game: Judged) -> tuple[Capacity, ...]:
     cluster, inside = game.problem.cluster, set(game.plan.domains)
     exits = [
         (edge.rate_bytes_per_s(cluster.domain(edge.source).nodes), index)
@@ -207,7 +207,7 @@ def _widest_exit(game: Played) -> tuple[Capacity, ...]:
     return (Capacity(link_name(cluster, (link,)), rate, carried, used, everything, False),)
 
 
-def sensitivity(game: Played, most: int = 6) -> tuple[Sensitivity, ...]:
+def sensitivity(game: Judged, most: int = 6) -> tuple[Sensitivity, ...]:
     """Change of the step time when one of the heaviest links has 30 % less or more bandwidth, both ways."""
     total, found = game.step_time_s, []
     for links in game.pairs_used[:most]:

@@ -14,26 +14,23 @@ from math import inf, isfinite, log
 
 import numpy as np
 
-from hippo.decide.alternatives import IdleDomain, NoSwitch, RunnerUp, Switch
-from hippo.decide.measure import flaw, objective_value, value_from_scratch, worse_by
 from hippo.decide.pace import activation_tokens_per_s, gpu_tokens_per_s, link_name, pair_rate_bytes_per_s
-from hippo.decide.play import Links, Played, changed_links, crossing, played, scaled_link, sign_change, time_with_links
-from hippo.decide.reasons import Reason
+from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
+from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, sign_change, time_with_links
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
 from hippo.planners.exact.replan import Replanner, joining_of
 from hippo.planners.exact.ways import Groups
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, evaluate, flaw, judge
+from hippo.score.score import Score, objective_value, worse_by
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 WIDEST = 30.0  # thresholds are looked for within this factor either way
 TOLERANCE = 0.005
 WIDEST_ANEW = 16.0  # the same where both are planned anew, which takes longer
 TOLERANCE_ANEW = 0.02
-Rival = tuple[Plan, Score]
 CONFIRM = 1.03  # a threshold is confirmed by scoring 3 % on either side of it
 
 
@@ -57,11 +54,11 @@ class Knob:
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
+class Rivalry:
     """The chosen plan against one runner-up of the same problem; with a ``replanner``, domains against domains."""
 
-    winner: Played
-    rival: Played
+    winner: Judged
+    rival: Judged
     baseline: Plan | None = None
     replanner: Replanner | None = None
 
@@ -108,60 +105,62 @@ class Contest:
         return rival < winner
 
 
+def value_from_scratch(problem: Problem, plan: Plan, baseline: Plan | None) -> float:
+    """Objective of a plan under a changed problem, scored anew; the baseline too where the reward needs it."""
+    reference = None
+    if problem.objective.name == "weighted" and baseline is not None:
+        reference = evaluate(problem, baseline)
+    return objective_value(problem.objective, evaluate(problem, plan, baseline=reference))
+
+
 def runner_up_reasons(
-    game: Played,
-    score: Score,
-    runners_up: Sequence[Rival],
+    game: Judged,
+    runners_up: Sequence[Judged],
     *,
     baseline: Plan | None,
     replanner: Replanner | None = None,
 ) -> tuple[Reason, ...]:
     """The runners-up told, each followed by what would have to change for it to win (or, where it wins, to lose)."""
     reasons: list[Reason] = []
-    for plan, theirs in told(game.plan, runners_up):
-        worse, usd = worse_by(game.problem.objective, theirs, score), theirs.egress_usd_per_step
+    for other in told(game.plan, runners_up):
+        plan, theirs = other.plan, other.score
+        worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
         reasons.append(RunnerUp(described(plan), plan.domains, joining(plan), theirs.step_time_s, usd, worse))
-        other = played(game.problem, plan)
         pair = (game, other) if worse >= 0 else (other, game)
-        reasons += switches(Contest(*pair, baseline, replanner))
+        reasons += switches(Rivalry(*pair, baseline, replanner))
     return tuple(reasons)
 
 
-def told(plan: Plan, runners_up: Sequence[Rival]) -> list[Rival]:
+def told(plan: Plan, runners_up: Sequence[Judged]) -> list[Judged]:
     """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses."""
     first, rest = list(runners_up[:1]), list(runners_up[1:])
     if len(plan.domains) == 1 or not first:
         return first + rest[:1]
-    alone = len(first[0][0].domains) == 1
-    other = [item for item in rest if (len(item[0].domains) == 1) != alone]
+    alone = len(first[0].plan.domains) == 1
+    other = [item for item in rest if (len(item.plan.domains) == 1) != alone]
     return first + (other or rest)[:1]
 
 
 def improved(
-    problem: Problem,
-    plan: Plan,
-    runners_up: Sequence[Rival],
-    replanner: Replanner | None,
-    *,
-    baseline: Score | None = None,
-) -> tuple[Rival, ...]:
+    winner: Judged, runners_up: Sequence[Judged], replanner: Replanner | None, *, baseline: Score | None = None
+) -> tuple[Judged, ...]:
     """The runners-up, of which those told are planned anew where that is better; the best first."""
     if replanner is None:
         return tuple(runners_up)
+    problem, better = winner.problem, dict[Plan, Judged]()
     timed = replace(problem, objective=replace(problem.objective, name="time"))
-    better: dict[Plan, Rival] = {}
-    for other, score in told(plan, runners_up):
-        groups = joining_of(problem, other)
+    for other in told(winner.plan, runners_up):
+        groups = joining_of(problem, other.plan)
         anew = None if groups is None else replanner.plan(timed, groups)
-        if anew is not None and flaw(problem, anew) is None and anew != plan:
-            its = evaluate(problem, anew, baseline=baseline)
-            if worse_by(problem.objective, its, score) < 0:
-                better[other] = (anew, its)
-    found = [better.get(item[0], item) for item in runners_up]
-    return tuple(sorted(found, key=lambda item: objective_value(problem.objective, item[1])))
+        if anew is not None and anew != winner.plan and flaw(problem, anew) is None:
+            found = judge(problem, anew).under(problem, baseline=baseline)
+            if worse_by(problem.objective, found.score, other.score) < 0:
+                better[other.plan] = found
+    every = [better.get(item.plan, item) for item in runners_up]
+    return tuple(sorted(every, key=lambda item: objective_value(problem.objective, item.score)))
 
 
-def switches(contest: Contest) -> tuple[Reason, ...]:
+def switches(contest: Rivalry) -> tuple[Reason, ...]:
     """The smallest change of one link, and of all links, that let the rival win; ``NoSwitch`` where none does."""
     found = [(knob, factor) for knob in _knobs(contest) if (factor := threshold(contest, knob)) is not None]
     every = [item for item in found if not item[0].links]
@@ -173,7 +172,7 @@ def switches(contest: Contest) -> tuple[Reason, ...]:
     return (NoSwitch(advice(contest), tried, WIDEST if contest.joinings is None else WIDEST_ANEW),)
 
 
-def advice(contest: Contest) -> str:
+def advice(contest: Rivalry) -> str:
     """What one does who goes over to the rival, after ``it pays to``: ``add c``, ``stay in a``, ``leave out b``."""
     winner, rival = contest.winner.plan, contest.rival.plan
     here, there = winner.domains, rival.domains
@@ -187,7 +186,7 @@ def advice(contest: Contest) -> str:
     return " and ".join(changes) + way
 
 
-def _knobs(contest: Contest) -> tuple[Knob, ...]:
+def _knobs(contest: Rivalry) -> tuple[Knob, ...]:
     """What is tried: all links together, and those between each two domains that either plan loads most."""
     anew = contest.joinings is not None
     quantities = ["bandwidth"] if anew else ["bandwidth", "latency"]
@@ -204,7 +203,7 @@ def _knobs(contest: Contest) -> tuple[Knob, ...]:
     return tuple(Knob(name) for name in quantities) + tuple(Knob("bandwidth", links) for links in loaded)
 
 
-def threshold(contest: Contest, knob: Knob) -> float | None:
+def threshold(contest: Rivalry, knob: Knob) -> float | None:
     """Factor nearest to 1 at which the rival starts to win, or None."""
     if contest.joinings is not None:
         return _nearest([_turn(contest, knob, end) for end in _ends_anew(contest, knob)])
@@ -216,7 +215,7 @@ def threshold(contest: Contest, knob: Knob) -> float | None:
     return _nearest([crossing(wins, start=1.0, end=end, tolerance=TOLERANCE) for end in (WIDEST, 1 / WIDEST)])
 
 
-def _turn(contest: Contest, knob: Knob, end: float) -> float | None:
+def _turn(contest: Rivalry, knob: Knob, end: float) -> float | None:
     """Factor towards ``end`` at which the rival planned anew takes the lead: by bounds, then as played there."""
     by_bound = cache(partial(contest.lead, knob))
     found = sign_change(by_bound, end=end, tolerance=TOLERANCE_ANEW)
@@ -232,7 +231,7 @@ def _nearest(factors: list[float | None]) -> float | None:
     return min((factor for factor in factors if factor is not None), key=lambda factor: abs(log(factor)), default=None)
 
 
-def _ends_anew(contest: Contest, knob: Knob) -> tuple[float, ...]:
+def _ends_anew(contest: Rivalry, knob: Knob) -> tuple[float, ...]:
     """How far the knob is turned where both are planned anew: only the way that can help the rival.
 
     More bandwidth helps whoever uses the link; where both do, whoever uses more domains.
@@ -243,7 +242,7 @@ def _ends_anew(contest: Contest, knob: Knob) -> tuple[float, ...]:
     return (up,) if more[0] > more[1] else (down,) if more[0] < more[1] else (up, down)
 
 
-def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
+def _switch(contest: Rivalry, knob: Knob, factor: float) -> Switch:
     """The threshold in the unit of the link, confirmed on both sides by scoring from scratch."""
     beyond = factor * CONFIRM if factor > 1 else factor / CONFIRM
     before = factor / CONFIRM if factor > 1 else factor * CONFIRM
@@ -254,7 +253,7 @@ def _switch(contest: Contest, knob: Knob, factor: float) -> Switch:
     return Switch(subject, advice(contest), knob.quantity, unit, actual, actual * factor, factor, verified, anew)
 
 
-def _actual(contest: Contest, knob: Knob) -> tuple[float, str]:
+def _actual(contest: Rivalry, knob: Knob) -> tuple[float, str]:
     """Today's value of the knob and its unit; of all links together only where they are alike, else 1 (times today)."""
     links = contest.winner.problem.cluster.links
     if knob.links and knob.quantity == "bandwidth":
@@ -274,7 +273,7 @@ def _in_unit(link: Link, quantity: str) -> tuple[float, str]:
     return (1.0, "x") if shared is None else (gbps_from_bytes_per_s(shared), "Gbit/s")
 
 
-def idle_domains(game: Played, runners_up: Sequence[Rival]) -> tuple[IdleDomain, ...]:
+def idle_domains(game: Judged, runners_up: Sequence[Judged]) -> tuple[IdleDomain, ...]:
     """Every domain the plan leaves idle: its best link to the domains in use, and the best plan found that uses it."""
     problem, used = game.problem, set(game.plan.domains)
     needed, _ = gpu_tokens_per_s(game)
@@ -283,7 +282,7 @@ def idle_domains(game: Played, runners_up: Sequence[Rival]) -> tuple[IdleDomain,
         if domain.name in used:
             continue
         link, rate = _best_link(problem, domain.name, used)
-        with_it = [score.step_time_s for plan, score in runners_up if domain.name in plan.domains]
+        with_it = [other.step_time_s for other in runners_up if domain.name in other.plan.domains]
         carried = activation_tokens_per_s(problem.model.hidden, rate)
         best = min(with_it, default=None)
         reasons.append(IdleDomain(domain.name, domain.gpus, link, carried, needed, best, game.step_time_s))

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import process_time
 
-from hippo.decide.alternatives import MissingMemory, NearestChange, NothingFound
-from hippo.decide.measure import flaw
-from hippo.decide.reasons import Reason
-from hippo.decide.unmeasured import other_batches, unusable_profile, without_profile
-from hippo.decide.wording import count, gb
+from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
+from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
+from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, memory
+from hippo.score.judge import Judged, flaw, judge, memory
 
 STEPS = (
     1.15,
@@ -34,7 +32,7 @@ FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPlan:
     """A plan that fits the changed problem: its step time, and the smallest GPU memory that it fits."""
 
     step_time_s: float
@@ -54,15 +52,17 @@ class Probe:
         """Whether anything more is tried. An answer of None that comes after the end proves nothing."""
         return process_time() < self.ends_s
 
-    def found(self, problem: Problem) -> Found | None:
-        """The first plan found that counts (``measure.flaw``); None when there is none (or no time)."""
+    def found(self, problem: Problem) -> FoundPlan | None:
+        """The first plan found that counts (``score.judge.flaw``); None when there is none (or no time)."""
         left = self.ends_s - process_time()
         if left <= 0 or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
         proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
-        if proposal.plan is None or flaw(problem, proposal.plan) is not None:
+        best = proposal.best
+        if best is None or flaw(problem, best) is not None:
             return None
-        return Found(evaluate(problem, proposal.plan).step_time_s, least_memory_bytes(problem, proposal.plan))
+        best = best if isinstance(best, Judged) else judge(problem, best)
+        return FoundPlan(best.step_time_s, least_memory_bytes(problem, best.plan))
 
 
 def state_bytes_per_gpu(problem: Problem) -> float:
@@ -215,3 +215,48 @@ def _nodes_in_words(problem: Problem, largest: int) -> str:
     if len(sizes) == 1:
         return f"with {count(largest, 'node')} in every domain instead of {max(sizes):,} ({gpus:,} GPUs)"
     return f"with {largest / max(sizes):.3g} times the nodes in every domain, rounded up ({gpus:,} GPUs)"
+
+
+def unusable_profile(problem: Problem) -> tuple[UnusableProfile, ...]:
+    """Why no layout of the profile can be used; empty where one can, or where there is no profile."""
+    if problem.profile is None:
+        return ()
+    batch = problem.workload.global_batch
+    refusals = {tp: _refusal(problem, tp) for tp, _ in _layouts(problem)}
+    sizes = sorted({size for tp, size in _layouts(problem) if refusals[tp] is None})
+    if any(batch % size == 0 for size in sizes):
+        return ()
+    causes = [refusal for refusal in refusals.values() if refusal is not None]
+    if sizes:
+        named = listed([f"{size:,}" for size in sizes])
+        measured = f"micro-batches {named}, which do" if sizes[1:] else f"micro-batch {named}, which does"
+        causes.append(f"it measures only {measured} not divide the global batch of {batch:,} sequences")
+    return (UnusableProfile(problem.profile.source, tuple(sizes), batch, tuple(causes)),)
+
+
+def other_batches(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Global batches that a measured micro-batch divides, the nearest first."""
+    batch = problem.workload.global_batch
+    sizes = {size for tp, size in _layouts(problem) if _refusal(problem, tp) is None}
+    near = {around for size in sizes for around in (batch // size * size, (batch // size + 1) * size) if around}
+    for other in sorted(near - {batch}, key=lambda one: (abs(one - batch), one)):
+        words = f"with a global batch of {other:,} sequences instead of {batch:,}"
+        yield words, replace(problem, workload=replace(problem.workload, global_batch=other))
+
+
+def without_profile(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Formulas in place of what was measured."""
+    yield "without the profile, by formulas", replace(problem, profile=None)
+
+
+def _layouts(problem: Problem) -> list[tuple[int, int]]:
+    """The (tp, micro-batch) pairs measured on the cluster's GPU."""
+    rows = () if problem.profile is None else problem.profile.rows
+    return sorted({(row.tp, row.micro_batch) for row in rows if row.gpu == problem.cluster.gpu.name})
+
+
+def _refusal(problem: Problem, tp: int) -> str | None:
+    """Why no plan splits layers over ``tp`` GPUs; None: one may."""
+    if tp > max(domain.gpus for domain in problem.cluster.domains):
+        return f"no domain has the {tp:,} GPUs of tp {tp:,}"
+    return tp_refusal(problem.model, tp, runtime_rules(problem.runtime))

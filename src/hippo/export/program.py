@@ -16,7 +16,7 @@ from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 # -------------------------------------------------------------------------------------------------------------- limits
 # What a runtime cannot express of a plan, in sentences.

@@ -12,7 +12,7 @@ from hippo.export.program import program as program_named
 from hippo.export.ranks import Agent, Host
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 # ------------------------------------------------------------------------------------------------------- launch script
 # ``launch.sh``: starts the ranks of one host, whoever calls it: a person, Slurm, SkyPilot, Ray or Kubernetes.

@@ -1,6 +1,6 @@
 """Whether a plan is one: layers, devices, batch, links, profile, the user's limits, what the runtime can express.
 
-No performance model is asked: a plan that passes may still need more memory than there is (``score.evaluate.fits``).
+No performance model is asked: a plan that passes may still need more memory than there is (``score.judge.fits``).
 """
 
 from __future__ import annotations

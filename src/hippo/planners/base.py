@@ -10,6 +10,7 @@ from typing import Protocol
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 
@@ -42,14 +43,23 @@ class Proposal:
 
     planner: str
     status: Status
-    plan: Plan | None = None
-    score: Score | None = None
+    best: Plan | Judged | None = None  # a plan; judged already where the planner asked the judge (``score.judge``)
     gap: float | None = None
     lower_bound_s: float | None = None
     planning_s: float = 0.0
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> number of candidates
-    runners_up: tuple[tuple[Plan, Score], ...] = ()  # the best plan of every other way to join domains
+    runners_up: tuple[Judged, ...] = ()  # the best plan of every other way to join domains
     notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, whether judged or not."""
+        return self.best.plan if isinstance(self.best, Judged) else self.best
+
+    @property
+    def score(self) -> Score | None:
+        """Its score, where the planner asked the judge."""
+        return self.best.score if isinstance(self.best, Judged) else None
 
 
 Progress = Callable[[str, float], None]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, fitting_cuts
+from hippo.planners.memory import memory_estimate
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.recipe import (
     STATE_SHARDINGS,
@@ -34,7 +35,6 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.room import rooms
 from hippo.problem.cluster import Domain
 
 Reject = Callable[[float], None]
@@ -70,7 +70,7 @@ class Inside:
         return PipelineSketch(tuple(StageSketch(self.domain, span, self.tp, self.dp) for span in stages), self.waves)
 
 
-class Draft(NamedTuple):
+class LayoutDraft(NamedTuple):
     """A layout before anything is worked out."""
 
     tp: int
@@ -81,7 +81,7 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class DomainSearch:
     """What is searched: ``sequences`` of the batch in one domain, within the limits given."""
 
     costs: CostModel
@@ -95,7 +95,7 @@ class Search:
 
     def layouts(self, reject: Reject = lambda missing: None) -> Iterator[Inside]:
         """Layouts that fit, fastest (for cost: cheapest) first; ties: in the order they were made up, narrow first."""
-        entries: list[tuple[float, int, bool, Draft | Inside]] = []
+        entries: list[tuple[float, int, bool, LayoutDraft | Inside]] = []
         entries += [
             (self._worth(bound, draft.tp * draft.dp * draft.pp), index, False, draft)
             for index, (bound, draft) in enumerate(self._drafts())
@@ -103,7 +103,7 @@ class Search:
         heapify(entries)
         while entries:
             _, index, finished, entry = heappop(entries)
-            if isinstance(entry, Draft):
+            if isinstance(entry, LayoutDraft):
                 cut = self._cut(entry)
                 heappush(entries, (self._worth(cut.seconds, cut.gpus), index, False, cut))
             elif finished:
@@ -121,7 +121,7 @@ class Search:
         """The first ``count`` layouts."""
         return tuple(islice(self.layouts(reject), count))
 
-    def _drafts(self) -> Iterator[tuple[float, Draft]]:
+    def _drafts(self) -> Iterator[tuple[float, LayoutDraft]]:
         """Every layout that the batch and the GPUs allow, with a lower bound on its seconds."""
         for tp in self.tps if self.tps is not None else tensor_widths(self.costs, self.domain):
             groups = self.domain.nodes * (self.domain.gpus_per_node // tp)
@@ -129,7 +129,7 @@ class Search:
                 for recompute in recomputations(self.costs):
                     yield from self._of_recipe(tp, groups, Recipe(micro_batch, recompute))
 
-    def _of_recipe(self, tp: int, groups: int, plain: Recipe) -> Iterator[tuple[float, Draft]]:
+    def _of_recipe(self, tp: int, groups: int, plain: Recipe) -> Iterator[tuple[float, LayoutDraft]]:
         """Layouts of one tensor width and recipe, for every number of stages and sharding."""
         seconds = compute_seconds(self.costs, self.domain.name, plain, tp=tp, dp=1)
         total, longest = float(seconds.sum()), float(seconds.max())
@@ -141,7 +141,7 @@ class Search:
                 for dp in widths:
                     waves = self.sequences // (plain.micro_batch * dp)
                     if dp > 1 or sharding == "none":
-                        yield (waves - 1) * slowest + total, Draft(tp, dp, pp, recipes[sharding], waves)
+                        yield (waves - 1) * slowest + total, LayoutDraft(tp, dp, pp, recipes[sharding], waves)
 
     @cached_property
     def _single(self) -> tuple[str, ...]:
@@ -156,14 +156,14 @@ class Search:
         wanted = self.shardings if pp == 1 else [name for name in self.shardings if name in STATE_SHARDINGS]
         return shardings(self.costs.problem, wanted, pipeline=pp > 1)
 
-    def _cut(self, draft: Draft) -> Inside:
+    def _cut(self, draft: LayoutDraft) -> Inside:
         """The layout with its cuts and the bound that they give."""
         seconds = compute_seconds(self.costs, self.domain.name, draft.recipe, tp=draft.tp, dp=draft.dp)
         cuts = self._cuts(draft, seconds)
         bound = (draft.waves - 1) * float(_spans(seconds, cuts).max()) + float(seconds.sum())
         return Inside(self.domain.name, draft.tp, draft.dp, cuts, draft.recipe, draft.waves, bound)
 
-    def _cuts(self, draft: Draft, seconds: NDArray[np.float64]) -> Cuts:
+    def _cuts(self, draft: LayoutDraft, seconds: NDArray[np.float64]) -> Cuts:
         """Even, or those whose slowest stage is fastest."""
         layers = self.costs.problem.model.num_layers
         if self.even or self.costs.problem.uniform_cuts:
@@ -216,7 +216,7 @@ def inside_layout(costs: CostModel, inside: Inside) -> Layout:
 def missing_bytes(costs: CostModel, inside: Inside) -> float:
     """Bytes per GPU that the fullest stage lacks under 1F1B (stage i keeps p - i micro-batches); at most 0: it fits."""
     if inside.recipe.sharding in STATE_SHARDINGS:
-        return rooms(costs).missing_bytes(inside.recipe, inside.tp, inside.dp, inside.cuts, inside.waves)
+        return memory_estimate(costs).missing_bytes(inside.recipe, inside.tp, inside.dp, inside.cuts, inside.waves)
     layout = inside_layout(costs, inside)
     peak = max(
         costs.memory(inside.domain, start, stop, layout, live=min(inside.waves, inside.pp - stage)).peak_bytes
@@ -227,13 +227,13 @@ def missing_bytes(costs: CostModel, inside: Inside) -> float:
 
 def might_fit(costs: CostModel, inside: Inside) -> bool:
     """Whether what is kept, dealt evenly over the stages, leaves any room (quick, optimistic)."""
-    kept = rooms(costs).kept(inside.tp, inside.dp, inside.recipe.sharding)[-1]
+    kept = memory_estimate(costs).kept(inside.tp, inside.dp, inside.recipe.sharding)[-1]
     return kept / inside.pp < costs.usable_memory_bytes()
 
 
 def furthest(costs: CostModel, inside: Inside, start: int, *, live: float) -> int:
     """Largest stop such that layers [start, stop) fit into one rank's memory; ``start``: not even one layer fits."""
-    usable, room = costs.usable_memory_bytes(), rooms(costs)
+    usable, room = costs.usable_memory_bytes(), memory_estimate(costs)
     low, high = start, costs.problem.model.num_layers
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""From a sketch of a plan to stages on named devices.
+"""From a sketch of a plan to stages on named devices, and from data-parallel lanes to sketches.
 
 A *sketch* says where the layers go and how wide each stage is; it names no device. Planners search over sketches and
 place only what they keep. Rules, in this order, deterministic:
@@ -7,15 +7,21 @@ place only what they keep. Rules, in this order, deterministic:
 2. Wide groups are placed before narrow ones (then nothing is wasted when the widths divide each other), equal ones in
    the order pipeline, stage, lane.
 3. Each group takes the first node with room, so that stages fill the domain node by node and share no device.
+
+Runtimes with one rank order (Megatron-LM, DeepSpeed) and schedulers that deal out single GPUs (DT-FM, Alpa) may put
+the lanes of one stage in several domains. Lanes that visit the same domains form one pipeline; all pipelines hold the
+same layers and work through the same number of waves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from hippo.errors import InfeasibleError
 from hippo.plan.plan import Pipeline, Stage
+from hippo.planners.cuts import Cuts
 from hippo.problem.cluster import Cluster, Domain
 
 
@@ -103,3 +109,43 @@ def _take(domain: Domain, used: list[int], node: int, tp: int) -> list[str]:
         used[node] += count
         node += 1
     return names
+
+
+Lane = tuple[str, ...]
+"""Domain of each stage of one data-parallel lane."""
+
+
+def pipelines_of_lanes(
+    lanes: Sequence[Lane], cuts: Cuts, widths: Sequence[int], waves: int, *, alike: bool = False
+) -> tuple[PipelineSketch, ...]:
+    """One pipeline per distinct lane, in the order they first appear; ``widths`` is the tp of each stage.
+
+    ``alike``: pipelines are split until all have the same data width, as runtimes with one layout for all want it.
+    """
+    counts: dict[Lane, int] = {}
+    for lane in lanes:
+        counts[lane] = counts.get(lane, 0) + 1
+    share = gcd(*counts.values()) if alike else 0
+    parts = [(lane, share or dp) for lane, dp in counts.items() for _ in range(dp // (share or dp))]
+    return tuple(
+        PipelineSketch(
+            tuple(
+                StageSketch(domain, (cuts[stage], cuts[stage + 1]), widths[stage], dp)
+                for stage, domain in enumerate(lane)
+            ),
+            waves,
+        )
+        for lane, dp in parts
+    )
+
+
+def rank_order_lanes(cluster: Cluster, *, tp: int, dp: int, pp: int) -> tuple[Lane, ...]:
+    """Lanes of Megatron-LM's default order tp-dp-pp (pp outermost), hosts in the order of the cluster file.
+
+    Stage s holds tensor-parallel groups [s * dp, (s + 1) * dp); groups fill the domains one after the other, and none
+    spans nodes. Raises ``ValueError`` when the cluster has fewer than ``dp * pp`` groups.
+    """
+    groups = [domain.name for domain in cluster.domains for _ in range(domain.nodes * (domain.gpus_per_node // tp))]
+    if len(groups) < dp * pp:
+        raise ValueError(f"{dp * pp} groups of {tp} GPUs do not fit on {len(groups)}")
+    return tuple(tuple(groups[stage * dp + lane] for stage in range(pp)) for lane in range(dp))

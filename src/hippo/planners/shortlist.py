@@ -14,14 +14,14 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits, memory
-from hippo.score.score import Score
+from hippo.score.judge import Judged, fits, judge, memory
+from hippo.score.score import Score, objective_value
 from hippo.simulate.layouts import cost_model
 from hippo.units import gb_from_bytes
 
 
 @dataclass(frozen=True)
-class Clock:
+class StopClock:
     """When a search started and when it must end, in seconds of a monotonic clock."""
 
     start_s: float
@@ -29,7 +29,7 @@ class Clock:
     now: Callable[[], float] = monotonic
 
     @classmethod
-    def of(cls, stop: Stop) -> Clock:
+    def of(cls, stop: Stop) -> StopClock:
         """A clock that starts now and rings after the time limit."""
         start = monotonic()
         return cls(start, start + stop.time_limit_s)
@@ -50,8 +50,8 @@ class ShortList:
     """The best plan so far, and why the others were dropped. One per call of a planner; the only thing it mutates."""
 
     problem: Problem
-    clock: Clock
-    best: tuple[Plan, Score] | None = None
+    clock: StopClock
+    best: Judged | None = None
     rejected: Counter[str] = field(default_factory=Counter)
     missing_bytes: float = float("inf")  # least memory by which a plan failed to fit
     judged: int = 0
@@ -74,12 +74,12 @@ class ShortList:
         if not fits(self.problem, plan):
             self.reject_memory(missing_memory(self.problem, plan))
             return None
-        score = evaluate(self.problem, plan)
+        found = judge(self.problem, plan)
         self.judged += 1
-        self._first = self._first or score
-        if self.best is None or self._value(score) < self._value(self.best[1]):
-            self.best = plan, score
-        return score
+        self._first = self._first or found.score
+        if self.best is None or self.value(found.score) < self.value(self.best.score):
+            self.best = found
+        return found.score
 
     def reject_memory(self, missing_bytes: float) -> None:
         """Notes a candidate that does not fit by so many bytes per GPU."""
@@ -89,12 +89,10 @@ class ShortList:
     def proposal(self, planner: str, *, notes: tuple[str, ...], nothing: str) -> Proposal:
         """The answer: the best plan, or ``nothing`` (one sentence) with how much memory is missing."""
         if self.best is not None:
-            plan, score = self.best
             return Proposal(
                 planner,
                 Status.FEASIBLE,
-                plan,
-                score,
+                self.best,
                 planning_s=self.clock.spent_s,
                 rejected=dict(self.rejected),
                 notes=notes,
@@ -104,25 +102,19 @@ class ShortList:
             reason += f" The closest one lacks {gb_from_bytes(self.missing_bytes):.1f} GB per GPU."
         return infeasible(planner, reason, self.clock, rejected=dict(self.rejected))
 
-    def _value(self, score: Score) -> float:
-        return objective_value(self.problem, score, self._first or score)
+    def value(self, score: Score) -> float:
+        """What the objective minimises; the first plan scales time and cost where it weighs them (spec A5)."""
+        objective, first = self.problem.objective, self._first or score
+        if objective.name != "weighted":
+            return objective_value(objective, score)
+        slower = score.step_time_s / first.step_time_s
+        egress = score.egress_usd_per_step / first.egress_usd_per_step if first.egress_usd_per_step > 0 else 0.0
+        return objective.w_eff * slower - objective.w_util * score.utilization + objective.w_cost * egress
 
 
-def infeasible(planner: str, reason: str, clock: Clock, *, rejected: dict[str, int] | None = None) -> Proposal:
+def infeasible(planner: str, reason: str, clock: StopClock, *, rejected: dict[str, int] | None = None) -> Proposal:
     """No plan of this planner's kind: one sentence says why."""
     return Proposal(planner, Status.INFEASIBLE, planning_s=clock.spent_s, rejected=rejected or {}, notes=(reason,))
-
-
-def objective_value(problem: Problem, score: Score, reference: Score) -> float:
-    """What the problem's objective minimises; ``reference`` scales time and cost where it weighs them (spec A5)."""
-    objective = problem.objective
-    if objective.name == "time":
-        return score.step_time_s
-    if objective.name == "cost":
-        return score.usd_per_step
-    slower = score.step_time_s / reference.step_time_s
-    egress = score.egress_usd_per_step / reference.egress_usd_per_step if reference.egress_usd_per_step > 0 else 0.0
-    return objective.w_eff * slower - objective.w_util * score.utilization + objective.w_cost * egress
 
 
 def missing_memory(problem: Problem, plan: Plan) -> float:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from hippo.cost.stage import StageMemory
 from hippo.decide.decision import Baseline, Decision, Row
-from hippo.decide.front import front_of
-from hippo.decide.play import Played, played
+from hippo.decide.pareto import front_of
 from hippo.decide.reasons import Reason
 from hippo.plan.plan import Plan, Stage
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import memory
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
@@ -25,7 +24,7 @@ Scored = tuple[tuple[Plan, Score], ...]
 class Story:
     """One plan and all that is known of it. Reports, traces and views read nothing else."""
 
-    game: Played
+    game: Judged
     score: Score
     memory: tuple[StageMemory, ...]  # per stage, pipelines one after the other
     planner: str = ""
@@ -71,7 +70,7 @@ class Story:
 
 
 def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Story:
-    """The story of a decision that has a plan; plays it once and sums up its memory.
+    """The story of a decision that has a plan; what was judged is told, nothing is played again.
 
     Without a ``front`` of its own it tells the front of the plans that the decision knows.
 
@@ -80,14 +79,15 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Sto
     ValueError
         The decision has no plan: there is nothing to draw.
     """
-    if decision.plan is None or decision.score is None:
+    judged = decision.judged
+    if judged is None:
         raise ValueError("a decision without a plan has no story; its reasons say why")
     known = _known(decision)
     kept = tuple(front) or front_of(decision.problem, known, decision.baseline).points
     return Story(
-        game=played(decision.problem, decision.plan),
-        score=decision.score,
-        memory=tuple(memory(decision.problem, decision.plan)),
+        game=judged,
+        score=judged.score,
+        memory=judged.memory,
         planner=decision.planner,
         gap=decision.gap,
         lower_bound_s=decision.lower_bound_s,
@@ -95,7 +95,7 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Sto
         planning_s=decision.planning_s,
         reasons=decision.reasons,
         rows=_rows(decision.rows, decision.baseline),
-        runners_up=decision.runners_up,
+        runners_up=tuple((other.plan, other.score) for other in decision.runners_up),
         front=kept,
         beaten=tuple(item for item in known if item not in kept),
     )
@@ -103,13 +103,12 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Sto
 
 def _known(decision: Decision) -> Scored:
     """Every plan that the decision holds, each once, the chosen one first."""
-    plans = [(decision.plan, decision.score), *((row.plan, row.score) for row in decision.rows)]
-    plans += [*decision.runners_up]
-    plans += [] if decision.baseline is None else [(decision.baseline.plan, decision.baseline.score)]
+    every = [decision.judged, *(row.best for row in decision.rows), *decision.runners_up]
+    every += [] if decision.baseline is None else [decision.baseline.best]
     found: dict[Plan, Score] = {}
-    for plan, score in plans:
-        if plan is not None and score is not None:
-            found.setdefault(plan, score)
+    for each in every:
+        if each is not None:
+            found.setdefault(each.plan, each.score)
     return tuple(found.items())
 
 
@@ -117,4 +116,4 @@ def _rows(rows: tuple[Row, ...], baseline: Baseline | None) -> tuple[Row, ...]:
     """The planners asked, and the baseline where it was not among them."""
     if baseline is None or any(row.planner == baseline.planner for row in rows):
         return rows
-    return (*rows, Row(baseline.planner, Status.FEASIBLE, baseline.plan, baseline.score))
+    return (*rows, Row(baseline.planner, Status.FEASIBLE, baseline.best))

@@ -12,7 +12,6 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.handle import state_of
 from hippo.jobs.learned.memory import LearnedSetup, Memory
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import TWO_QUEUE
@@ -64,7 +63,7 @@ def opened(workload: Workload) -> World:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_front_is_what_fits_in_order_of_rank_at_every_instant(seed: int) -> None:
     world, waited, instants = opened(drawn(seed)), 0, 0
-    known = state_of(world.learned)
+    known = world.learned
     while run(world, 1):
         instants += 1
         jobs = known.active[: int(known.wanting[0])]
@@ -82,7 +81,7 @@ def test_the_front_is_what_fits_in_order_of_rank_at_every_instant(seed: int) -> 
 
 def test_larger_gangs_of_the_front_stand_before_smaller_ones() -> None:
     world = opened(drawn(0))
-    known = state_of(world.learned)
+    known = world.learned
     mixed = 0
     while run(world, 1):
         first = in_front(known)
@@ -172,7 +171,7 @@ def test_jobs_of_unlike_kinds_have_fronts_of_their_own(seed: int) -> None:
     kind = np.where(np.arange(len(workload)) % 3 == 0, 2, workload.runs_on)
     workload = replace(workload.stretched(0.5), runs_on=kind)
     world = open_world(workload, MIXED, LEARNED, Settings(), learner=PLAIN).world
-    known, narrowed = state_of(world.learned), 0
+    known, narrowed = world.learned, 0
     while run(world, 1):
         jobs = known.active[: int(known.wanting[0])].tolist()
         of_all = fits(known, jobs, 32, 2)
@@ -195,7 +194,7 @@ def test_gangs_that_only_the_largest_domain_suits_go_first_on_its_devices_alone(
     workload = Workload.of_columns(columns)
     workload = workload.stretched(workload.load(SIZES) / 1.1)
     world = open_world(workload, SIZES, LEARNED, Settings(), learner=PLAIN).world
-    known, narrowed = state_of(world.learned), 0
+    known, narrowed = world.learned, 0
     while run(world, 1):
         jobs = known.active[: int(known.wanting[0])].tolist()
         of_all, of_large = fits(known, jobs, 12, 4), fits(known, [job for job in jobs if known.devices[job] == 8], 8, 4)

@@ -8,7 +8,6 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
-from hippo.jobs.learned.handle import state_of
 from hippo.jobs.online.handover import handed_over
 from hippo.jobs.online.learner import History, IndexLearner, IndexPolicy
 from hippo.jobs.policies.heuristics import TWO_QUEUE
@@ -143,7 +142,7 @@ def test_the_policy_that_comes_back_after_the_guard_knows_who_goes_first(policy:
     guarded = handed_over(part_way(policy, workload, 60), TWO_QUEUE)
     run(guarded, 60)
     world = handed_over(guarded, LEARNED, policy.memory(workload) if anew else None)
-    known, looked = state_of(world.learned), 0
+    known, looked = world.learned, 0
     while run(world, 1):
         jobs = known.active[: int(known.wanting[0])]
         first = known.front.shape[1] - 1 - known.front[0, : known.front_size[0]]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.problem import Problem
+from hippo.score.judge import Judged
 from hippo.score.score import Score
+from hippo.simulate.program import Program
 
 
 def cluster(names: str, *, gbps: float = 10.0, nodes: int = 10, joined: str | None = None) -> Cluster:
@@ -40,4 +45,4 @@ class Counting:
             return Proposal(self.name, Status.INFEASIBLE)
         seconds, crossing = 5.0 + 5.0 * len(problem.cluster.domains), len(problem.cluster.domains) - 1.0
         score = Score(seconds, 1.0, 1.0, crossing, crossing, 1.0, 1.0, 0.5, 10.0, 0.0)
-        return Proposal(self.name, Status.FEASIBLE, score=score)
+        return Proposal(self.name, Status.FEASIBLE, Judged(problem, cast(Plan, None), cast(Program, None), score))

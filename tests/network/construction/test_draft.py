@@ -26,7 +26,7 @@ from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 
 def problem_of(family: str = "ou3", seed: int = 1) -> Problem:

@@ -21,7 +21,7 @@ from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.worlds.generator import make_world
 from hippo.plan.check import check
 from hippo.problem.links import base_bandwidth, base_latency
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 
 SMALL = Construction(families=("ou3", "regimes"), problems=1, states=1, first_seed=3, sites=2, drafts=6)
 

@@ -61,7 +61,7 @@ def world() -> World:
 def cache(world: World) -> PlanCache:
     found = Exact().propose(world.problem, Stop(time_limit_s=60.0, gap=0.05))
     cache = PlanCache(world.problem)
-    for plan in (found.plan, *(each for each, _ in found.runners_up)):
+    for plan in (found.plan, *(each.plan for each in found.runners_up)):
         if plan is not None:
             cache.add(plan, origin="exact")
     return cache

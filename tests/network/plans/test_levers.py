@@ -15,7 +15,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 
 
 def weakened(cache: PlanCache, share: float) -> Net:
@@ -100,7 +100,7 @@ def test_what_is_pulled_does_more_and_stays_in_place(filled: PlanCache) -> None:
 def test_shares_follow_the_load_of_the_domains() -> None:
     problem = load_problem(model="llama-3-8b", cluster="four-hubs", global_batch=512)
     found = Exact().propose(problem, Stop(5.0))
-    several = [plan for plan, _ in found.runners_up if len(plan.pipelines) == 2 and plan.pipelines[0].stages[0].dp > 0]
+    several = [each.plan for each in found.runners_up if len(each.plan.pipelines) == 2]
     plan: Plan = several[0]
     line = plan.pipelines[0]
     plan = replace(plan, pipelines=(line, replace(plan.pipelines[1], num_micro_batches=line.num_micro_batches)))

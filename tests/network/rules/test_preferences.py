@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hippo.decide.pareto import non_dominated
 from hippo.network.rules.preferences import WORST, FrontSpan, Weights, work_alone
-from hippo.score.pareto import non_dominated
 
 FRONT = np.array([[1.0, 0.8, 4.0], [1.6, 0.6, 4.0], [2.0, 0.1, 4.0], [3.0, 0.05, 0.0]])
 """Seconds, idle share, USD. The second lies behind the line from the first to the third: it is not on the hull."""

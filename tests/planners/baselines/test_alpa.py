@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from hippo.planners.baselines.alpa import GAP, Alpa, InterOp, Mesh, Setting, Tables, _meshes, _sums
+from hippo.planners.baselines.alpa import GAP, Alpa, AlpaSetting, InterOp, Mesh, SubmeshTables, _meshes, _sums
+from hippo.planners.baselines.alpa_kernel import slice_stages
 from hippo.planners.recipe import Recipe
 from hippo.simulate.layouts import cost_model
 
@@ -17,8 +19,8 @@ from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 @pytest.mark.parametrize("waves", [2, 8])
 def test_the_slicing_is_the_best_of_all_by_eq_2(memory_gb: float, waves: int) -> None:
     asked = problem(cluster(domain("a", 1, 4), memory_gb=memory_gb), gpt(4, 1024, vocab=8192), batch=8)
-    mesh, setting = Mesh(1, 4, (1, 2, 4)), Setting(waves, "none", "none")
-    found = InterOp(Tables(cost_model(asked)), mesh, setting, lambda missing: None).solve()
+    mesh, setting = Mesh(1, 4, (1, 2, 4)), AlpaSetting(waves, "none", "none")
+    found = InterOp(SubmeshTables(cost_model(asked)), mesh, setting, lambda missing: None).solve()
     assert found is not None
     assert found.seconds == pytest.approx(least_by_enumeration(asked, waves), rel=GAP)
 
@@ -72,7 +74,9 @@ def test_it_is_blind_to_the_wan() -> None:
     for gbps in (0.5, 50.0):
         asked = problem(cluster(domain("a", 1, 4), domain("b", 1, 4), gbps=gbps), batch=16)
         found = [
-            InterOp(Tables(cost_model(asked)), mesh, Setting(16, "none", "none"), lambda missing: None).solve()
+            InterOp(
+                SubmeshTables(cost_model(asked)), mesh, AlpaSetting(16, "none", "none"), lambda missing: None
+            ).solve()
             for mesh in _meshes(asked)
         ]
         plans.append([None if one is None else replace(one, seconds=0.0) for one in found])
@@ -95,3 +99,53 @@ def test_too_little_memory_is_told() -> None:
     answer = Alpa().propose(asked, STOP)
     assert_sound(asked, answer)
     assert answer.plan is None
+
+
+def slicings(layers: int, sizes: list[int], devices: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Every way to give layers 0.. to stages [k, i] on shapes j that take all devices."""
+
+    def onward(start: int, left: int) -> Iterator[list[tuple[int, int, int]]]:
+        if start == layers:
+            if left == 0:
+                yield []
+            return
+        for last in range(start, layers):
+            for shape, size in enumerate(sizes):
+                if size <= left:
+                    yield from ([(start, last, shape), *rest] for rest in onward(last + 1, left - size))
+
+    yield from onward(0, devices)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_slicing_has_less_latency(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layers, sizes, devices, waves = 4, [1, 2, 4], int(rng.integers(1, 7)), int(rng.integers(1, 9))
+    most = min(layers, devices)
+    latency_s = rng.uniform(0.1, 2.0, (layers, layers, len(sizes), most + 1))
+    latency_s[:, :, :, 0] = np.inf
+    totals = []
+    for stages in slicings(layers, sizes, devices):
+        if len(stages) <= most:
+            each = [latency_s[k, i, j, len(stages) - place] for place, (k, i, j) in enumerate(stages)]
+            totals.append(sum(each) + (waves - 1) * max(each))
+    found = []
+    for slowest_s in np.unique(latency_s[np.isfinite(latency_s)]):
+        total, _ = slice_stages(latency_s, np.array(sizes), devices, float(slowest_s))
+        found.append(float(total[:, 0, -1].min()) + (waves - 1) * float(slowest_s))
+    assert min(found) == pytest.approx(min(totals))
+
+
+def test_the_choices_lead_to_the_total() -> None:
+    latency_s = np.random.default_rng(1).uniform(0.1, 2.0, (3, 3, 2, 4))
+    total, choice = slice_stages(latency_s, np.array([1, 2]), 4, 10.0)
+    for stages in range(1, 4):
+        layer, devices, walked = 0, 4, 0.0
+        if not np.isfinite(total[stages, 0, 4]):
+            continue
+        for left in range(stages, 0, -1):
+            last, shape = choice[left, layer, devices]
+            walked += latency_s[layer, last, shape, left]
+            layer, devices = last + 1, devices - [1, 2][shape]
+        assert (layer, devices) == (3, 0)
+        assert walked == pytest.approx(total[stages, 0, 4])

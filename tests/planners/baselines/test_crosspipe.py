@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice, permutations
+from itertools import combinations, islice, permutations
 
+import numpy as np
 import pytest
 
 from hippo.plan.plan import ScheduleChoice
-from hippo.planners.baselines.crosspipe import Candidate, CrossPipe, Search
+from hippo.planners.baselines.crosspipe import NORM, AcrossDomains, CrossPipe, CrossPipeSearch, best_chains
 from hippo.planners.recipe import Recipe
-from hippo.score.evaluate import evaluate, memory
+from hippo.score.judge import evaluate, memory
 from hippo.simulate.layouts import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
@@ -16,8 +17,8 @@ from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 WHERE = cluster(domain("a", 1, 4), domain("b", 1, 4), gbps=10.0)
 
 
-def search(asked) -> Search:
-    return Search(cost_model(asked), lambda missing: None)
+def search(asked) -> CrossPipeSearch:
+    return CrossPipeSearch(cost_model(asked), lambda missing: None)
 
 
 def test_domains_come_in_the_order_whose_slowest_link_is_fastest() -> None:
@@ -44,8 +45,8 @@ def test_data_parallelism_stays_inside_a_domain_and_one_pipeline_crosses() -> No
     assert len({stage.dp for stage in pipeline.stages}) == 1
 
 
-def pipeline_of_two(waves: int = 16) -> Candidate:
-    return Candidate(("a", "b"), 1, 4, Recipe(1), waves, 0.0, (0, 5, 10))
+def pipeline_of_two(waves: int = 16) -> AcrossDomains:
+    return AcrossDomains(("a", "b"), 1, 4, Recipe(1), waves, 0.0, (0, 5, 10))
 
 
 def test_the_closed_form_of_two_stages() -> None:
@@ -116,3 +117,36 @@ def test_one_domain_or_no_link_is_no_place_for_it() -> None:
         assert_sound(asked, answer)
         assert answer.plan is None
         assert "two or more linked domains" in answer.notes[0]
+
+
+def worth(seconds: np.ndarray, chain: tuple[int, ...]) -> float:
+    return float(sum(seconds[a, b] ** NORM for a, b in zip(chain, chain[1:], strict=False)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_best_chain_of_each_length_is_first(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seconds = rng.uniform(1, 5, (5, 5))
+    seconds = (seconds + seconds.T) / 2
+    chains = best_chains(seconds, keep=2)
+    for size in range(2, 6):
+        ours = [chain for chain in chains if len(chain) == size]
+        sets = {
+            frozenset(some): min(worth(seconds, one) for one in permutations(some))
+            for some in combinations(range(5), size)
+        }
+        assert [worth(seconds, one) for one in ours] == pytest.approx(sorted(sets.values())[:2])
+
+
+def test_domains_without_a_link_are_not_neighbours() -> None:
+    seconds = np.array([[0.0, 1.0, np.inf], [1.0, 0.0, 1.0], [np.inf, 1.0, 0.0]])
+    assert set(best_chains(seconds, keep=3)) >= {(0, 1, 2)} or set(best_chains(seconds, keep=3)) >= {(2, 1, 0)}
+    assert not any(
+        {0, 2} == set(pair) for chain in best_chains(seconds, keep=3) for pair in zip(chain, chain[1:], strict=False)
+    )
+
+
+def test_many_domains_are_thinned_out() -> None:
+    seconds = np.full((15, 15), 1.0)
+    seconds[:, 14] = seconds[14, :] = 100.0
+    assert not any(14 in chain for chain in best_chains(seconds, keep=1))

@@ -6,7 +6,7 @@ import pytest
 
 from hippo.plan.plan import ScheduleChoice
 from hippo.planners.baselines.even import Even, interleaved
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby, product
 
+import numpy as np
 import pytest
 
-from hippo.planners.baselines.sailor import SCALES, SHARDINGS, Candidate, Sailor, Search
+from hippo.planners.baselines.sailor import (
+    SCALES,
+    SHARDINGS,
+    RegionChain,
+    Sailor,
+    SailorCandidate,
+    SailorSearch,
+    best_chain,
+)
 from hippo.planners.cuts import even_cuts
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.problem.cluster import Cluster
@@ -66,7 +75,7 @@ def stage_widths(asked: Problem, cuts: tuple[int, ...], recipe: Recipe, dp: int,
     return [tuple(narrow), tuple(wide)]
 
 
-def estimate(asked: Problem, one: Candidate) -> float:
+def estimate(asked: Problem, one: SailorCandidate) -> float:
     """max t_i * N_b + max sync_i + sum t_i; infinite where a region is too small, visited twice or not linked."""
     costs, cluster_ = cost_model(asked), asked.cluster
     visits = [name for name, _ in groupby(one.regions)]
@@ -92,7 +101,7 @@ def estimate(asked: Problem, one: Candidate) -> float:
     return max(times) * one.waves + max(syncs) + sum(times)
 
 
-def every_configuration(asked: Problem) -> Iterator[Candidate]:
+def every_configuration(asked: Problem) -> Iterator[SailorCandidate]:
     """Stages, micro-batches, settings of the job, data widths, the two choices of tensor widths, regions of stages."""
     costs, names = cost_model(asked), [one.name for one in asked.cluster.domains]
     for pp in range(1, asked.model.num_blocks + 1):
@@ -103,7 +112,7 @@ def every_configuration(asked: Problem) -> Iterator[Candidate]:
                     recipe, waves = Recipe(size, recompute, sharding), 8 // size // dp
                     for tps in dict.fromkeys(stage_widths(asked, cuts, recipe, dp, waves)):
                         for regions in product(names, repeat=pp):
-                            yield Candidate(0.0, cuts, regions, tps, dp, waves, recipe)
+                            yield SailorCandidate(0.0, cuts, regions, tps, dp, waves, recipe)
 
 
 @pytest.mark.parametrize("memory_gb", [80.0, 2.0])
@@ -111,7 +120,7 @@ def every_configuration(asked: Problem) -> Iterator[Candidate]:
 def test_no_configuration_of_its_space_has_a_better_estimate(world: str, memory_gb: float) -> None:
     asked = with_memory(TOYS[world], memory_gb)
     least = min(estimate(asked, one) for one in every_configuration(asked))
-    found = list(Search(cost_model(asked), lambda missing: None, lambda: False).candidates())
+    found = list(SailorSearch(cost_model(asked), lambda missing: None, lambda: False).candidates())
     assert all(one.value == pytest.approx(estimate(asked, one)) for one in found)
     assert min(one.value for one in found) == pytest.approx(least)
 
@@ -120,7 +129,9 @@ def test_the_first_that_fits_is_proposed_even_if_the_judge_dislikes_it() -> None
     asked = with_memory(TOYS["two equal regions"], 80.0)
     answer = Sailor().propose(asked, STOP)
     assert_sound(asked, answer)
-    found = min(Search(cost_model(asked), lambda missing: None, lambda: False).candidates(), key=lambda one: one.value)
+    found = min(
+        SailorSearch(cost_model(asked), lambda missing: None, lambda: False).candidates(), key=lambda one: one.value
+    )
     assert answer.plan == found.plan(asked)
 
 
@@ -139,3 +150,47 @@ def test_too_little_memory_is_told() -> None:
     answer = Sailor().propose(asked, STOP)
     assert_sound(asked, answer)
     assert answer.plan is None
+
+
+def random_chain(seed: int) -> RegionChain:
+    rng = np.random.default_rng(seed)
+    names = "abcd"[: int(rng.integers(2, 5))]
+    pairs = [(a, b) for a in names for b in names if a < b]
+    rates = {pair: float(rng.choice([0.0, 0.5, 1.0, 5.0])) for pair in pairs}
+    where = cluster(*(domain(name, 1, int(rng.integers(1, 9))) for name in names), others=rates)
+    stages = int(rng.integers(1, 6))
+    gpus = tuple(int(count) for count in rng.integers(1, 4, stages))
+    seconds = tuple(float(one) for one in rng.uniform(0.1, 1.0, stages))
+    return RegionChain(where, gpus, seconds, int(rng.integers(1, 9)), float(rng.uniform(1e6, 1e9)))
+
+
+def allowed(where: Cluster, chain: RegionChain, regions: tuple[str, ...]) -> bool:
+    visits = [name for name, _ in groupby(regions)]
+    used = {
+        name: sum(gpus for gpus, region in zip(chain.gpus, regions, strict=True) if region == name) for name in visits
+    }
+    return len(set(visits)) == len(visits) and all(used[name] <= where.domain(name).gpus for name in visits)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_assignment_of_stages_to_regions_is_faster(seed: int) -> None:
+    chain = random_chain(seed)
+    names = [one.name for one in chain.cluster.domains]
+    choices = [one for one in product(names, repeat=len(chain.gpus)) if allowed(chain.cluster, chain, one)]
+    least = min((chain.seconds(one) for one in choices), default=float("inf"))
+    found = best_chain(chain, limit=float("inf"), late=lambda: False)
+    assert (float("inf") if found is None else chain.seconds(found)) == pytest.approx(least)
+    assert found is None or allowed(chain.cluster, chain, found)
+
+
+def test_the_estimate_is_the_papers() -> None:
+    # Two stages, one border: 1 GB at 8 Gbit/s and 20 ms, there and back, is 2.04 s on top of the first stage's 3 s.
+    where = cluster(domain("a", 1, 1), domain("b", 1, 1), gbps=8.0)
+    chain = RegionChain(where, (1, 1), (3.0, 4.0), 10, 1e9)
+    assert chain.transfer_s("a", "b") == pytest.approx(2.04)
+    assert chain.seconds(("a", "b")) == pytest.approx(5.04 * 10 + 5.04 + 4.0)
+
+
+def test_nothing_below_the_limit_is_nothing() -> None:
+    chain = random_chain(1)
+    assert best_chain(chain, limit=0.0, late=lambda: False) is None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.planners.baselines.zero import Zero
+from hippo.planners.baselines.zero import Zero, dealable_world
 from hippo.planners.recipe import Recipe
-from hippo.planners.replicas import dealable_world
 from hippo.simulate.layouts import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem

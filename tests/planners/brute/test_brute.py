@@ -12,12 +12,11 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
 from hippo.planners.brute import brute
 from hippo.planners.brute.brute import Brute
-from hippo.planners.brute.brute_space import Common, Sketches, Space, count_sets
+from hippo.planners.brute.space import Common, Sketches, Space, count_sets
 from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits, imbalance
 from hippo.score.score import Score
 
 TWO = (domain("a", 1, 2), domain("b", 1, 2))
@@ -158,7 +157,7 @@ def test_leaving_out_by_bounds_loses_nothing(asked: Problem, monkeypatch: pytest
     plain = Space(("none",), ("none",), most_chunks=2)
     spaces = (Space(), plain) if asked.objective.name == "time" else (Space(),)
     quick = [score(asked, space) for space in spaces]
-    monkeypatch.setattr(brute._Search, "_cut_off", lambda *_: False)
+    monkeypatch.setattr(brute._BruteSearch, "_cut_off", lambda *_: False)
     whole = [score(asked, space) for space in spaces]
     value = "usd_per_step" if asked.objective.name == "cost" else "step_time_s"
     assert [getattr(each, value) for each in quick] == [getattr(each, value) for each in whole]

@@ -14,7 +14,7 @@ from hippo.planners.brute.brute import Brute
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.registry import PLANNERS, planner
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import evaluate
 
 SEEDS = range(40)
 SAME = 1e-9  # relative: both score with the same simulator

@@ -14,10 +14,10 @@ from tests.planners.tiny import both, domain, model, problem
 
 from hippo.planners.base import Stop
 from hippo.planners.exact import mixed as exact_mixed
-from hippo.planners.exact.field import Field
-from hippo.planners.exact.judge import Candidate
-from hippo.planners.exact.mixed import Family
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.mixed import LayoutFamily
 from hippo.planners.exact.search import Exact
+from hippo.planners.exact.space import Field
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.problem.problem import Problem
 
@@ -36,7 +36,7 @@ def unlike(seed: int) -> Problem:
     return replace(asked, cluster=replace(asked.cluster, domains=domains))
 
 
-def played(field: Field, family: Family, random: Random) -> Iterator[float]:
+def played(field: Field, family: LayoutFamily, random: Random) -> Iterator[float]:
     """Step times of pipelines of a family over both domains: some options, all cuts, some warm-ups."""
     layers, names = field.problem.model.num_layers, [each.name for each in field.problem.cluster.domains]
     pairs = [
@@ -58,7 +58,7 @@ def played(field: Field, family: Family, random: Random) -> Iterator[float]:
             for ahead in ((), *((w,) * len(where) for w in {family.waves, min(2, family.waves)})):
                 line, mode = PipelineSketch(stages, family.waves, ahead), options[0].mode
                 micro_batch = family.wave // stages[0].dp
-                yield field.judge.play(Candidate((line,), micro_batch, mode.recompute, mode.sharding))
+                yield field.tried.play(Candidate((line,), micro_batch, mode.recompute, mode.sharding))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -69,12 +69,12 @@ def test_no_pipeline_is_better_than_its_familys_bounds(seed: int) -> None:
         least = min(played(field, family, random), default=np.inf)
         if np.isfinite(least):
             assert family.fluid(2)[2] <= least * (1 + 1e-9)
-            assert exact_mixed.search(field, least * 1.1) <= least * (1 + 1e-9)
+            assert exact_mixed.search_mixed(field, least * 1.1) <= least * (1 + 1e-9)
 
 
 def test_one_domain_has_nothing_to_mix() -> None:
     asked = problem((domain("a", 1, 2),))
-    assert exact_mixed.search(field_of(asked), 7.0) == 7.0
+    assert exact_mixed.search_mixed(field_of(asked), 7.0) == 7.0
 
 
 def test_runtimes_with_one_mesh_keep_one_tp_and_dp() -> None:

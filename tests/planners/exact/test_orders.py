@@ -20,10 +20,10 @@ from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Stop
 from hippo.planners.exact import mixed as exact_mixed
 from hippo.planners.exact import search as exact
-from hippo.planners.exact.field import EVERY, SINGLE, Field
-from hippo.planners.exact.judge import Candidate, Judge
-from hippo.planners.exact.mixed import Family
+from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.mixed import LayoutFamily
 from hippo.planners.exact.search import Exact
+from hippo.planners.exact.space import EVERY, SINGLE, Field
 from hippo.planners.exact.uniform import candidate, refine, shape_of, shapes
 from hippo.planners.exact.ways import Way, ideal_ways, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
@@ -35,7 +35,7 @@ from hippo.schedule.methods import generate
 from hippo.schedule.optimal import optimal
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import letters_of
-from hippo.score.evaluate import fits
+from hippo.score.judge import fits
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.ordering import ordering
@@ -168,7 +168,7 @@ def unlike(seed: int) -> Problem:
     return problem(domains, links, of=of, batch=random.choice([2, 4, 8]))
 
 
-def mixed_plays(field: Field, family: Family, random: Random) -> list[float]:
+def mixed_plays(field: Field, family: LayoutFamily, random: Random) -> list[float]:
     """Some ordered pipelines of a family over both domains."""
     found, layers = [], field.problem.model.num_layers
     for order, options in product(permutations(range(2)), product(family.options, repeat=2)):
@@ -198,13 +198,13 @@ def test_no_order_beats_the_bounds_of_its_family(seed: int) -> None:
             assert exact_mixed._course(field, family, way).fits(least * (1 + SAME))
 
 
-def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> Family:
+def toy_family(seconds: list[list[float]], stages: list[int], waves: int) -> LayoutFamily:
     """Options that take so long for each layer, all of it on the round trip."""
     prefix = np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)
     tables = np.zeros((len(seconds), 9, prefix.shape[1]))
     tables[:, 1], tables[:, 8] = prefix, prefix
     ones = np.ones(len(seconds))
-    return Family(1, waves, (), tables, ones, np.arange(len(seconds)), np.array(stages), 0 * ones, prefix[0], 0.0)
+    return LayoutFamily(1, waves, (), tables, ones, np.arange(len(seconds)), np.array(stages), 0 * ones, prefix[0], 0.0)
 
 
 def test_each_domain_may_take_the_layers_it_is_quick_at() -> None:
@@ -231,7 +231,7 @@ def test_runtimes_with_1f1b_alone_get_no_order(runtime: str) -> None:
     for seed in range(6):
         asked = replace(random_world(seed), runtime=runtime)
         found = Exact().propose(asked, Stop(200.0))
-        assert not Field.of(asked, Judge(asked)).tables.split
+        assert not Field.of(asked, Tried(asked)).tables.split
         assert found.plan is None or not any(line.order for line in found.plan.pipelines)
 
 
@@ -242,12 +242,12 @@ def test_the_proof_is_made_again_for_replicas_that_get_orders_last(monkeypatch: 
     late = Candidate((line, replace(line, stages=(StageSketch("b", (0, 4), 1, 1),))), 1, "none", "none")
     granted: list[str] = []
 
-    def proven(_: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
+    def proven(_: Problem, tried: Tried, fields: list[Field]) -> tuple[float, str]:
         granted.append(fields[0].ordered)
-        return 0.5 * judge.value, "a test"
+        return 0.5 * tried.value, "a test"
 
-    def polished(_: Problem, judge: Judge, __: list[Field]) -> None:
-        judge.best["late"] = 0.9 * judge.value, late
+    def polished(_: Problem, tried: Tried, __: list[Field]) -> None:
+        tried.best["late"] = 0.9 * tried.value, late
 
     monkeypatch.setattr(exact, "_lower", proven)
     monkeypatch.setattr(exact, "_polish", polished)

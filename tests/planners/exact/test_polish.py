@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.planners.tiny import both, domain, model, problem
 
-from hippo.planners.exact.judge import Candidate, Judge
+from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.polish import moves, polish
 from hippo.planners.placement import PipelineSketch, StageSketch
 
@@ -38,18 +38,18 @@ def test_replicas_that_are_cut_alike_stay_so() -> None:
 
 
 def test_the_best_never_gets_worse_and_a_bad_start_gets_better() -> None:
-    judge = Judge(ASKED)
-    start = judge.play(two_stages(1, (2, 1)))
-    polish(judge, most_plays=40, ordered=lambda each: each)
-    assert judge.value < start
-    assert judge.plays <= 41
-    assert judge.winner is not None
-    best = judge.value
-    assert all(judge.play(move) >= best for move in moves(judge.winner))
+    tried = Tried(ASKED)
+    start = tried.play(two_stages(1, (2, 1)))
+    polish(tried, most_plays=40, ordered=lambda each: each)
+    assert tried.value < start
+    assert tried.plays <= 41
+    assert tried.winner is not None
+    best = tried.value
+    assert all(tried.play(move) >= best for move in moves(tried.winner))
 
 
 def test_nothing_to_polish() -> None:
-    judge = Judge(ASKED)
-    polish(judge, most_plays=5, ordered=lambda each: each)
-    assert judge.winner is None
-    assert judge.plays == 0
+    tried = Tried(ASKED)
+    polish(tried, most_plays=5, ordered=lambda each: each)
+    assert tried.winner is None
+    assert tried.plays == 0

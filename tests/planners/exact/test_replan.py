@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from hippo.decide.play import changed_links, played, scaled_link
-from hippo.decide.rivals import Contest, Knob, switches
+from hippo.decide.rivals import Knob, Rivalry, switches
+from hippo.decide.what_if import changed_links, scaled_link
 from hippo.plan.plan import Pipeline, Plan, Sync
 from hippo.planners.base import Stop
 from hippo.planners.exact.replan import Replanner, joining_of, orders
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
+from hippo.score.judge import judge
 
 STOP = Stop(time_limit_s=30.0)
 
@@ -61,7 +62,7 @@ def test_the_limit_is_where_the_exact_search_changes_its_mind(problem):
     both, alone = (replanner.plan(problem, joining) for joining in (((0, 1),), ((0,),)))
     times = [replanner.step_time_s(problem, joining) for joining in (((0, 1),), ((0,),))]
     winner, rival = (both, alone) if times[0] < times[1] else (alone, both)
-    (limit,) = switches(Contest(played(problem, winner), played(problem, rival), None, replanner))
+    (limit,) = switches(Rivalry(judge(problem, winner), judge(problem, rival), None, replanner))
     assert limit.planned_anew
     assert limit.verified
     for factor, domains in ((limit.factor * 1.1, 2), (limit.factor / 1.1, 1)):

@@ -42,19 +42,15 @@ def test_unlike_domains_share_the_batch_where_links_are_quick():
     assert found.plan is not None
     assert found.score is not None
     assert found.lower_bound_s is not None
-    alone = min(
-        score.step_time_s for plan, score in ((found.plan, found.score), *found.runners_up) if len(plan.domains) == 1
-    )
-    both = min(
-        score.step_time_s for plan, score in ((found.plan, found.score), *found.runners_up) if len(plan.pipelines) == 2
-    )
+    alone = min(each.step_time_s for each in (found.best, *found.runners_up) if len(each.plan.domains) == 1)
+    both = min(each.step_time_s for each in (found.best, *found.runners_up) if len(each.plan.pipelines) == 2)
     assert found.score.step_time_s <= both < alone
     assert found.lower_bound_s <= found.score.step_time_s
     shares = {
         line.stages[0].domain: line.num_micro_batches * line.stages[0].dp
-        for plan, _ in ((found.plan, found.score), *found.runners_up)
-        if len(plan.pipelines) == 2
-        for line in plan.pipelines
+        for each in (found.best, *found.runners_up)
+        if len(each.plan.pipelines) == 2
+        for line in each.plan.pipelines
     }
     small, large = (shares[domain.name] for domain in problem.cluster.domains)
     assert large > 1.5 * small
@@ -63,5 +59,5 @@ def test_unlike_domains_share_the_batch_where_links_are_quick():
 
 def test_runtimes_with_equal_shares_do_not_get_them():
     found = Exact().propose(replace(unlike(1e12), runtime="megatron"), Stop(200.0))
-    for plan, _ in found.runners_up:
-        assert len({line.num_micro_batches for line in plan.pipelines}) == 1
+    for other in found.runners_up:
+        assert len({line.num_micro_batches for line in other.plan.pipelines}) == 1

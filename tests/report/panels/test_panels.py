@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hippo.decide import alternatives as others
 from hippo.decide import reasons
-from hippo.decide.play import Played
 from hippo.plan.plan import Pipeline, Relay, Stage
 from hippo.report import leads
 from hippo.report.charts import SMALL, around, text_box, ticks
@@ -19,11 +17,10 @@ from hippo.report.palette import domain_colours
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.front import front_chart
 from hippo.report.panels.memory import memory_chart
-from hippo.report.panels.network import network
+from hippo.report.panels.network import network, traffic
 from hippo.report.panels.planners import alternatives, entries
 from hippo.report.panels.reasons import LABELS, reason_groups, waterfall
 from hippo.report.panels.timeline import rank_shares
-from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
 from hippo.report.text import pipeline_lines
 
@@ -43,8 +40,7 @@ def test_one_cut_between_two_domains(small_story: Story) -> None:
 
 
 def with_plan(story: Story, **changes: object) -> Story:
-    game = story.game
-    return replace(story, game=Played(game.problem, replace(game.plan, **changes), game.program, game.timeline))
+    return replace(story, game=replace(story.game, plan=replace(story.plan, **changes)))
 
 
 def test_relayed_cut_names_the_domain_between(small_story: Story) -> None:
@@ -54,7 +50,7 @@ def test_relayed_cut_names_the_domain_between(small_story: Story) -> None:
 
 def test_interleaved_chunks_go_round(small_story: Story) -> None:
     program = replace(small_story.program, down_bytes=np.ones((2, 2)) * 1e6)
-    game = Played(small_story.problem, replace(small_story.plan, interleave=2), program, small_story.timeline)
+    game = replace(small_story.game, plan=replace(small_story.plan, interleave=2), program=program)
     (strip,) = strips(replace(small_story, game=game))
     assert [(b.stage, b.start, b.stop) for b in strip.blocks] == [(1, 0, 6), (2, 6, 12), (1, 12, 18), (2, 18, 24)]
     assert [cut.layer for cut in strip.cuts] == [6, 12, 18]
@@ -159,7 +155,8 @@ def test_planners_are_ranked_and_the_chosen_one_marked(small_story: Story) -> No
 
 
 def test_a_hopeless_planner_does_not_flatten_the_others(small_story: Story) -> None:
-    slow = replace(small_story.rows[1], planner="zero", score=replace(small_story.score, step_time_s=11_000.0))
+    game = replace(small_story.game, score=replace(small_story.score, step_time_s=11_000.0))
+    slow = replace(small_story.rows[1], planner="zero", best=game)
     rows = entries(replace(small_story, rows=(small_story.rows[0], slow)))
     assert rows[0].share == pytest.approx(1 / 8)
     assert (rows[1].share, rows[1].clipped) == (1.0, True)
@@ -235,8 +232,8 @@ def test_reasons_are_grouped_by_kind(small_story: Story) -> None:
 
 
 def test_a_sentence_does_not_repeat_its_label() -> None:
-    runner_up = others.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32)
-    dropped = others.Dropped("even", "too full")
+    runner_up = reasons.RunnerUp("one domain, wuhu", ("wuhu",), "one domain", 14.5, 0.0, 0.32)
+    dropped = reasons.Dropped("even", "too full")
     assert reason_groups((runner_up, dropped)) == (
         ("Runner-up", ("One domain, wuhu; 14.5 s a step, 32 % worse.",)),
         ("Dropped", ("The plan of even was dropped: too full.",)),
@@ -244,7 +241,7 @@ def test_a_sentence_does_not_repeat_its_label() -> None:
 
 
 def test_every_kind_of_reason_has_a_label() -> None:
-    kinds = {reason.kind for module in (reasons, others) for reason in vars(module).values() if is_reason(reason)}
+    kinds = {reason.kind for reason in vars(reasons).values() if is_reason(reason)}
     assert len(kinds) >= 16
     assert kinds <= LABELS.keys()
 

@@ -109,12 +109,13 @@ def may_use(reach, pool):  # type: ignore[no-untyped-def]
 def _most(w, group):  # type: ignore[no-untyped-def]
     """What each of a group's jobs would have on the fastest devices that it may use, had it them for itself."""
     left, work, below = max(1.0, w.group[group, c.GROUP_DEMAND]), 0.0, np.inf
+    pools, speeds, reach = w.pool, w.speed, w.reach[group]
     while left > 0.0:
         speed, devices = 0.0, 0.0
-        for pool in range(len(w.pool)):
-            if may_use(w.reach[group], pool) and speed <= w.speed[pool] < below:
-                devices = w.pool[pool, c.POOL_DEVICES] + (devices if w.speed[pool] == speed else 0.0)
-                speed = w.speed[pool]
+        for pool in range(len(pools)):
+            if may_use(reach, pool) and speed <= speeds[pool] < below:
+                devices = pools[pool, c.POOL_DEVICES] + (devices if speeds[pool] == speed else 0.0)
+                speed = speeds[pool]
         if speed == 0.0:
             break
         work += min(left, devices) * speed
@@ -126,11 +127,12 @@ def _most(w, group):  # type: ignore[no-untyped-def]
 def _share(w, chosen, used):  # type: ignore[no-untyped-def]
     """What these groups have each if they share alike whatever any of them can use and nobody has yet."""
     demand, reach, capacity = 0.0, 0, 0.0
-    for group in range(len(w.group)):
+    groups, of_group, pools, speeds = w.group, w.reach, w.pool, w.speed
+    for group in range(len(groups)):
         if chosen >> group & 1:
-            demand += w.group[group, c.GROUP_DEMAND]
-            reach |= w.reach[group]
-    for pool in range(len(w.pool)):
+            demand += groups[group, c.GROUP_DEMAND]
+            reach |= of_group[group]
+    for pool in range(len(pools)):
         if may_use(reach, pool) and not may_use(used, pool):
-            capacity += w.pool[pool, c.POOL_DEVICES] * w.speed[pool]
+            capacity += pools[pool, c.POOL_DEVICES] * speeds[pool]
     return capacity / demand

@@ -33,7 +33,6 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import attained, may_use
 from hippo.jobs.learned import deadline, memory
-from hippo.jobs.learned.handle import opened
 
 
 @kernel(lean=True)
@@ -41,7 +40,7 @@ def learn(w, job, now):  # type: ignore[no-untyped-def]
     """Asks for a job's key: when it comes, and when it crosses a level. Others' keys follow where it moves them."""
     if not w.learns:
         return
-    known = opened(w.learned)
+    known = w.learned
     if w.for_deadlines:
         w.job[job, c.KEY] = _key_for_deadlines(w, known, job, now)
         return
@@ -53,8 +52,8 @@ def learn(w, job, now):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def arrived(w, job):  # type: ignore[no-untyped-def]
     """A job has come."""
-    if len(w.learned) > 0:
-        known = opened(w.learned)
+    if w.remembers:
+        known = w.learned
         memory.arrived(known, job)
         if w.for_deadlines:
             deadline.arrived(known.due, job, w.mark[job, c.DEVICES])
@@ -63,8 +62,8 @@ def arrived(w, job):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def finished(w, job):  # type: ignore[no-untyped-def]
     """A job has ended: what it worked is known now."""
-    if len(w.learned) > 0:
-        known = opened(w.learned)
+    if w.remembers:
+        known = w.learned
         _catch_up(known, job, w.job[job, c.DURATION])
         memory.finished(known, job)
         if w.for_deadlines:
@@ -78,7 +77,7 @@ def refresh(w, now):  # type: ignore[no-untyped-def]
     """Asks for the keys of all jobs again that wait or run: what others have done since tells of a job, too."""
     if not w.learns:  # another policy has taken over meanwhile
         return
-    known = opened(w.learned)
+    known = w.learned
     if not w.for_deadlines:
         for at in range(int(known.wanting[0])):
             if _look_again(w, known, known.active[at], now):

@@ -14,8 +14,7 @@ from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.handle import held
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.memory import LearnedSetup, nothing, writable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import Policy
 from hippo.jobs.settings import Settings
@@ -73,7 +72,7 @@ def open_world(
         tally=np.zeros(12, np.int64),
         segment=np.zeros((segments, 3), np.int64),
         segment_s=np.zeros((segments, 2)),
-        learned=held((learner or LearnedSetup()).begin(workload, site.devices) if policy.learns else None),
+        learned=writable((learner or LearnedSetup()).begin(workload, site.devices)) if policy.learns else nothing(),
     )
     if len(kinds.refused) < len(workload):  # else nodes would fail for nobody until the last one has come
         _plan_failures(world, start_s)
@@ -102,6 +101,7 @@ def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
     return {
         "before": settings.data == "before",
         "fails": failures is not None,
+        "remembers": policy.learns,
         "restart_s": float(settings.restart_s),
         "round_s": float(policy.refresh_s if policy.learns else settings.round_s),
         "mtbf_s": float(failures.mtbf_s) if failures else np.inf,

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.jobs.learned.memory import Memory
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class World(NamedTuple):
-    """Tables and state of one replay; kernels count no references to it (``compiling.LEAN``)."""
+    """Tables and state of one replay; kernels share it (``compiling.shared``)."""
 
     preempts: bool
     strict: bool  # nobody passes a head that does not fit
@@ -25,6 +27,7 @@ class World(NamedTuple):
     per_device: bool  # levels count device-seconds, else seconds
     before: bool  # jobs wait for their data before they compute
     fails: bool
+    remembers: bool  # a learned policy's state is kept up to date, whoever ranks now
     restart_s: float
     round_s: float
     mtbf_s: float
@@ -73,7 +76,7 @@ class World(NamedTuple):
     series: Floats  # (T, P + 1) device-seconds and waiting seconds per bin of time
     segment: Ints  # (s, 3) or (0, 3)
     segment_s: Floats  # (s, 2)
-    learned: Ints  # (leaves, 4) where the learned policy's state lies (``learned.handle``); (0, 4): a heuristic
+    learned: Memory  # of the learned policy; of no jobs where nobody ``remembers``
 
 
 (

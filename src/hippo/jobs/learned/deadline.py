@@ -195,18 +195,19 @@ def describe(known, job, devices, slack_s, attained_s, running):  # type: ignore
 @kernel(lean=True, fastmath=True)
 def deadline_network(weights, features, one):  # type: ignore[no-untyped-def]
     """The logarithm of a key: linear in the features (F,), plus a bounded push; ``one`` (h,) is room."""
+    first_bias, first, last, straights = weights.first_bias, weights.first, weights.last, weights.straight
     straight = np.float32(0.0)
     for j in range(len(one)):
-        one[j] = weights.first_bias[j]
+        one[j] = first_bias[j]
     for i in range(len(features)):
         value = features[i]
-        straight += value * weights.straight[i]
+        straight += value * straights[i]
         if value != 0:
             for j in range(len(one)):
-                one[j] += value * weights.first[i, j]
+                one[j] += value * first[i, j]
     push = weights.last_bias[0]
     for j in range(len(one)):
-        push += max(one[j], np.float32(0.0)) * weights.last[j]
+        push += max(one[j], np.float32(0.0)) * last[j]
     return straight + MOST_PUSH * np.tanh(push / MOST_PUSH)
 
 

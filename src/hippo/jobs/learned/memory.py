@@ -15,7 +15,8 @@ G room for groups of jobs that may use different pools.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,9 +185,24 @@ def no_trial() -> Trial:
     return trial(np.zeros((0, 0)))
 
 
+@cache
 def nothing() -> Memory:
     """What a replay with another policy carries: a memory of no jobs."""
-    return memory(Workload.of(()), untrained(1, 1), devices=1.0)
+    return writable(memory(Workload.of(()), untrained(1, 1), devices=1.0))
+
+
+def writable(state: Memory) -> Memory:
+    """The same state for kernels, which are compiled for arrays of one kind: those that nobody may write are copied."""
+    return _writable(state)  # type: ignore[no-any-return]
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return type(value)(*map(_writable, value))
+    if not isinstance(value, np.ndarray) or value.flags.carray:
+        return value
+    assert not value.flags.writeable, "what kernels write must land in the state itself"
+    return np.array(value, order="C")
 
 
 def _history(workload: Workload, weights: Weights, past: Workload | None) -> tuple[History, int, Ints]:
@@ -301,21 +317,23 @@ def _push(memory, job, level, now_s):  # type: ignore[no-untyped-def]
 @kernel(lean=True, fastmath=True)
 def network(weights, features, one, two):  # type: ignore[no-untyped-def]
     """The push that the key network gives to features (F,); ``one`` and ``two`` (h,) are room."""
+    first, second, last = weights.key_first, weights.key_second, weights.key_last
+    first_bias, second_bias = weights.key_first_bias, weights.key_second_bias
     for j in range(len(one)):
-        one[j] = weights.key_first_bias[j]
-        two[j] = weights.key_second_bias[j]
+        one[j] = first_bias[j]
+        two[j] = second_bias[j]
     for i in range(len(features)):
         value = features[i]
         if value != 0:
             for j in range(len(one)):
-                one[j] += value * weights.key_first[i, j]
+                one[j] += value * first[i, j]
     for i in range(len(one)):
         value = max(one[i], np.float32(0.0))
         for j in range(len(two)):
-            two[j] += value * weights.key_second[i, j]
+            two[j] += value * second[i, j]
     push = weights.key_last_bias[0]
     for j in range(len(two)):
-        push += max(two[j], np.float32(0.0)) * weights.key_last[j]
+        push += max(two[j], np.float32(0.0)) * last[j]
     return MOST_PUSH * np.tanh(push / MOST_PUSH)
 
 

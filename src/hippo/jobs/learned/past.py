@@ -139,23 +139,24 @@ LONGEST_S = float(EDGES_S[-1] * 1.4)  # where the last bin ends
 @kernel(lean=True, fastmath=True)
 def look(history, weights, job, log_devices, waited_s, seen):  # type: ignore[no-untyped-def]
     """Writes what is seen of the bins (B, V) from the job's on."""
-    sources, own = history.row.shape[1], history.level[job]
-    waited = np.log(1.0 + waited_s) / 14.0
+    rows, own, place = history.row[job], history.level[job], history.place[job]
+    exposed, deaths, prior, pseudo = history.exposed, history.deaths, weights.prior, weights.pseudo
+    sources, waited = len(rows), np.log(1.0 + waited_s) / 14.0
     for b in range(own, seen.shape[0]):
-        hazard = weights.prior[b]
+        hazard = prior[b]
         seen[b, 0] = np.log(hazard / (1.0 - hazard))
         for source in range(sources):
-            row = history.row[job, source]
-            behind = history.exposed[row, b]
-            hazard = (history.deaths[row, b] + weights.pseudo[source] * hazard) / (behind + weights.pseudo[source])
+            row = rows[source]
+            behind = exposed[row, b]
+            hazard = (deaths[row, b] + pseudo[source] * hazard) / (behind + pseudo[source])
             hazard = min(max(hazard, 1e-4), 0.9999)
             seen[b, 1 + source] = np.log(hazard / (1.0 - hazard))
             seen[b, 1 + sources + source] = 0.3 * np.log(1.0 + behind)
         last = 1 + 2 * sources
         seen[b, last] = 2.0 * b / seen.shape[0] - 1.0
         seen[b, last + 1] = (b - own) / 10.0
-        seen[b, last + 2] = history.place[job, 0] / 14.0
-        seen[b, last + 3] = history.place[job, 1] / 8.0
+        seen[b, last + 2] = place[0] / 14.0
+        seen[b, last + 3] = place[1] / 8.0
         seen[b, last + 4] = log_devices / 5.0
         seen[b, last + 5] = waited
         seen[b, last + 6] = 1.0
@@ -165,16 +166,22 @@ def look(history, weights, job, log_devices, waited_s, seen):  # type: ignore[no
 def judge(weights, seen, own, room, hazard):  # type: ignore[no-untyped-def]
     """Writes the hazards (B,) of the bins from ``own`` on; ``room`` (h,) float32."""
     base = len(SOURCES)
+    bias, first, last, last_bias = (  # read once, not in every round of a loop
+        weights.hazard_first_bias,
+        weights.hazard_first,
+        weights.hazard_last,
+        weights.hazard_last_bias,
+    )
     for b in range(own, len(hazard)):
         for j in range(len(room)):
-            room[j] = weights.hazard_first_bias[j]
+            room[j] = bias[j]
         for i in range(seen.shape[1]):
             value = seen[b, i]
             for j in range(len(room)):
-                room[j] += value * weights.hazard_first[i, j]
-        logit = seen[b, base] + weights.hazard_last_bias[0]
+                room[j] += value * first[i, j]
+        logit = seen[b, base] + last_bias[0]
         for j in range(len(room)):
-            logit += max(room[j], np.float32(0.0)) * weights.hazard_last[j]
+            logit += max(room[j], np.float32(0.0)) * last[j]
         hazard[b] = 1.0 / (1.0 + np.exp(-logit))
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.compiling import kernel
+from hippo.compiling import kernel, shared
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.learned_keys import learn
 from hippo.jobs.engine.opening import key_rules
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.handle import held, state_of
-from hippo.jobs.learned.memory import Memory
+from hippo.jobs.learned.memory import Memory, writable
 from hippo.jobs.policies.policy import Policy
 
 
@@ -22,15 +21,15 @@ def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> W
     ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world
     must have been opened under a learned policy (others carry no memory) and without nodes that fail.
     """
-    assert len(world.learned), "open the world under a learned policy"
+    assert world.remembers, "open the world under a learned policy"
     assert not world.fails
     key = policy.key
     assert (key.known, key.factor, key.by_user) == (None, None, False), "such a key needs a world of its own"
     if memory is not None:
-        _carry_over(state_of(world.learned), memory)
+        _carry_over(world.learned, memory)
     found = world._replace(
         **key_rules(policy),
-        learned=world.learned if memory is None else held(memory),
+        learned=world.learned if memory is None else writable(memory),
     )
     take_over(found)
     return found
@@ -49,6 +48,7 @@ def _carry_over(old: Memory, new: Memory) -> None:
 @kernel(lean=True)
 def take_over(w):  # type: ignore[no-untyped-def]
     """New levels, times and keys of all jobs that wait or run."""
+    w = shared(w)
     now = w.clock[c.NOW]
     for job in range(w.tally[c.ARRIVED]):
         row, mark = w.job[job], w.mark[job]

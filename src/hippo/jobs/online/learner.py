@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import STRIDE, run
-from hippo.jobs.learned.handle import state_of
 from hippo.jobs.learned.memory import LearnedSetup as Starts
 from hippo.jobs.learned.memory import Memory
 from hippo.jobs.learned.past import BINS, EDGES_S, size_class
@@ -168,13 +167,13 @@ class IndexPolicy:
         past = self.index.past if len(self.index.past) else None
         starts = Starts(weights=self._weights(), past=past)
         opening = open_world(workload, self.site, LEARNED, self.settings, learner=starts)
-        self._still(state_of(opening.world.learned))
+        self._still(opening.world.learned)
         return opening
 
     def memory(self, workload: Workload) -> Memory:
         """What ranks jobs of a workload, before the first arrival."""
         opening = self.opened(workload)
-        return state_of(opening.world.learned)
+        return opening.world.learned
 
     def finishes(self, workload: Workload) -> Floats:
         """(n,) when the jobs end; inf where the site refuses one."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.network.construction.layout_table import Arrays, Links
-from hippo.planners.exact.run_ahead import fitting_warm_up, least_warm_up
+from hippo.planners.run_ahead import fitting_warm_up, least_warm_up
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.stage import Layout
 from hippo.plan.runtimes import runtime_rules
-from hippo.planners.exact.layouts import room_for_lanes, tensor_widths
-from hippo.planners.exact.tables import Mode, Tables, divisors
+from hippo.planners.exact.layouts import LayerTables, Mode, divisors, room_for_lanes, tensor_widths
 from hippo.planners.recipe import recomputations
 from hippo.problem.problem import Problem
 
@@ -79,7 +78,7 @@ class LayoutTable:
     """One problem, prepared."""
 
     problem: Problem
-    tables: Tables
+    tables: LayerTables
     choices: tuple[Choice, ...]  # (R,)
     arrays: Arrays
 
@@ -125,7 +124,7 @@ def layout_table(problem: Problem) -> LayoutTable:
 
 def prepare(problem: Problem) -> LayoutTable:
     """The table of a problem, made anew."""
-    tables = Tables.of(problem)
+    tables = LayerTables.of(problem)
     choices = tuple(_choices(tables))
     rows = _Rows(tables, choices)
     return LayoutTable(problem, tables, choices, rows.arrays())
@@ -164,7 +163,7 @@ def stranded_share(nodes: int, gpus_per_node: int, *, tp: int, groups: int) -> f
     return idle / (nodes * gpus_per_node)
 
 
-def _choices(tables: Tables) -> Iterator[Choice]:
+def _choices(tables: LayerTables) -> Iterator[Choice]:
     """Waves that divide the batch, each with every recomputation and sharding worth it."""
     problem, batch = tables.problem, tables.problem.workload.global_batch
     known = runtime_rules(problem.runtime).shardings
@@ -192,7 +191,7 @@ def _stage_counts(room: int, layers: int) -> list[int]:
 class _Rows:
     """Rows of the arrays as they are found."""
 
-    def __init__(self, tables: Tables, choices: tuple[Choice, ...]) -> None:
+    def __init__(self, tables: LayerTables, choices: tuple[Choice, ...]) -> None:
         self.tables, self.choices = tables, choices
         self.timings: dict[Hashable, int] = {}
         self.holdings: dict[Hashable, int] = {}

@@ -1,6 +1,6 @@
 """How much of the exact Pareto front one policy reaches by its preferences alone.
 
-A point of the front (``decide.front``: step time, utilisation, egress cost) is covered when some preference makes the
+A point of the front (``decide.pareto``: step time, utilisation, egress cost) is covered when some preference makes the
 method begin, on the network at rest, with a plan that is within ``CLOSE`` of it in each objective. Every preference is
 asked of a method of its own that begins with the same cache, so no answer profits from another.
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hippo.decide.front import front_of, pareto_front
+from hippo.decide.pareto import front_of, pareto_front
 from hippo.network.evaluate.entrants import Entrant
 from hippo.network.hi_ppo.coordinator import HiPpo
 from hippo.network.plans.plan_cache import PlanCache

@@ -1,6 +1,6 @@
 """What the rows of the standard suite say together: means over worlds with their 95 % intervals, and the requirements.
 
-Worlds are the sample (``score.intervals``); methods are compared world by world. Where hindsight gains less than
+Worlds are the sample (``intervals``); methods are compared world by world. Where hindsight gains less than
 ``WORTH_CAPTURING`` over ``static`` there is nothing to capture: there the question is how much was lost.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hippo.network.evaluate.intervals import interval
 from hippo.network.worlds.judge import HINDSIGHT, WORTH_CAPTURING
-from hippo.score.intervals import interval
 
 Row = Mapping[str, Any]
 Document = dict[str, Any]

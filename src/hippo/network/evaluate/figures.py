@@ -88,7 +88,7 @@ def figures(judged: Comparison, name: str, base: MethodRun) -> Document:
 
 
 def reward(run: MethodRun, base: MethodRun) -> float | None:
-    """``w1 R_eff + w2 R_util - w3 R_cost`` of a run against that of a baseline (``score.reward``, over a run)."""
+    """``w1 R_eff + w2 R_util - w3 R_cost`` of a run against that of a baseline (``score.score.reward``, over a run)."""
     parts: tuple[float | None, ...] = (kpis(run, base)["training_time"], run.utilization, _cost(run, base))
     total = 0.0
     for sign, weight, part in zip((-1.0, 1.0, -1.0), run.terms.weights, parts, strict=True):

@@ -46,7 +46,7 @@ def fill(cache: PlanCache, *, states: Sequence[Net] | None = None, watch: Progre
     _say(watch, "planning for the base state", 0.0)
     base = Net(base_bandwidth(cache.problem.cluster), base_latency(cache.problem.cluster))
     found = Exact().propose(cache.problem, SEARCH)
-    for plan in (found.plan, *(plan for plan, _ in found.runners_up)):
+    for plan in (found.plan, *(other.plan for other in found.runners_up)):
         if plan is not None:
             trials.add(plan, origin="exact")
     if len(trials) == 0:

@@ -28,7 +28,7 @@ from hippo.plan.check import check
 from hippo.plan.diff import diff
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits
 from hippo.score.score import Score
 from hippo.simulate.batch import step_times
 from hippo.simulate.lower import lower

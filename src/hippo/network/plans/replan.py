@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Plan
-from hippo.planners.exact import order as exact_order
-from hippo.planners.exact.field import NOBODY, Field, remembered
-from hippo.planners.exact.judge import Judge
-from hippo.planners.exact.mixed import Family, along, families
-from hippo.planners.exact.uniform import Shape, best_first, play, rough_bounds
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.mixed import LayoutFamily, along, families
+from hippo.planners.exact.polish import LONG, play_ordered
+from hippo.planners.exact.space import NOBODY, Field, remembered
+from hippo.planners.exact.uniform import PlanShape, best_first, play, rough_bounds
 from hippo.planners.exact.ways import Way, lines, real_way
 from hippo.problem.cluster import Link
 from hippo.problem.links import base_bandwidth
@@ -42,7 +42,6 @@ PLAYED = 4  # shapes played for a plan,
 CLOSE = 1.003  # or one, where it comes this close to its bound
 FAMILIES = 4  # of layouts that are played for mixed pipelines, those of the best bound
 WITHIN = (1.5, 3.0, 10.0)  # times the bound within which cuts of mixed pipelines are looked for
-LONG = 12_000  # operations of a pipeline above which an order of its own hardly matters
 
 
 class Net(NamedTuple):
@@ -59,7 +58,7 @@ class Joined(NamedTuple):
     kind: int  # of all its domains; -1: they differ
     ways: tuple[Way, ...]
     paths: tuple[tuple[Path, float], ...]  # with the pace above which borders are relayed
-    families: tuple[Family, ...] = ()  # of layouts, where domains differ: those of the best bounds
+    families: tuple[LayoutFamily, ...] = ()  # of layouts, where domains differ: those of the best bounds
 
 
 class Refined(NamedTuple):
@@ -68,7 +67,7 @@ class Refined(NamedTuple):
     bound: float
     joined: Joined
     field: Field  # with a judge of its own
-    shapes: Iterator[tuple[float, Shape, Ints]]  # best first
+    shapes: Iterator[tuple[float, PlanShape, Ints]]  # best first
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ class Replanner:
         """The one that was made for this very problem, if it is among the last ones; else a new one."""
         known = next((each for each in _LAST if each.field.problem is problem), None)
         if known is None:
-            known = cls(remembered(problem) or Field.of(problem, Judge(problem)))
+            known = cls(remembered(problem) or Field.of(problem, Tried(problem)))
         _LAST[:] = [known, *(each for each in _LAST if each is not known)][:MOST_KEPT]
         return known
 
@@ -132,7 +131,7 @@ class Replanner:
                 yield winner
 
     @cached_property
-    def _families(self) -> list[tuple[Family, Floats]]:
+    def _families(self) -> list[tuple[LayoutFamily, Floats]]:
         """Families of layouts for mixed pipelines, with their bounds for every number of domains."""
         most = len(self.field.tables.kinds)
         return [(each, each.fluid(most)) for each in families(self.field)]
@@ -140,7 +139,7 @@ class Replanner:
     def _field(self, problem: Problem) -> Field:
         """The field under this problem's links, with a judge of its own."""
         own = self.field
-        return Field(problem, own.tables, Judge(problem), own.sync, own.ordered)
+        return Field(problem, own.tables, Tried(problem), own.sync, own.ordered)
 
     def _joined(self, field: Field, without: frozenset[int]) -> list[Joined]:
         """Every set of domains that some best path joins, with the bound of its best shape."""
@@ -171,7 +170,7 @@ class Replanner:
         return [each for each in found if np.isfinite(each.bound)]
 
     def _refined(self, field: Field, joined: Joined) -> Refined:
-        own = replace(field, judge=Judge(field.problem))  # what is known of the state's links is shared
+        own = replace(field, tried=Tried(field.problem))  # what is known of the state's links is shared
         if joined.kind < 0:
             return Refined(joined.bound, joined, own, iter(()))
         ranked = best_first(own, joined.kind, list(joined.ways))
@@ -180,7 +179,7 @@ class Replanner:
             return Refined(np.inf, joined, own, ranked)
         return Refined(first[0], joined, own, chain((first,), ranked))
 
-    def _mixed_bounds(self, field: Field, way: Way) -> Iterator[tuple[float, Family]]:
+    def _mixed_bounds(self, field: Field, way: Way) -> Iterator[tuple[float, LayoutFamily]]:
         """Least step time of every family on a way, by its work and by the slowest link."""
         for family, fluid in self._families:
             wave_bytes = family.wave * field.wave_bytes
@@ -202,7 +201,7 @@ class Replanner:
         field = refined.field
         for tried, (bound, shape, cuts) in enumerate(refined.shapes):
             play(field, shape, cuts, bound)
-            if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
+            if tried + 1 >= PLAYED or field.tried.value <= bound * CLOSE:
                 break
         return _ordered(field)
 
@@ -211,8 +210,8 @@ class Replanner:
             for share in WITHIN:
                 found = along(field, family, *joined.paths[0], limit=share * joined.bound)
                 for candidate in found:
-                    field.judge.play(candidate)
-                if found or field.judge.value <= share * joined.bound:
+                    field.tried.play(candidate)
+                if found or field.tried.value <= share * joined.bound:
                     break
         return _ordered(field)
 
@@ -241,11 +240,11 @@ def _changed(link: Link, bandwidth: float, share: float, latency: float) -> Link
 
 def _ordered(field: Field) -> Plan | None:
     """The best plan so far, with an order made for it where that is better and short enough."""
-    winner = field.judge.winner
+    winner = field.tried.winner
     if winner is None:
         return None
     operations = 3 * sum(len(line.stages) * line.num_micro_batches for line in winner.pipelines)
     if field.ordered != NOBODY and operations <= LONG:
-        exact_order.order(field, operations=1)
-    best = field.judge.winner
+        play_ordered(field, operations=1)
+    best = field.tried.winner
     return None if best is None else best.plan(field.problem)

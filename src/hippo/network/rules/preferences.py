@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.decide.front import pareto_front
+from hippo.decide.pareto import non_dominated, pareto_front
 from hippo.network.plans.levers import pull
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import View
@@ -34,7 +34,6 @@ from hippo.planners.base import Stop
 from hippo.planners.exact.front import MARGIN, front_candidates
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
-from hippo.score.pareto import non_dominated
 
 Floats = NDArray[np.float64]
 Weights = tuple[float, float, float]

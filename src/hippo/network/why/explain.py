@@ -344,7 +344,7 @@ def _reward(view: View, answer: Expected, keeping: Expected) -> list[Reason]:
     usd, kept_usd = (each.egress_usd * per_step / each.tokens for each in (answer, keeping))
     rent_usd = view.usd_per_token * per_step
     r_eff, r_util = (kept_s - step_s) / kept_s, answer.busy_s / answer.seconds
-    r_cost = usd / (kept_usd or rent_usd or usd) if usd else 0.0  # as in ``score.reward``
+    r_cost = usd / (kept_usd or rent_usd or usd) if usd else 0.0  # as in ``score.score.reward``
     w_eff, w_util, w_cost = view.weights
     total = w_eff * r_eff + w_util * r_util - w_cost * r_cost
     parts, kept = (r_eff, r_util, r_cost, w_eff, w_util, w_cost, total), (kept_s, kept_usd, kept_usd + rent_usd)

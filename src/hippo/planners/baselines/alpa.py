@@ -19,8 +19,8 @@ from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
-from hippo.planners.lanes import pipelines_of_lanes
-from hippo.planners.placement import place
+from hippo.planners.memory import memory_estimate
+from hippo.planners.placement import pipelines_of_lanes, place
 from hippo.planners.recipe import (
     Recipe,
     compute_seconds,
@@ -30,8 +30,7 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.room import rooms
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -58,8 +57,8 @@ class Alpa:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The plan of the inter-operator pass that plays best; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
-        tables = Tables(cost_model(problem))
+        shortlist = ShortList(problem, StopClock.of(stop))
+        tables = SubmeshTables(cost_model(problem))
         found: list[Sliced] = []
         for mesh in _meshes(problem):
             for setting in _settings(problem):
@@ -96,7 +95,7 @@ class Mesh:
 
 
 @dataclass(frozen=True)
-class Setting:
+class AlpaSetting:
     """What the user fixes before Alpa runs: B, recomputation, sharding of the optimizer."""
 
     waves: int
@@ -121,12 +120,12 @@ class Sliced:
     seconds: float
     cuts: Cuts
     widths: tuple[tuple[int, int], ...]  # (tp, dp) of each stage
-    setting: Setting
+    setting: AlpaSetting
     most_nodes: int
 
 
 @dataclass(frozen=True)
-class Tables:
+class SubmeshTables:
     """Seconds and bytes of clustered layers [k, i] as (L, L), asked once for all settings."""
 
     costs: CostModel
@@ -152,9 +151,9 @@ class Tables:
     def room(self, bounds: Cuts, recipe: Recipe, tp: int, dp: int) -> NDArray[np.float64]:
         """Micro-batches in flight that fit beside what is kept; negative: not even that fits."""
         usable, key = self.costs.usable_memory_bytes(), ("kept", bounds, recipe.sharding, tp, dp)
-        sums = rooms(self.costs).kept(tp, dp, recipe.sharding)
+        sums = memory_estimate(self.costs).kept(tp, dp, recipe.sharding)
         kept = self._once(key, lambda: _sums(bounds, np.diff(sums)))
-        left, temporary = rooms(self.costs).left(tp, recipe)
+        left, temporary = memory_estimate(self.costs).left(tp, recipe)
         passing = bounds, recipe.micro_batch, recipe.recompute, tp
         each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(left)), 1.0))
         above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(temporary)))
@@ -191,9 +190,9 @@ def _maxima(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]
 class InterOp:
     """Algorithm 1 for one setting."""
 
-    tables: Tables
+    tables: SubmeshTables
     mesh: Mesh
-    setting: Setting
+    setting: AlpaSetting
     reject: Reject
     _options: dict[int, tuple[Option, ...]] = field(default_factory=dict)
 
@@ -277,7 +276,7 @@ class InterOp:
         most_live = self.tables.room(self.bounds, recipe, tp, dp)
         if np.triu(most_live).max() < 1:
             last = self.bounds[-2], self.bounds[-1]
-            least = rooms(self.costs).peak_bytes(recipe, tp, dp, last, 1.0)
+            least = memory_estimate(self.costs).peak_bytes(recipe, tp, dp, last, 1.0)
             self.reject(max(least - self.costs.usable_memory_bytes(), 1.0))
         return Option(tp, dp, seconds, most_live)
 
@@ -323,14 +322,14 @@ def _one_width(problem: Problem, mesh: Mesh) -> Iterator[Mesh]:
                 yield replace(mesh, sizes=(size,), width=(tp, size // tp))
 
 
-def _settings(problem: Problem) -> Iterator[Setting]:
+def _settings(problem: Problem) -> Iterator[AlpaSetting]:
     batch, costs = problem.workload.global_batch, cost_model(problem)
     for waves in powers_of_two(min(batch, WAVES[1])):
         if batch % waves or waves < min(WAVES[0], batch):
             continue
         for recompute in recomputations(costs):
             for sharding in shardings(problem, SHARDINGS, pipeline=True):
-                yield Setting(waves, recompute, sharding)
+                yield AlpaSetting(waves, recompute, sharding)
 
 
 def _plans(problem: Problem, slicings: Sequence[Sliced], shortlist: ShortList) -> Iterator[Plan]:

@@ -24,12 +24,11 @@ from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
 from hippo.planners.inside_domain import Reject
+from hippo.planners.memory import memory_estimate
 from hippo.planners.orders import ordered
-from hippo.planners.paths import best_chains
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
-from hippo.planners.room import rooms
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -54,19 +53,19 @@ class CrossPipe:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best played plan of the closed form's favourites; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
-        search = Search(cost_model(problem), shortlist.reject_memory)
+        shortlist = ShortList(problem, StopClock.of(stop))
+        search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
         if shortlist.best is not None and runtime_rules(problem.runtime).schedules is None:
-            own = ordered(problem, shortlist.best[0])
+            own = ordered(problem, shortlist.best.plan)
             shortlist.try_all([] if own is None else [own])
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AcrossDomains:
     """One pipeline over a chain of domains."""
 
     domains: tuple[str, ...]  # of every stage
@@ -92,14 +91,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Search:
+class CrossPipeSearch:
     """Chains of domains x layouts x recipes, best first by the closed form."""
 
     costs: CostModel
     reject: Reject
     _tables: dict[tuple[str, int, int, str], tuple[Cuts, ...]] = field(default_factory=dict)
 
-    def candidates(self) -> Iterator[Candidate]:
+    def candidates(self) -> Iterator[AcrossDomains]:
         """Candidates that fit, fastest first; ties: the order in which they were made up."""
         heap = [(one.seconds, index, False, one) for index, one in enumerate(self._sketched())]
         heapify(heap)
@@ -112,7 +111,7 @@ class Search:
             if worked_out is not None:
                 heappush(heap, (worked_out.seconds, index, True, worked_out))
 
-    def _sketched(self) -> Iterator[Candidate]:
+    def _sketched(self) -> Iterator[AcrossDomains]:
         for chain in self._chains():
             widths = set.intersection(*(set(tensor_widths(self.costs, domain)) for domain in chain))
             for tp in sorted(widths):
@@ -130,7 +129,9 @@ class Search:
             seconds[i, j] = self._there_and_back(a, b, sent)
         return [tuple(cluster.domains[index] for index in chain) for chain in best_chains(seconds, keep=PATHS)]
 
-    def _layouts(self, chain: tuple[Domain, ...], tp: int, groups: list[int], recipe: Recipe) -> Iterator[Candidate]:
+    def _layouts(
+        self, chain: tuple[Domain, ...], tp: int, groups: list[int], recipe: Recipe
+    ) -> Iterator[AcrossDomains]:
         """Every data width that deals the batch; each domain holds as many stages as it has room for."""
         lots, rest = divmod(self.costs.problem.workload.global_batch, recipe.micro_batch)
         if rest:
@@ -147,7 +148,7 @@ class Search:
             bound = (lots // dp - 1) * max(total / len(domains), slowest) + total
             for sharding in kinds:
                 if dp > 1 or sharding == "none":
-                    yield Candidate(domains, tp, dp, recipes[sharding], lots // dp, bound)
+                    yield AcrossDomains(domains, tp, dp, recipes[sharding], lots // dp, bound)
 
     def _busy_seconds(self, a: Domain, b: str, tp: int, dp: int, recipe: Recipe) -> float:
         """Seconds that one wave occupies the busier of the two links between two domains."""
@@ -185,7 +186,7 @@ class Search:
             busy.append(self._busy_seconds(domain, b, tp, dp, recipe))
         return returns, busy
 
-    def _worked_out(self, candidate: Candidate) -> Candidate | None:
+    def _worked_out(self, candidate: AcrossDomains) -> AcrossDomains | None:
         """Cuts, the forwards that run ahead, and the closed form; None: it does not fit."""
         cut = replace(candidate, cuts=self._cuts(candidate))
         spans = self._spans(cut)
@@ -201,7 +202,7 @@ class Search:
         cut = replace(cut, recipe=replace(cut.recipe, schedule=schedule))
         return replace(cut, seconds=self._seconds(cut, spans))
 
-    def _cuts(self, candidate: Candidate) -> Cuts:
+    def _cuts(self, candidate: AcrossDomains) -> Cuts:
         """Balanced by the seconds of each stage's own domain (the paper balances by treating both ends as layers)."""
         costs, recipe = self.costs, candidate.recipe
         if costs.problem.uniform_cuts:
@@ -219,7 +220,7 @@ class Search:
             self._tables[key] = bottleneck_cuts(seconds, min(costs.problem.model.num_blocks, most))
         return self._tables[key][candidate.stages - 1]
 
-    def _spans(self, candidate: Candidate) -> NDArray[np.float64]:
+    def _spans(self, candidate: AcrossDomains) -> NDArray[np.float64]:
         """Seconds (p,) of one micro-batch on each stage."""
         sums = {
             domain: np.concatenate(
@@ -230,14 +231,16 @@ class Search:
         spans = zip(candidate.domains, candidate.cuts[:-1], candidate.cuts[1:], strict=True)
         return np.array([sums[domain][stop] - sums[domain][start] for domain, start, stop in spans])
 
-    def _memory(self, candidate: Candidate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _memory(self, candidate: AcrossDomains) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bytes (p,) that each stage keeps, and those of each micro-batch in flight."""
-        room, cuts = rooms(self.costs), candidate.cuts
+        room, cuts = memory_estimate(self.costs), candidate.cuts
         spans = zip(cuts[:-1], cuts[1:], strict=True)
         parts = [room.parts(candidate.recipe, candidate.tp, candidate.dp, span) for span in spans]
         return np.array([kept for kept, _ in parts]), np.array([each for _, each in parts])
 
-    def _schedule(self, candidate: Candidate, spans: NDArray[np.float64], room: NDArray[np.float64]) -> ScheduleChoice:
+    def _schedule(
+        self, candidate: AcrossDomains, spans: NDArray[np.float64], room: NDArray[np.float64]
+    ) -> ScheduleChoice:
         """As many forwards ahead per hop as hide the slowest round trip, ``1 + r / t``, or as fit; 1F1B if none.
 
         ``room`` (p,) is how many micro-batches each stage can keep; stage i keeps ``ceil(live_limit (p - i) / p)``.
@@ -252,7 +255,7 @@ class Search:
         limit = int(min(wanted, allowed, candidate.waves * stages))
         return ScheduleChoice("cross-domain", limit) if limit > stages else ScheduleChoice("1f1b")
 
-    def _seconds(self, candidate: Candidate, spans: NDArray[np.float64]) -> float:
+    def _seconds(self, candidate: AcrossDomains, spans: NDArray[np.float64]) -> float:
         """(m - 1) * pace + the first wave there and back + the slowest stage's work once per step.
 
         The pace is set by the slowest stage, the busiest link, or a hop whose round trip r the k forwards in flight
@@ -277,9 +280,74 @@ def _sending_nodes(domain: Domain, tp: int, dp: int) -> int:
     return min(domain.nodes, ceil(tp * dp / domain.gpus_per_node))
 
 
-def _plans(problem: Problem, candidate: Candidate) -> Iterator[Plan]:
+def _plans(problem: Problem, candidate: AcrossDomains) -> Iterator[Plan]:
     """The candidate with forwards ahead, and as GPipe (all forwards first) where the runtime has it."""
     yield candidate.plan(problem)
     schedules = runtime_rules(problem.runtime).schedules
     if schedules is None or "gpipe" in schedules:
         yield replace(candidate, recipe=replace(candidate.recipe, schedule=ScheduleChoice("gpipe"))).plan(problem)
+
+
+NORM = 8.0
+MOST_DOMAINS = 12  # of more domains only so many are looked at, those with the fastest links on average
+
+
+def best_chains(seconds: NDArray[np.float64], *, keep: int) -> tuple[tuple[int, ...], ...]:
+    """For every length 2..K the ``keep`` sets of domains with the fastest chains, each in its best order.
+
+    ``seconds`` (K, K) is the time of one message and its answer between two domains, infinite without links.
+    Held and Karp's programme over (visited, last).
+    """
+    chosen = _best_linked(seconds)
+    count = len(chosen)
+    cost = np.where(np.isfinite(seconds), (seconds / _scale(seconds)) ** NORM, np.inf)[np.ix_(chosen, chosen)]
+    np.fill_diagonal(cost, np.inf)
+    total = np.full((1 << count, count), np.inf)
+    before = np.full((1 << count, count), -1, dtype=np.int64)
+    for first in range(count):
+        total[1 << first, first] = 0.0
+    for visited in range(1, 1 << count):
+        onward = total[visited][:, None] + cost
+        last = onward.argmin(axis=0)
+        for following in range(count):
+            if not visited >> following & 1:
+                joined = visited | 1 << following
+                total[joined, following] = onward[last[following], following]
+                before[joined, following] = last[following]
+    return tuple(tuple(chosen[index] for index in chain) for chain in _shortest(total, before, keep))
+
+
+def _shortest(total: NDArray[np.float64], before: NDArray[np.int64], keep: int) -> list[tuple[int, ...]]:
+    """Per number of visited domains the ``keep`` cheapest finite entries, walked back."""
+    cheapest = total.min(axis=1)
+    sizes = np.array([int(visited).bit_count() for visited in range(len(total))])
+    chains: list[tuple[int, ...]] = []
+    for size in range(2, total.shape[1] + 1):
+        sets = np.flatnonzero((sizes == size) & np.isfinite(cheapest))
+        for visited in sets[np.argsort(cheapest[sets], kind="stable")[:keep]]:
+            chains.append(_walk_back(int(visited), int(total[visited].argmin()), before))
+    return chains
+
+
+def _walk_back(visited: int, last: int, before: NDArray[np.int64]) -> tuple[int, ...]:
+    chain = [last]
+    while visited.bit_count() > 1:
+        earlier = int(before[visited, last])
+        visited, last = visited ^ (1 << last), earlier
+        chain.append(last)
+    return tuple(reversed(chain))
+
+
+def _best_linked(seconds: NDArray[np.float64]) -> list[int]:
+    """Domains with the fastest links on average, in their own order."""
+    count = len(seconds)
+    if count <= MOST_DOMAINS:
+        return list(range(count))
+    worth = np.where(np.isfinite(seconds), 1.0 / np.maximum(seconds, 1e-12), 0.0)
+    np.fill_diagonal(worth, 0.0)
+    return sorted(int(index) for index in np.argsort(-worth.sum(axis=1), kind="stable")[:MOST_DOMAINS])
+
+
+def _scale(seconds: NDArray[np.float64]) -> float:
+    finite = seconds[np.isfinite(seconds) & (seconds > 0)]
+    return float(finite.max()) if len(finite) else 1.0

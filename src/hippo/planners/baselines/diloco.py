@@ -10,11 +10,11 @@ from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Sync
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.inside_domain import Inside, Reject, Search
+from hippo.planners.cuts import deal_sequences
+from hippo.planners.inside_domain import DomainSearch, Inside, Reject
 from hippo.planners.placement import place
 from hippo.planners.recipe import Recipe, powers_of_two
-from hippo.planners.shortlist import Clock, ShortList, infeasible
-from hippo.planners.waves import deal_sequences
+from hippo.planners.shortlist import ShortList, StopClock, infeasible
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -41,7 +41,7 @@ class Diloco:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best local SGD plan over all domains that hold the model; see ``planners.base``."""
-        clock = Clock.of(stop)
+        clock = StopClock.of(stop)
         if not problem.allow_local_sgd:
             return infeasible(self.name, "The user has not allowed local SGD.", clock)
         if not runtime_rules(problem.runtime).local_sgd:
@@ -93,7 +93,7 @@ def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject, scanne
     for domain, share in zip(domains, shares, strict=True):
         alike = replace(domain, name=""), share
         if alike not in known:
-            layouts = islice(Search(costs, domain, share).layouts(reject), scanned)
+            layouts = islice(DomainSearch(costs, domain, share).layouts(reject), scanned)
             fastest: dict[Key, Inside] = {}
             for inside in layouts:
                 shape = (inside.tp, inside.dp, inside.pp) if uniform else None

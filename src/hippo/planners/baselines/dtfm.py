@@ -23,8 +23,8 @@ from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
-from hippo.planners.lanes import Lane, pipelines_of_lanes
-from hippo.planners.placement import place
+from hippo.planners.memory import MemoryEstimate, memory_estimate
+from hippo.planners.placement import Lane, pipelines_of_lanes, place
 from hippo.planners.recipe import (
     Recipe,
     compute_seconds,
@@ -34,8 +34,7 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.room import Rooms, rooms
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
@@ -64,9 +63,9 @@ class Dtfm:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best played plan of the bred partitions; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
+        shortlist = ShortList(problem, StopClock.of(stop))
         layouts = Layouts(cost_model(problem), shortlist.reject_memory)
-        found: list[tuple[float, Grid, tuple[Lane, ...]]] = []
+        found: list[tuple[float, DeviceGrid, tuple[Lane, ...]]] = []
         for grid in sorted(layouts.grids(), key=lambda grid: (grid.pp > DEEP, grid.compute_s))[:BRED]:
             if found and shortlist.clock.rang:
                 break
@@ -80,7 +79,7 @@ class Dtfm:
 
 
 @dataclass(frozen=True)
-class Grid:
+class DeviceGrid:
     """D_PP x D_DP devices of ``tp`` GPUs, and the recipe with the least compute that fits."""
 
     tp: int
@@ -110,7 +109,7 @@ class Layouts:
     reject: Reject
     _known: dict[int, list[tuple[Recipe, NDArray[np.float64]]]] = field(default_factory=dict)
 
-    def grids(self) -> Iterator[Grid]:
+    def grids(self) -> Iterator[DeviceGrid]:
         """The grid of every (tp, p) that fits with some recipe."""
         problem = self.costs.problem
         narrowest = min(problem.cluster.domains, key=lambda domain: domain.gpus_per_node)
@@ -123,7 +122,7 @@ class Layouts:
                     if grid is not None:
                         yield grid
 
-    def fitted(self, grid: Grid, lanes: Sequence[Lane]) -> Grid | None:
+    def fitted(self, grid: DeviceGrid, lanes: Sequence[Lane]) -> DeviceGrid | None:
         """The grid with a recipe that fits these lanes: state is sharded among lanes that visit the same domains."""
         counts = Counter(lanes).values()
         alike = gcd(*counts) if runtime_rules(self.costs.problem.runtime).uniform_tp_dp else min(counts)
@@ -144,10 +143,10 @@ class Layouts:
         return self._known[tp]
 
     @cached_property
-    def _rooms(self) -> Rooms:
-        return rooms(self.costs)
+    def _rooms(self) -> MemoryEstimate:
+        return memory_estimate(self.costs)
 
-    def _grid(self, tp: int, pp: int, dp: int, alike: int) -> Grid | None:
+    def _grid(self, tp: int, pp: int, dp: int, alike: int) -> DeviceGrid | None:
         """The recipe with the least ``(m - 1) slowest stage + all stages`` that fits with state sharded ``alike``."""
         problem, best, least = self.costs.problem, None, float("inf")
         cuts, lots = even_cuts(problem.model.num_layers, pp), problem.workload.global_batch // dp
@@ -162,7 +161,7 @@ class Layouts:
                 missing = self._rooms.missing_bytes(recipe, tp, alike, cuts, waves)
                 least = min(least, missing)
                 if missing <= 0:
-                    best = Grid(tp, cuts, dp, recipe, waves, compute_s)
+                    best = DeviceGrid(tp, cuts, dp, recipe, waves, compute_s)
                     break
         if best is None and least < float("inf"):
             self.reject(least)
@@ -175,7 +174,7 @@ def devices_of(problem: Problem, tp: int) -> tuple[int, ...]:
 
 
 def bred(
-    problem: Problem, grid: Grid, costs: CostModel, *, trials: int, seed: int
+    problem: Problem, grid: DeviceGrid, costs: CostModel, *, trials: int, seed: int
 ) -> Iterator[tuple[float, tuple[Lane, ...]]]:
     """COMM-COST and lanes of the best partitions, best first; those that need a missing link are left out."""
     from hippo.planners.baselines import dtfm_kernel as kernel
@@ -183,7 +182,7 @@ def bred(
     sort = _devices_used(problem, grid)
     within_s, along_s = pair_seconds(problem, grid, costs)
     pairs = np.argsort(along_s, axis=None, kind="stable")
-    tables = kernel.Costs(within_s, along_s, pairs)
+    tables = kernel.PairSeconds(within_s, along_s, pairs)
     breeding = kernel.Breeding(trials=max(1, trials * SHALLOW // max(grid.pp, SHALLOW)))
     owners, seconds = kernel.evolve(sort, grid.pp, tables, breeding, kernel.state(seed))
     seen: set[tuple[Lane, ...]] = set()
@@ -208,7 +207,9 @@ def lanes_of(problem: Problem, first: NDArray[np.int64], flows: NDArray[np.int64
     return tuple(tuple(names[sort] for sort in lane) for lane in sorted(lanes))
 
 
-def pair_seconds(problem: Problem, grid: Grid, costs: CostModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def pair_seconds(
+    problem: Problem, grid: DeviceGrid, costs: CostModel
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Seconds (K, K) there and back between two devices: for gradients of a stage, for activations of a step.
 
     A device sends ``c_dp / d`` of a stage's gradients to each of its group (sharded parameter servers), and the
@@ -230,7 +231,7 @@ def pair_seconds(problem: Problem, grid: Grid, costs: CostModel) -> tuple[NDArra
     return within_s, along_s
 
 
-def _there_and_back(problem: Problem, pair: tuple[str, str], grid: Grid) -> tuple[float, float]:
+def _there_and_back(problem: Problem, pair: tuple[str, str], grid: DeviceGrid) -> tuple[float, float]:
     """Latency and seconds per byte there and back of one device's share; infinite without links."""
     latency_s = s_per_byte = 0.0
     for source, destination in (pair, pair[::-1]):
@@ -244,7 +245,7 @@ def _there_and_back(problem: Problem, pair: tuple[str, str], grid: Grid) -> tupl
     return latency_s, s_per_byte
 
 
-def _devices_used(problem: Problem, grid: Grid) -> NDArray[np.int64]:
+def _devices_used(problem: Problem, grid: DeviceGrid) -> NDArray[np.int64]:
     """Domain (G,) of every device; where p * d leaves some idle, the largest domains give them up."""
     counts = list(devices_of(problem, grid.tp))
     for _ in range(sum(counts) - grid.pp * grid.dp):

@@ -17,7 +17,7 @@ EXACT = 8  # up to so many groups the open-loop tour is exact (Held and Karp); b
 POINTS = 5  # of the crossover (the authors' code: five-point crossover)
 
 
-class Costs(NamedTuple):
+class PairSeconds(NamedTuple):
     """Seconds between devices of two sorts, there and back, and the order in which a matching tries the pairs."""
 
     within_s: NDArray[np.float64]  # (K, K) to agree on gradients, 2 (alpha + c_dp / (d beta))

@@ -9,9 +9,8 @@ from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.megatron import megatron_layouts
 from hippo.planners.baselines.single_domain import CHUNKS
-from hippo.planners.lanes import pipelines_of_lanes, rank_order_lanes
-from hippo.planners.placement import place
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
@@ -29,10 +28,10 @@ class Even:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best of the uniform layouts over all domains; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
+        shortlist = ShortList(problem, StopClock.of(stop))
         shortlist.try_all(_plans(problem, shortlist))
         if shortlist.best is not None:
-            shortlist.try_all(interleaved(shortlist.best[0]))
+            shortlist.try_all(interleaved(shortlist.best.plan))
         nothing = f"No uniform layout of {problem.model.name} over all {problem.cluster.gpus} GPUs fits."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.replicas import Replicas, World, dealable_world
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.baselines.zero import PlainReplicas, World, dealable_world
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 
@@ -33,10 +33,10 @@ class Ray:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best data-parallel run over a placement group; see ``planners.base``."""
-        shortlist, costs = ShortList(problem, Clock.of(stop)), cost_model(problem)
+        shortlist, costs = ShortList(problem, StopClock.of(stop)), cost_model(problem)
         for world in _packed(problem):
-            shortlist.try_all(Replicas(costs, world, TRAINERS).plans(shortlist.reject_memory))
-        for plan in Replicas(costs, _spread(problem), TRAINERS).plans(shortlist.reject_memory):
+            shortlist.try_all(PlainReplicas(costs, world, TRAINERS).plans(shortlist.reject_memory))
+        for plan in PlainReplicas(costs, _spread(problem), TRAINERS).plans(shortlist.reject_memory):
             shortlist.consider(_one_per_node(plan))
         nothing = f"{problem.model.name} fits neither DDP nor FSDP on any placement group."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)

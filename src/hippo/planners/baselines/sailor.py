@@ -22,13 +22,13 @@ from hippo.cost.measured import ENDLESS_S
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.chains import Chain, best_chain
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
+from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
-from hippo.planners.room import Rooms, rooms
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.shortlist import ShortList, StopClock
+from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
@@ -51,8 +51,8 @@ class Sailor:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The first plan in the order of the estimates that fits; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
-        search = Search(cost_model(problem), shortlist.reject_memory, lambda: shortlist.clock.rang)
+        shortlist = ShortList(problem, StopClock.of(stop))
+        search = SailorSearch(cost_model(problem), shortlist.reject_memory, lambda: shortlist.clock.rang)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
         shortlist.try_all((candidate.plan(problem) for candidate in found), most=1)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
@@ -60,7 +60,7 @@ class Sailor:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SailorCandidate:
     """One configuration and what Sailor thinks of it."""
 
     value: float  # seconds per step, or USD where cost is the objective
@@ -81,7 +81,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Split:
+class StageSplit:
     """An even split; stages that hold the same sorts of layers are of one kind."""
 
     cuts: Cuts
@@ -96,10 +96,10 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SailorSetting:
     """What is fixed while data widths are tried. W tensor widths, K kinds of stages."""
 
-    split: Split
+    split: StageSplit
     recipe: Recipe
     seconds: NDArray[np.float64]  # (W, K) forward, backward and weight gradient of one micro-batch
     raised: NDArray[np.int64]  # (W, K) to which width the scaling heuristic takes a stage of a width
@@ -109,7 +109,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Search:
+class SailorSearch:
     """Section 4.2: iterate stages and micro-batches, find tensor widths, then data widths and regions."""
 
     costs: CostModel
@@ -122,11 +122,11 @@ class Search:
         """H1: tensor parallelism inside a node."""
         return tensor_widths(self.costs, min(self.costs.problem.cluster.domains, key=lambda one: one.gpus_per_node))
 
-    def candidates(self) -> Iterator[Candidate]:
+    def candidates(self) -> Iterator[SailorCandidate]:
         """The best candidate of every setting; settings whose compute alone is slower than the best are skipped."""
         best, cost = float("inf"), self.costs.problem.objective.name == "cost"
 
-        def hopeless(split: Split, size: int, least: Sequence[float]) -> bool:
+        def hopeless(split: StageSplit, size: int, least: Sequence[float]) -> bool:
             return not cost and self._floor(split, size, least) >= best
 
         for bound, recipe, sums in sorted(self._recipes(), key=lambda entry: entry[0]):
@@ -150,8 +150,8 @@ class Search:
                 yield work + float(sums[:, -1].min()) if by_time else 0.0, recipe, sums
 
     def _settings(
-        self, recipe: Recipe, sums: NDArray[np.float64], hopeless: Callable[[Split, int, Sequence[float]], bool]
-    ) -> Iterator[Setting]:
+        self, recipe: Recipe, sums: NDArray[np.float64], hopeless: Callable[[StageSplit, int, Sequence[float]], bool]
+    ) -> Iterator[SailorSetting]:
         """Every number of stages that is not ``hopeless``, and every sharding."""
         left, temporary = zip(*(self._rooms.left(tp, recipe) for tp in self.widths), strict=True)
         left_sums, usable = np.array(left), self.costs.usable_memory_bytes()
@@ -166,10 +166,10 @@ class Search:
             each = np.maximum(left_sums[:, split.stops] - left_sums[:, split.starts], 1.0)
             raised = self._raised(seconds)
             for sharding in shardings(self.costs.problem, SHARDINGS, pipeline=split.stages > 1):
-                yield Setting(split, replace(recipe, sharding=sharding), seconds, raised, each, least, quickest)
+                yield SailorSetting(split, replace(recipe, sharding=sharding), seconds, raised, each, least, quickest)
 
     @cached_property
-    def _splits(self) -> tuple[Split, ...]:
+    def _splits(self) -> tuple[StageSplit, ...]:
         most = min(max(self.costs.problem.model.num_blocks, 1), self._gpus // self.widths[0]) if self.widths else 0
         return tuple(self._split(pp) for pp in range(1, most + 1))
 
@@ -177,13 +177,13 @@ class Search:
     def _gpus(self) -> int:
         return self.costs.problem.cluster.gpus
 
-    def _split(self, pp: int) -> Split:
+    def _split(self, pp: int) -> StageSplit:
         cuts, sorts = even_cuts(self.costs.problem.model.num_layers, pp), self.costs.distinct[1]
         ranges = list(zip(cuts[:-1], cuts[1:], strict=True))
         kinds: dict[bytes, int] = {}
         kind = [kinds.setdefault(sorts[start:stop].tobytes(), len(kinds)) for start, stop in ranges]
         starts, stops = zip(*(ranges[kind.index(one)] for one in range(len(kinds))), strict=True)
-        return Split(cuts, np.array(starts), np.array(stops), np.array(kind))
+        return StageSplit(cuts, np.array(starts), np.array(stops), np.array(kind))
 
     def _sums(self, recipe: Recipe) -> NDArray[np.float64]:
         """(W, N + 1): running sums of the layers' seconds at every tensor width; endless where a profile has none."""
@@ -208,13 +208,13 @@ class Search:
     def _batch(self) -> int:
         return self.costs.problem.workload.global_batch
 
-    def _best_width(self, setting: Setting, best: float) -> Candidate | None:
+    def _best_width(self, setting: SailorSetting, best: float) -> SailorCandidate | None:
         """H3: data widths from the widest down until throughput stops growing. H4, for cost: from the narrowest up."""
         cost = self.costs.problem.objective.name == "cost"
         lots = self._batch // setting.recipe.micro_batch
         most = min(lots, self._gpus // (setting.split.stages * self.widths[0]))
         widths = [dp for dp in range(1, most + 1) if lots % dp == 0]
-        found: Candidate | None = None
+        found: SailorCandidate | None = None
         for dp in widths if cost else reversed(widths):
             candidate = self._solve(setting, dp, best if not cost else float("inf"))
             if candidate is None:
@@ -224,7 +224,7 @@ class Search:
             found = candidate
         return found
 
-    def _solve(self, setting: Setting, dp: int, best: float) -> Candidate | None:
+    def _solve(self, setting: SailorSetting, dp: int, best: float) -> SailorCandidate | None:
         """The best candidate below ``best`` of one data width: narrowest tensor widths (H2), and those raised."""
         waves = self._batch // (setting.recipe.micro_batch * dp)
         if self._at_least(setting, dp, waves) >= best:
@@ -233,14 +233,16 @@ class Search:
         if narrow is None:
             return None
         wide = self._expressible(setting.raised[narrow, setting.split.kind])
-        found: Candidate | None = None
+        found: SailorCandidate | None = None
         for chosen in (narrow, wide) if (narrow != wide).any() else (narrow,):
             candidate = self._chained(setting, chosen, dp, best)
             if candidate is not None and (found is None or candidate.value < found.value):
                 found = candidate
         return found
 
-    def _chained(self, setting: Setting, chosen: NDArray[np.int64], dp: int, best: float) -> Candidate | None:
+    def _chained(
+        self, setting: SailorSetting, chosen: NDArray[np.int64], dp: int, best: float
+    ) -> SailorCandidate | None:
         """The chain of regions with the least estimate (section 4.2.2); ``chosen`` (p,) indexes the tensor widths."""
         cluster, recipe, split = self.costs.problem.cluster, setting.recipe, setting.split
         waves = self._batch // (recipe.micro_batch * dp)
@@ -249,7 +251,7 @@ class Search:
         if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
             return None
         sent = self._lane_bytes * recipe.micro_batch
-        chain = Chain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent)
+        chain = RegionChain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent)
         regions = best_chain(chain, limit=best, late=self.late)
         if regions is None:
             return None
@@ -257,7 +259,7 @@ class Search:
         value = seconds
         if self.costs.problem.objective.name == "cost":
             value = self._usd(seconds, dp * sum(tps), sent * dp * waves, regions)
-        return Candidate(value, split.cuts, regions, tps, dp, waves, recipe)
+        return SailorCandidate(value, split.cuts, regions, tps, dp, waves, recipe)
 
     @cached_property
     def _lane_bytes(self) -> float:
@@ -266,7 +268,7 @@ class Search:
         layout = Recipe(1).layout(problem, tp=1, dp=1)
         return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
 
-    def _floor(self, split: Split, size: int, least: Sequence[float]) -> float:
+    def _floor(self, split: StageSplit, size: int, least: Sequence[float]) -> float:
         """``_at_least`` of the best data width: waves are the fewer the more lanes the GPUs allow."""
         lots, border = self._batch // size, least[-1] + self._border_seconds(size)
         slowest = [float("inf")]
@@ -283,7 +285,7 @@ class Search:
         latency_s, s_per_byte = self._fastest_link
         return latency_s + s_per_byte * self._lane_bytes * size
 
-    def _at_least(self, setting: Setting, dp: int, waves: int) -> float:
+    def _at_least(self, setting: SailorSetting, dp: int, waves: int) -> float:
         """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it.
 
         The GPUs are those of one region, or of all and then some stage pays the fastest link as well.
@@ -317,7 +319,7 @@ class Search:
         rates = [sum(1 / max(link.rate_bytes_per_s(1), 1e-9) for link in pair) for pair in pairs]
         return min(there.latency_s + back.latency_s for there, back in pairs), min(rates)
 
-    def _narrowest(self, setting: Setting, dp: int, waves: int) -> NDArray[np.int64] | None:
+    def _narrowest(self, setting: SailorSetting, dp: int, waves: int) -> NDArray[np.int64] | None:
         """H2: for each stage the narrowest tensor width that fits; None: a stage does not fit at any width."""
         split = setting.split
         live = np.minimum(waves, np.arange(split.stages, 0, -1))
@@ -329,7 +331,7 @@ class Search:
             return None
         return self._expressible(fits.argmax(axis=0))
 
-    def _kept(self, split: Split, sharding: str, dp: int) -> NDArray[np.float64]:
+    def _kept(self, split: StageSplit, sharding: str, dp: int) -> NDArray[np.float64]:
         """Bytes (W, K) of weights, gradients and optimizer state."""
         key = split.stages, sharding, dp if sharding != "none" else 1
         if key not in self._states:
@@ -338,8 +340,8 @@ class Search:
         return self._states[key]
 
     @cached_property
-    def _rooms(self) -> Rooms:
-        return rooms(self.costs)
+    def _rooms(self) -> MemoryEstimate:
+        return memory_estimate(self.costs)
 
     def _expressible(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """One width for all stages where the runtime has only one."""
@@ -349,7 +351,7 @@ class Search:
     def _uniform(self) -> bool:
         return runtime_rules(self.costs.problem.runtime).uniform_tp_dp
 
-    def _sync_seconds(self, setting: Setting, tps: tuple[int, ...], dp: int, regions: tuple[str, ...]) -> float:
+    def _sync_seconds(self, setting: SailorSetting, tps: tuple[int, ...], dp: int, regions: tuple[str, ...]) -> float:
         """Slowest synchronisation and update of a stage, inside its region; equal stages are asked for once."""
         slowest, split = 0.0, setting.split
         alike = {
@@ -369,3 +371,75 @@ class Search:
         borders = [pair for pair in zip(regions, regions[1:], strict=False) if pair[0] != pair[1]]
         links = [cluster.link(*pair) for a, b in borders for pair in ((a, b), (b, a))]
         return rent + gb_from_bytes(sent_bytes) * sum(link.price_usd_per_gb for link in links if link is not None)
+
+
+MOST_VISITS = 4_000  # partial chains looked at per question; beyond that the best so far is taken
+
+
+@dataclass(frozen=True)
+class RegionChain:
+    """p stages in order, to be dealt to regions."""
+
+    cluster: Cluster
+    gpus: tuple[int, ...]  # (p,) that each stage needs
+    compute_s: tuple[float, ...]  # (p,) per micro-batch
+    waves: int
+    lane_bytes: float  # that one lane sends to the next stage per micro-batch
+
+    def filled(self, region: int, start: int) -> int:
+        """First stage that no longer fits when the region takes stages from ``start`` on."""
+        free, stage = self.cluster.domains[region].gpus, start
+        while stage < len(self.gpus) and self.gpus[stage] <= free:
+            free -= self.gpus[stage]
+            stage += 1
+        return stage
+
+    def transfer_s(self, a: str, b: str) -> float:
+        """Activations there and gradients back; infinite without links."""
+        there, back = self.cluster.link(a, b), self.cluster.link(b, a)
+        if there is None or back is None:
+            return float("inf")
+        return sum(link.latency_s + self.lane_bytes / max(link.rate_bytes_per_s(1), 1e-9) for link in (there, back))
+
+    def seconds(self, regions: tuple[str, ...]) -> float:
+        """The estimate for stages in these regions."""
+        crossing = [self.transfer_s(a, b) if a != b else 0.0 for a, b in zip(regions, regions[1:], strict=False)]
+        times = [compute + sent for compute, sent in zip(self.compute_s, (*crossing, 0.0), strict=True)]
+        return max(times) * self.waves + sum(times)
+
+
+def best_chain(chain: RegionChain, *, limit: float, late: Callable[[], bool]) -> tuple[str, ...] | None:
+    """Regions of the stages with the least estimate below ``limit``; None: there is none.
+
+    Depth first, nearest region next, as many stages as it holds first. A partial chain is dropped when it reaches the
+    best even if all borders that are still to come are the quickest ones.
+    """
+    names = [domain.name for domain in chain.cluster.domains]
+    pair_s = {(a, b): chain.transfer_s(a, b) for a in names for b in names if a != b}
+    total, slowest, least_s = sum(chain.compute_s), max(chain.compute_s), min(pair_s.values(), default=float("inf"))
+    quickest, largest = min(chain.compute_s) + least_s, max(domain.gpus for domain in chain.cluster.domains)
+    behind = [sum(chain.gpus[stage:]) for stage in range(len(chain.gpus) + 1)]
+    best: tuple[float, tuple[str, ...] | None] = (limit, None)
+    visits = 0
+
+    def visit(stages: tuple[str, ...], sent_s: float, worst_s: float) -> None:
+        nonlocal best, visits
+        visits += 1
+        start = len(stages)
+        borders = max(-(-behind[start] // largest) - (start == 0), 0)
+        least = max(worst_s, slowest, quickest if borders else 0.0) * chain.waves + total + sent_s
+        if least + (borders * least_s if borders else 0.0) >= best[0] or visits > MOST_VISITS or late():
+            return
+        if start == len(chain.gpus):
+            best = (least, stages)
+            return
+        free = [index for index, name in enumerate(names) if name not in stages]
+        for index in sorted(free, key=lambda index: (pair_s[stages[-1], names[index]] if stages else 0.0, index)):
+            step_s = pair_s[stages[-1], names[index]] if stages else 0.0
+            if step_s < float("inf"):
+                border_s = chain.compute_s[start - 1] + step_s if stages else 0.0
+                for stop in range(chain.filled(index, start), start, -1):
+                    visit(stages + (names[index],) * (stop - start), sent_s + step_s, max(worst_s, border_s))
+
+    visit((), 0.0, 0.0)
+    return best[1]

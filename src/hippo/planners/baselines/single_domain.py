@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.inside_domain import Inside, Search
+from hippo.planners.inside_domain import DomainSearch, Inside
 from hippo.planners.placement import place
-from hippo.planners.shortlist import Clock, ShortList
+from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.layouts import cost_model
@@ -26,11 +26,11 @@ class SingleDomain:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan that uses one domain; see ``planners.base``."""
-        shortlist = ShortList(problem, Clock.of(stop))
+        shortlist = ShortList(problem, StopClock.of(stop))
         costs = cost_model(problem)
         alike = unlike_domains(problem.cluster)
         for index, domain in enumerate(alike):
-            search = Search(costs, domain, problem.workload.global_batch)
+            search = DomainSearch(costs, domain, problem.workload.global_batch)
             insides = search.best(TRIED, shortlist.reject_memory)
             shortlist.try_all(plan for inside in insides for plan in variants(problem, inside))
             if progress is not None:

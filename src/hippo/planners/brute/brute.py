@@ -1,6 +1,6 @@
 """The judge of ``exact``: tries every plan of a small problem and keeps the best. Slow, short, and meant to be read.
 
-What is tried stands in ``brute_space``. Every candidate is checked by ``plan.check``, must fit the memory, and is
+What is tried stands in ``space``. Every candidate is checked by ``plan.check``, must fit the memory, and is
 scored by the simulator. Only plans that provably cost more than the best are left out: a stage works through all its
 waves one after the other, and the stages before it must pass the first wave down and the last one back up. Plans are
 tried in passes of growing limits on that bound, so that a good plan is known before the long ones are looked at.
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import combinations_with_replacement, product
 from math import inf
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Pipeline, Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.baselines.even import Even
 from hippo.planners.baselines.single_domain import SingleDomain
-from hippo.planners.brute.brute_space import (
+from hippo.planners.brute.space import (
     Common,
     Set,
     Sketches,
@@ -34,11 +34,10 @@ from hippo.planners.brute.brute_space import (
     syncs,
 )
 from hippo.planners.placement import place
-from hippo.planners.shortlist import Clock
+from hippo.planners.shortlist import StopClock
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
@@ -67,18 +66,18 @@ class Brute:
                 value=self.name,
                 remedy="plan with 'exact', or give fewer GPUs, layers and sequences",
             )
-        search = _Search(problem, self.space, Clock.of(stop), _baseline(problem, stop))
+        search = _BruteSearch(problem, self.space, StopClock.of(stop), _baseline(problem, stop))
         closed = search.run(progress)
         return search.proposal(self.name, closed=closed)
 
 
 @dataclass
-class _Search:
+class _BruteSearch:
     """The best plan so far and why others do not count. One per call."""
 
     problem: Problem
     space: Space
-    clock: Clock
+    clock: StopClock
     baseline: Score | None
     best: tuple[float, Plan] | None = None
     tried: float = -inf  # plans whose bound is up to here were tried in earlier passes
@@ -203,14 +202,12 @@ class _Search:
             note = in_time or ("Every plan was tried; none fits.",)
             return Proposal(planner, Status.INFEASIBLE, planning_s=spent, rejected=rejected, notes=note)
         value, plan = self.best
-        score = evaluate(self.problem, plan, baseline=self.baseline)
         proven = value if closed else min(max(self.tried, 0.0), value)
         timed = self.problem.objective.name == "time"
         return Proposal(
             planner,
             Status.OPTIMAL if closed else Status.FEASIBLE,
-            plan,
-            score,
+            judge(self.problem, plan).under(self.problem, baseline=self.baseline),
             gap=(value - proven) / value if timed else 0.0 if closed else None,
             lower_bound_s=proven if timed else None,
             planning_s=spent,
@@ -225,7 +222,39 @@ def _baseline(problem: Problem, stop: Stop) -> Score | None:
         return None
     quickest = replace(problem, objective=for_time(problem.objective))
     for planner in (Even(), SingleDomain()):
-        plan = planner.propose(quickest, stop).plan
-        if plan is not None:
-            return evaluate(problem, plan)
+        score = planner.propose(quickest, stop).score
+        if score is not None:
+            return score
     return None
+
+
+def every_plan(problem: Problem) -> Iterator[Judged]:
+    """Each plan that breaks no rule and fits, judged; seconds for some thousand plans."""
+    for common in commons(problem, Space()):
+        for sketches in Sketches(problem, common):
+            try:
+                pipelines = place(problem.cluster, sketches)
+            except InfeasibleError:
+                continue
+            for warmed in product(*(_warmed(pipeline) for pipeline in pipelines)):
+                plan = Plan(
+                    warmed,
+                    common.micro_batch,
+                    precision=problem.workload.precision,
+                    recompute=common.recompute,
+                    sharding=common.sharding,
+                    schedule=ScheduleChoice("cross-domain"),
+                )
+                if not check(problem, plan) and fits(problem, plan):
+                    try:
+                        yield judge(problem, plan)
+                    except InputError:  # domains that nothing joins
+                        continue
+
+
+def _warmed(pipeline: Pipeline) -> Iterator[Pipeline]:
+    """The pipeline with every warm-up: no stage runs further ahead than the one before. A stage alone has but one."""
+    stages = len(pipeline.stages)
+    waves = range(pipeline.num_micro_batches if stages > 1 else 1, 0, -1)
+    for warm_up in combinations_with_replacement(waves, stages):
+        yield replace(pipeline, warm_up=warm_up)

@@ -1,6 +1,6 @@
 """Plans that none beats in step time, utilisation and egress together, over the shapes of the exact search.
 
-A *shape* is a layout on a way to join domains with so many stages in each (``exact_uniform``). Over all its cuts the
+A *shape* is a layout on a way to join domains with so many stages in each (``uniform``). Over all its cuts the
 work of its GPUs and the bytes it sends are the same: its quickest plan is also its busiest, so one plan stands for the
 shape, and ``busy = work / step time``. Shapes come in the order of their lower bounds on the step time. One that could
 not beat a plan already found, even at its bound, by more than ``MARGIN`` in anything is left out unplayed.
@@ -15,18 +15,16 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Stop
-from hippo.planners.exact.field import Field
-from hippo.planners.exact.judge import Judge
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.uniform import Shape, refine, shapes, warm_ups
+from hippo.planners.cuts import deal_waves
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.space import Field
+from hippo.planners.exact.uniform import PlanShape, refine, shapes, warm_ups
 from hippo.planners.exact.uniform import candidate as candidate_of
 from hippo.planners.exact.ways import Way
-from hippo.planners.waves import deal_waves
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
-from hippo.score.score import Score
+from hippo.score.judge import Judged, judge
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,15 +32,16 @@ MARGIN = 0.005  # a plan this close to another in everything (a share of its tim
 
 
 @dataclass
-class Found:
+class FoundPlans:
     """Scored plans, as columns: what later shapes are measured against."""
 
-    plans: list[tuple[Plan, Score]] = field(default_factory=list)
+    plans: list[Judged] = field(default_factory=list)
     figures: Floats = field(default_factory=lambda: np.empty((0, 3)))  # (P, 3): seconds, USD, busy share
 
-    def add(self, plan: Plan, score: Score) -> None:
+    def add(self, plan: Judged) -> None:
         """One more plan."""
-        self.plans.append((plan, score))
+        self.plans.append(plan)
+        score = plan.score
         row = [score.step_time_s, score.egress_usd_per_step, score.utilization]
         self.figures = np.vstack([self.figures, row])
 
@@ -60,17 +59,17 @@ class Found:
 
 
 def front_candidates(
-    problem: Problem, known: list[tuple[Plan, Score]], stop: Stop, *, progress: Progress | None = None
-) -> tuple[list[tuple[Plan, Score]], bool]:
+    problem: Problem, known: list[Judged], stop: Stop, *, progress: Progress | None = None
+) -> tuple[list[Judged], bool]:
     """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled in time.
 
     ``known``: plans found by others, which shapes have to beat.
     """
     ends_s = monotonic() + stop.time_limit_s
-    found = Found()
-    for plan, score in known:
-        found.add(plan, score)
-    searched = Field.of(problem, Judge(problem, ends_s), split=False)
+    found = FoundPlans()
+    for plan in known:
+        found.add(plan)
+    searched = Field.of(problem, Tried(problem, ends_s), split=False)
     closed = True
     kinds = range(len(searched.tables.examples))
     for kind in kinds:
@@ -80,13 +79,13 @@ def front_candidates(
     return found.plans, closed
 
 
-def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
+def _search(searched: Field, kind: int, found: FoundPlans, ends_s: float) -> bool:
     """Adds the plans of one kind of domains; False: time ran out."""
     ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
     bounds, keys = shapes(searched, kind, ways)
     work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
     ceilings, at, known = found.ceilings(work_s, egress_usd), np.arange(len(bounds)), len(found.plans)
-    refined: dict[int, tuple[Shape, Ints]] = {}
+    refined: dict[int, tuple[PlanShape, Ints]] = {}
     while len(at):
         at = at[bounds[at] < ceilings[at]]
         if not len(at):
@@ -104,32 +103,31 @@ def _search(searched: Field, kind: int, found: Found, ends_s: float) -> bool:
                 refined[first] = shape, cuts
                 at = np.insert(at, np.searchsorted(bounds[at], bounds[first]), first)
             continue
-        for plan, score in _plans(searched, *refined.pop(first)):
-            found.add(plan, score)
+        for plan in _plans(searched, *refined.pop(first)):
+            found.add(plan)
         if len(found.plans) > known:
             ceilings[at] = np.minimum(ceilings[at], found.ceilings(work_s[at], egress_usd[at], since=known))
             known = len(found.plans)
     return True
 
 
-def _shape(searched: Field, layout: Layout, way: Way, stages: int) -> Shape | None:
+def _shape(searched: Field, layout: DomainLayout, way: Way, stages: int) -> PlanShape | None:
     """The shape with its waves dealt; None where the batch cannot be dealt."""
     batch, equal = searched.problem.workload.global_batch, searched.rules.equal_shares
     waves = deal_waves(batch, layout.mode.micro_batch, [layout.dp] * way.groups, differ=not equal)
-    return None if waves is None else Shape(layout, way, stages, waves)
+    return None if waves is None else PlanShape(layout, way, stages, waves)
 
 
-def _plans(searched: Field, shape: Shape, cuts: Ints) -> Iterator[tuple[Plan, Score]]:
+def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[Judged]:
     """The quickest plan of one shape with these cuts, where it can run at all."""
     candidates = [
         candidate_of(searched, shape, cuts.tolist(), warm_up)
         for warm_up in dict.fromkeys(warm_ups(searched, shape, cuts))
     ]
-    played = [(searched.judge.play(candidate), index) for index, candidate in enumerate(candidates)]
+    played = [(searched.tried.play(candidate), index) for index, candidate in enumerate(candidates)]
     value, best = min(played, default=(np.inf, -1))
     if np.isfinite(value):
-        plan = candidates[best].plan(searched.problem)
-        yield plan, evaluate(searched.problem, plan)
+        yield judge(searched.problem, candidates[best].plan(searched.problem))
 
 
 def _work_s(searched: Field, kind: int, ways: list[Way], keys: Ints) -> Floats:

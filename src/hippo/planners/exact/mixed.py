@@ -1,8 +1,8 @@
 """Pipelines whose domains lie differently: every domain with its own tp, dp and number of stages.
 
 A *family* is what all stages of a plan share: sequences of a wave, recomputation, sharding. For every family and number
-of domains a dynamic program (``mixed_fits``) tells whether a step within a limit is possible: on ideal borders that is
-a bound, along a real path it gives the cuts. Letters: n domains, m waves.
+of domains a dynamic program (``bounds.mixed_fits``) tells whether a step within a limit is possible: on ideal borders
+that is a bound, along a real path it gives the cuts. Letters: n domains, m waves.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.exact.bounds import room_for
-from hippo.planners.exact.field import Field, early_share
-from hippo.planners.exact.judge import Candidate
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.mixed_fits import cuts_of_domain, mixed_fits
-from hippo.planners.exact.run_ahead import Chain, warm_ups
+from hippo.planners.exact.bounds import cuts_of_domain, mixed_fits, room_for
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.space import Field, early_share
 from hippo.planners.exact.ways import Way, ideal_ways, lines, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import StageTimes, warm_ups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,12 +29,12 @@ SMALL_BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class LayoutFamily:
     """Layouts that can stand in one pipeline."""
 
     wave: int
     waves: int
-    options: tuple[Layout, ...]
+    options: tuple[DomainLayout, ...]
     tables: Floats  # (O, 9, N + 1)
     early: Floats  # (O,) least share of forwards in the seconds of a layer; 1 where backwards are not split
     kinds: Ints  # (O,)
@@ -73,10 +72,10 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class FamilyOnWay:
     """A family on a way: the numbers the dynamic program takes."""
 
-    family: Family
+    family: LayoutFamily
     before: Floats  # (n,) round trips of the borders
     after: Floats
     down: Floats  # one way
@@ -109,7 +108,7 @@ class Course:
         return low, high
 
 
-def search(field: Field, floor: float) -> float:
+def search_mixed(field: Field, floor: float) -> float:
     """Plays mixed pipelines that may be better; returns the least bound of them below ``floor``, else ``floor``.
 
     ``floor`` is the bound that stands already: what cannot be below it need not be looked at.
@@ -123,7 +122,7 @@ def search(field: Field, floor: float) -> float:
         for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
         if way.groups == 1
     ]
-    work: list[tuple[float, Way, Family]] = []
+    work: list[tuple[float, Way, LayoutFamily]] = []
     tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
     for family in families(field):
         bounds = family.fluid(domains, tail_s)
@@ -131,22 +130,22 @@ def search(field: Field, floor: float) -> float:
     least, tried = floor, 0
     most = MANY_FAMILIES if field.problem.workload.global_batch <= SMALL_BATCH else MOST_FAMILIES
     for bound, way, family in sorted(work, key=lambda item: item[0]):
-        if bound >= least and (bound >= field.judge.value or tried >= most):
+        if bound >= least and (bound >= field.tried.value or tried >= most):
             break
-        if field.judge.must_stop:
+        if field.tried.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
         if bound < least and course.fits(least):
             least = min(least, course.between(bound, least)[0])
-        if bound < field.judge.value and tried < most and course.fits(field.judge.value):
+        if bound < field.tried.value and tried < most and course.fits(field.tried.value):
             tried += 1
             _play(field, family, way.span)
     return least
 
 
-def families(field: Field) -> list[Family]:
+def families(field: Field) -> list[LayoutFamily]:
     """All families with at least one layout; one tp and dp for all where the runtime asks for that."""
-    grouped: dict[tuple[object, ...], list[Layout]] = {}
+    grouped: dict[tuple[object, ...], list[DomainLayout]] = {}
     alike = field.rules.uniform_tp_dp
     for layouts in field.layouts:
         for layout in layouts:
@@ -157,11 +156,11 @@ def families(field: Field) -> list[Family]:
     return [_family(field, layouts[0].wave, tuple(layouts)) for layouts in grouped.values()]
 
 
-def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
+def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> LayoutFamily:
     found = [field.table(layout) for layout in options]
     tables = np.stack([table.packed for table in found])
     quickest = np.diff(tables[:, 8], axis=1).min(axis=0)  # of each layer: another option may be quick at the next one
-    return Family(
+    return LayoutFamily(
         wave=wave,
         waves=field.problem.workload.global_batch // wave,
         options=options,
@@ -175,11 +174,11 @@ def _family(field: Field, wave: int, options: tuple[Layout, ...]) -> Family:
     )
 
 
-def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -> Course:
+def _course(field: Field, family: LayoutFamily, way: Way, order: Ints | None = None) -> FamilyOnWay:
     """The family on a way; ``order`` (n,) are the kinds of its domains (None: any)."""
     wave_bytes, kinds = family.wave * field.wave_bytes, len(field.tables.examples)
     allowed = np.ones((way.span, kinds), bool) if order is None else order[:, None] == np.arange(kinds)[None, :]
-    return Course(
+    return FamilyOnWay(
         family,
         way.before_s + way.before_pace * wave_bytes,
         way.after_s + way.after_pace * wave_bytes,
@@ -191,16 +190,16 @@ def _course(field: Field, family: Family, way: Way, order: Ints | None = None) -
     )
 
 
-def _play(field: Field, family: Family, span: int) -> None:
+def _play(field: Field, family: LayoutFamily, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
     routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
     for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
         for candidate in along(field, family, path, ceiling):
-            field.judge.play(candidate)
+            field.tried.play(candidate)
 
 
 def along(
-    field: Field, family: Family, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
+    field: Field, family: LayoutFamily, path: tuple[int, ...], ceiling: float, *, limit: float = 1e15
 ) -> list[Candidate]:
     """The family's best pipelines along a path of domains, relayed where a border would be slower than ``ceiling``
     seconds per byte; none where by the bound none is within ``limit`` and the best value so far."""
@@ -208,11 +207,11 @@ def along(
     if way is None or not np.isfinite(way.slowest):
         return []
     course = _course(field, family, way, np.array(field.tables.kinds)[list(path)])
-    highest = min(field.judge.value, limit)
+    highest = min(field.tried.value, limit)
     return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
 
 
-def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Candidate]:
+def _candidates(field: Field, course: FamilyOnWay, way: Way, limit: float) -> list[Candidate]:
     """The pipeline found within ``limit``, with every warm-up worth trying."""
     family, found = course.family, course.room()
     course.fits(limit, found)
@@ -236,7 +235,9 @@ def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Ca
         border = course.before[j] - (course.before[j - 1] if j else 0.0)
         hops[:0] = [border, *[2 * family.hops[option]] * (depth - 1)]
         stop = first
-    chain = Chain(np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest)
+    chain = StageTimes(
+        np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest
+    )
     mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
     return [
         Candidate(
@@ -250,7 +251,7 @@ def _candidates(field: Field, course: Course, way: Way, limit: float) -> list[Ca
     ]
 
 
-def _cuts(course: Course, j: int, chosen: tuple[int, int, int, int], rests: Floats, limit: float) -> list[int]:
+def _cuts(course: FamilyOnWay, j: int, chosen: tuple[int, int, int, int], rests: Floats, limit: float) -> list[int]:
     """Cuts of domain j of the path; ``chosen``: option, first and last layer, number of stages."""
     family, (option, first, stop, depth) = course.family, chosen
     head = 0.0 if first == 0 else float(family.rest[0] - family.rest[first])

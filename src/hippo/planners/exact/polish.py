@@ -1,30 +1,101 @@
-"""The best candidate, made better by small moves: a layer over a border, a wave more or less ahead; each is played."""
+"""The best candidates made better: orders of operations of their own, then small moves; each is played.
+
+The bounds that choose cuts hold for split backwards (``bounds``), so cuts are already chosen for what an order of its
+own can reach: weight gradients fill what would be idle. Moves shift a layer over a border, or run a wave further ahead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
-from hippo.planners.exact.judge import Candidate, Judge
+from hippo.planners.exact.candidates import Candidate, Tried
+from hippo.planners.exact.space import NOBODY, Field
+from hippo.planners.orders import Letters, orders
 from hippo.planners.placement import PipelineSketch
+from hippo.problem.problem import Problem
+
+OPERATIONS = 30_000  # that get an order at once,
+LONG = 12_000  # operations of a pipeline that get an order only where it counts
+REACH = 1.06  # of candidates that are worth at most this much more than the best
+WORTH = 0.01  # replicas get orders where they gain so much: the bound that holds for them is much looser
 
 
-def polish(judge: Judge, *, most_plays: int, ordered: Callable[[Candidate], Candidate | None]) -> None:
+def play_ordered(field: Field, *, operations: int = OPERATIONS) -> None:
+    """Plays the best candidates with orders of their own; nothing where the runtime has no such.
+
+    Those that are cut and lie alike, over other domains or with other warm-ups, take turns with those that do not: what
+    an order gains differs most between them. ``operations``: how many are ordered in all, at least one candidate's.
+    """
+    tried, done = field.tried, 0
+    if not field.tables.split or field.ordered == NOBODY:
+        return
+    for candidate in _in_turn(tried):
+        if done >= operations or tried.out_of_time:
+            return
+        ordered = ordered_candidate(field.problem, candidate)
+        if ordered is not None:
+            tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
+            done += sum(3 * len(line.stages) * line.num_micro_batches for line in ordered.pipelines)
+
+
+def _in_turn(tried: Tried) -> list[Candidate]:
+    """Candidates without an order that are worth at most ``REACH`` times the best: the best of each sort, then the
+    second of each, and so on; each cut once."""
+    ranked = sorted((value, at, each) for at, (each, value) in enumerate(tried.known.items()) if value < inf)
+    seen: set[Candidate] = set()
+    sorts: dict[Hashable, int] = {}
+    turns: list[tuple[int, float, Candidate]] = []
+    for value, _, candidate in ranked:
+        bare = candidate.bare
+        if value > REACH * tried.value or bare in seen:
+            continue
+        seen.add(bare)
+        if candidate.pipelines[0].order or all(len(line.stages) == 1 for line in bare.pipelines):
+            continue
+        sort = _sort(bare)
+        sorts[sort] = sorts.get(sort, 0) + 1
+        turns.append((sorts[sort], value, candidate))
+    return [candidate for _, _, candidate in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def _sort(candidate: Candidate) -> Hashable:
+    """Equal for candidates that are cut and lie alike."""
+    lines = tuple(tuple((stage.layers, stage.tp, stage.dp) for stage in line.stages) for line in candidate.pipelines)
+    return lines, candidate.micro_batch, candidate.recompute, candidate.sharding
+
+
+def ordered_candidate(problem: Problem, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
+    """The candidate with an order for each pipeline; None: a pipeline is too long to order, or has no room."""
+    found = orders(problem, candidate.plan(problem), rules=rules)
+    return None if found is None else with_orders(candidate, found)
+
+
+def with_orders(candidate: Candidate, found: Sequence[Letters]) -> Candidate:
+    """The candidate with these orders in place of warm-ups."""
+    lines: tuple[PipelineSketch, ...] = tuple(
+        replace(line, warm_up=(), order=order) for line, order in zip(candidate.pipelines, found, strict=True)
+    )
+    return replace(candidate, pipelines=lines)
+
+
+def polish(tried: Tried, *, most_plays: int, ordered: Callable[[Candidate], Candidate | None]) -> None:
     """Tries all moves again and again until none helps, ``most_plays`` are played or the time is over.
 
     Where the best candidate has orders made for it, ``ordered`` makes them anew for every move.
     """
-    last = judge.plays + most_plays
-    best, value = judge.winner, judge.value
+    last = tried.plays + most_plays
+    best, value = tried.winner, tried.value
     improved = best is not None
     while improved and best is not None:
         improved = False
         for move in moves(best):
-            if judge.plays >= last or judge.out_of_time:
+            if tried.plays >= last or tried.out_of_time:
                 return
             moved = ordered(move) if move.pipelines[0].order else move
-            if moved is not None and judge.play(moved) < value:
-                best, value, improved = moved, judge.value, True
+            if moved is not None and tried.play(moved) < value:
+                best, value, improved = moved, tried.value, True
                 break
 
 

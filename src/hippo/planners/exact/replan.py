@@ -13,9 +13,9 @@ from itertools import permutations
 import numpy as np
 
 from hippo.plan.plan import Plan
-from hippo.planners.exact import order as exact_order
-from hippo.planners.exact.field import NOBODY, Field, remembered
-from hippo.planners.exact.judge import Judge
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.polish import LONG, play_ordered
+from hippo.planners.exact.space import NOBODY, Field, remembered
 from hippo.planners.exact.uniform import best_first, play
 from hippo.planners.exact.ways import Groups, Way, real_way
 from hippo.problem.problem import Problem
@@ -46,9 +46,9 @@ class Replanner:
     def of(cls, problem: Problem, plan: Plan | None = None) -> Replanner:
         """For this problem's model, domains and workload; without orders where ``plan`` (to start from) has long
         pipelines: there they hardly matter, and would be made again and again."""
-        field = remembered(problem) or Field.of(problem, Judge(problem))
+        field = remembered(problem) or Field.of(problem, Tried(problem))
         lines = () if plan is None else plan.pipelines
-        long = any(3 * len(line.stages) * line.num_micro_batches > exact_order.LONG for line in lines)
+        long = any(3 * len(line.stages) * line.num_micro_batches > LONG for line in lines)
         return cls(replace(field, ordered=NOBODY) if long else field)
 
     def bound_s(self, problem: Problem, joining: Groups) -> float:
@@ -75,14 +75,14 @@ class Replanner:
         winner = self._played(problem, joining).winner
         return None if winner is None else winner.plan(problem)
 
-    def _played(self, problem: Problem, joining: Groups) -> Judge:
+    def _played(self, problem: Problem, joining: Groups) -> Tried:
         field, kind, ways = self._under(problem, joining)
         for tried, (bound, shape, cuts) in enumerate(best_first(field, kind, ways) if ways else ()):
             play(field, shape, cuts, bound)
-            if tried + 1 >= PLAYED or field.judge.value <= bound * CLOSE:
+            if tried + 1 >= PLAYED or field.tried.value <= bound * CLOSE:
                 break
-        exact_order.order(field, operations=1)
-        return field.judge
+        play_ordered(field, operations=1)
+        return field.tried
 
     def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[Way]]:
         """The field with this problem's links, the kind of the domains, and the best ways over them in any order."""
@@ -92,7 +92,7 @@ class Replanner:
             return own, 0, []
         (kind,) = kinds
         rows: dict[object, object] = {("rows", kind): own.layout_rows(kind)}
-        field = Field(problem, own.tables, Judge(problem), own.sync, own.ordered, _cache=rows)
+        field = Field(problem, own.tables, Tried(problem), own.sync, own.ordered, _cache=rows)
         field.__dict__["layouts"] = own.layouts  # they do not depend on links
         tied, senders = bool(field.tied_bytes), {way.senders for way in field.ideal_ways(kind)}
         ways: list[Way] = []

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.planners.exact.bounds import NO_LIMIT, held
-from hippo.planners.exact.field import Field
-from hippo.planners.exact.judge import Candidate
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.uniform import Shape, refine, warm_ups
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.space import Field
+from hippo.planners.exact.uniform import PlanShape, refine, warm_ups
 from hippo.planners.exact.ways import Way, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 
@@ -28,20 +28,20 @@ NEARBY = 3  # waves more or less than a proportional share
 
 
 @dataclass(frozen=True)
-class Seat:
+class DomainShare:
     """How a domain of one kind would work: a layout, its stages, and seconds per sequence."""
 
-    layout: Layout
+    layout: DomainLayout
     stages: int
     seconds: float
 
 
-def search(field: Field) -> None:
+def search_replicas(field: Field) -> None:
     """Plays replicas over sets of domains that are not all alike, the most promising first."""
     if len(field.tables.examples) < 2 or field.rules.uniform_tp_dp or field.rules.equal_shares:
         return
     kinds, batch = field.tables.kinds, field.problem.workload.global_batch
-    offers: list[tuple[float, int, Way, list[Seat], tuple[int, ...]]] = []
+    offers: list[tuple[float, int, Way, list[DomainShare], tuple[int, ...]]] = []
     for (micro_batch, _, _), seats in _seats(field).items():
         for members, way in _sets(field):
             chosen = [seats[kinds[each]] for each in members if kinds[each] in seats]
@@ -53,15 +53,15 @@ def search(field: Field) -> None:
                 busy = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, chosen, strict=True))
                 offers.append((busy + float(field.sync_s(way)[0]), len(offers), way, chosen, waves))
     for wait, _, way, chosen, waves in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
-        if wait >= field.judge.value or field.judge.must_stop:
+        if wait >= field.tried.value or field.tried.must_stop:
             return
         for candidate in _candidates(field, way, chosen, waves):
-            field.judge.play(candidate)
+            field.tried.play(candidate)
 
 
-def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, Seat]]:
+def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, DomainShare]]:
     """For every (micro-batch, recomputation, sharding) the quickest seat of every kind."""
-    found: dict[tuple[int, str, str], dict[int, Seat]] = {}
+    found: dict[tuple[int, str, str], dict[int, DomainShare]] = {}
     batch, domains = field.problem.workload.global_batch, len(field.tables.kinds)
     for kind, layouts in enumerate(field.layouts):
         for layout in layouts:
@@ -73,7 +73,7 @@ def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, Seat]]:
                 if kind in seats and seconds >= seats[kind].seconds:
                     continue
                 if held(table, stages, field.tables.usable_bytes):
-                    seats[kind] = Seat(layout, stages, seconds)
+                    seats[kind] = DomainShare(layout, stages, seconds)
     return found
 
 
@@ -116,12 +116,12 @@ def deal(lots: int, widths: list[int], speeds: list[float]) -> tuple[int, ...] |
     return None if best is None else best[1]
 
 
-def _candidates(field: Field, way: Way, seats: list[Seat], waves: tuple[int, ...]) -> Iterator[Candidate]:
+def _candidates(field: Field, way: Way, seats: list[DomainShare], waves: tuple[int, ...]) -> Iterator[Candidate]:
     """The replicas with their shares, cut by the bound, with plain 1F1B and with run-ahead."""
     mode = seats[0].layout.mode
     lines: list[list[PipelineSketch]] = []
     for seat, path, own in zip(seats, way.domains, waves, strict=True):
-        shape = Shape(seat.layout, way, seat.stages, (own,))
+        shape = PlanShape(seat.layout, way, seat.stages, (own,))
         bound, cuts = refine(field, shape, NO_LIMIT)
         if not np.isfinite(bound):
             return
@@ -131,7 +131,7 @@ def _candidates(field: Field, way: Way, seats: list[Seat], waves: tuple[int, ...
         yield Candidate(pipelines, mode.micro_batch, mode.recompute, mode.sharding, (), field.sync)
 
 
-def _line(field: Field, shape: Shape, domain: int, cuts: Ints, warm_up: tuple[int, ...]) -> PipelineSketch:
+def _line(field: Field, shape: PlanShape, domain: int, cuts: Ints, warm_up: tuple[int, ...]) -> PipelineSketch:
     name, layout = field.problem.cluster.domains[domain].name, shape.layout
     pairs = [(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
     return PipelineSketch(

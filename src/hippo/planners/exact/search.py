@@ -1,6 +1,6 @@
 """The exact search: the best plan over sets and orders of domains, cuts, layouts and ways to join, with a proven gap.
 
-Candidates come from bounds, best bound first (``exact_uniform``); every one is played before it counts, so the step
+Candidates come from bounds, best bound first (``uniform``); every one is played before it counts, so the step
 time is that of the simulator. Then the least bound of everything that could still win is computed on *ideal* ways to
 join, of which no real one is better: that is the lower bound, and the gap is what lies between.
 
@@ -20,16 +20,15 @@ from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.baselines.diloco import PERIOD
-from hippo.planners.exact import mixed as exact_mixed
-from hippo.planners.exact import order as exact_order
-from hippo.planners.exact import replicas as exact_replicas
-from hippo.planners.exact.field import EVERY, MOST_DOMAINS, Field, remember
-from hippo.planners.exact.judge import Judge, joining
-from hippo.planners.exact.polish import polish
+from hippo.planners.exact.candidates import Tried, joining
+from hippo.planners.exact.mixed import search_mixed
+from hippo.planners.exact.polish import ordered_candidate, play_ordered, polish
+from hippo.planners.exact.replicas import search_replicas
+from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
 from hippo.planners.exact.ways import Way, slowest_border
 from hippo.problem.problem import Problem
-from hippo.score.evaluate import evaluate
+from hippo.score.judge import judge
 
 MOST_MOVES = 60  # plays of small changes to the best plan
 MOST_ORDERED = 40_000  # operations of all plays together that get an order of their own there
@@ -61,57 +60,57 @@ class Exact:
         Deterministic while time is left; ``seed`` is not used. Infeasible: no plan of any kind fits.
         """
         started, began = process_time(), monotonic()
-        judge = Judge(problem, began + RESERVE * stop.time_limit_s)
-        fields = _fields(problem, judge)
+        tried = Tried(problem, began + RESERVE * stop.time_limit_s)
+        fields = _fields(problem, tried)
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
             _search(field)
-            exact_replicas.search(field)
-            exact_order.order(field)
-        judge.deadline_s = began + stop.time_limit_s
+            search_replicas(field)
+            play_ordered(field)
+        tried.deadline_s = began + stop.time_limit_s
         _say(progress, "proving the bound", 0.9)
-        granted = _granted(judge, fields)
-        lower, cause = _lower(problem, judge, granted)
-        if judge.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            _polish(problem, judge, granted)
-            if granted is fields and _granted(judge, fields) is not fields:  # replicas got their orders only now
-                lower, cause = _lower(problem, judge, _granted(judge, fields))
-        return _proposal(problem, judge, lower, cause, process_time() - started)
+        granted = _granted(tried, fields)
+        lower, cause = _lower(problem, tried, granted)
+        if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
+            _polish(problem, tried, granted)
+            if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
+                lower, cause = _lower(problem, tried, _granted(tried, fields))
+        return _proposal(problem, tried, lower, cause, process_time() - started)
 
 
-def _granted(judge: Judge, fields: list[Field]) -> list[Field]:
+def _granted(tried: Tried, fields: list[Field]) -> list[Field]:
     """The fields with bounds that hold for the best plan: where replicas have orders of their own, for such, too."""
-    winner = judge.winner
+    winner = tried.winner
     if winner is None or len(winner.pipelines) == 1 or not winner.pipelines[0].order:
         return fields
     return [replace(field, ordered=EVERY) for field in fields]
 
 
-def _polish(problem: Problem, judge: Judge, fields: list[Field]) -> None:
+def _polish(problem: Problem, tried: Tried, fields: list[Field]) -> None:
     """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
-    winner = judge.winner
+    winner = tried.winner
     if winner is not None and winner.pipelines[0].order:
-        anew = exact_order.ordered_candidate(problem, winner)
-        winner = winner if anew is None or judge.play(anew) >= judge.play(winner) else anew
+        anew = ordered_candidate(problem, winner)
+        winner = winner if anew is None or tried.play(anew) >= tried.play(winner) else anew
     lines = () if winner is None else winner.pipelines
     operations = sum(3 * len(line.stages) * line.num_micro_batches for line in lines if line.order)
     most = min(MOST_MOVES, MOST_ORDERED // max(1, operations))
-    polish(judge, most_plays=most, ordered=lambda each: exact_order.ordered_candidate(problem, each))
-    if judge.winner is not None and not judge.winner.pipelines[0].order:
+    polish(tried, most_plays=most, ordered=lambda each: ordered_candidate(problem, each))
+    if tried.winner is not None and not tried.winner.pipelines[0].order:
         for field in fields:
-            exact_order.order(field, operations=1)
+            play_ordered(field, operations=1)
 
 
-def _lower(problem: Problem, judge: Judge, fields: list[Field]) -> tuple[float, str]:
+def _lower(problem: Problem, tried: Tried, fields: list[Field]) -> tuple[float, str]:
     """Least worth of any plan of the space, in the unit of the objective (0: nothing is proven), and of which plans."""
     if len(problem.cluster.domains) > MOST_DOMAINS:
         return 0.0, f"plans over more than {MOST_DOMAINS} domains"
-    bounds = [(judge.value, "the plan itself")] + [(_least(field), LIKE) for field in fields]
+    bounds = [(tried.value, "the plan itself")] + [(_least(field), LIKE) for field in fields]
     if problem.objective.name != "cost":
         bounds += [(_least_of_unlike(field), UNLIKE) for field in fields]
         lower, cause = min(bounds)
-        mixed = exact_mixed.search(fields[0], lower)
+        mixed = search_mixed(fields[0], lower)
         return (mixed, MIXED) if mixed < lower else (lower, cause)
     if len(problem.cluster.domains) > 1:
         bounds.append((_least_rent_usd(fields[0]), "GPU time that never waits"))
@@ -129,9 +128,9 @@ def _least_rent_usd(field: Field) -> float:
     return float(layers.sum()) * batch * rent_usd_per_s(gpu, 1)
 
 
-def _fields(problem: Problem, judge: Judge) -> list[Field]:
+def _fields(problem: Problem, tried: Tried) -> list[Field]:
     """The problem with replicas that agree every step and, where the user allows it, with local SGD."""
-    field = Field.of(problem, judge)
+    field = Field.of(problem, tried)
     if problem.allow_local_sgd and field.rules.local_sgd:
         return [field, replace(field, sync=Sync("local_sgd", PERIOD), _cache={})]
     return [field]
@@ -149,21 +148,21 @@ def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
 
 def _search(field: Field) -> None:
     """The most promising ways to join once each; then each as long as it keeps finding better plans."""
-    judge, found = field.judge, []
+    tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(_promising(field)):
-        if order >= FIRST_WAYS and (bound >= judge.value or judge.must_stop):
+        if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
             continue
         real = field.real_ways(kind, way)
         guess = first_guess(field, kind, real) if real else None
         if guess is not None:
             play(field, guess[1], guess[2], guess[0])
             found.append((guess, kind, real))
-    exact_order.order(field, operations=1)  # early: what cannot beat it need not be played
+    play_ordered(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
     for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
-        if joined in runners_up(judge):
+        if joined in runners_up(tried):
             _exhaust(field, kind, real, joined)
 
 
@@ -174,22 +173,22 @@ def _promising(field: Field) -> list[tuple[float, int, Way]]:
     return sorted(ordered, key=lambda item: item[0])
 
 
-def runners_up(judge: Judge) -> list[str]:
+def runners_up(tried: Tried) -> list[str]:
     """The ways to join that are told as alternatives: the next best ones."""
-    ordered = sorted(judge.best, key=judge.best_of)
+    ordered = sorted(tried.best, key=tried.best_of)
     return ordered[1 : 1 + BETTER_RUNNERS_UP]
 
 
 def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
-    judge, failures = field.judge, 0
+    tried, failures = field.tried, 0
     patience = ORDERED_PATIENCE if ways and field.splits(ways[0]) else PATIENCE
     patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
-        before = judge.value if joined is None else judge.best_of(joined)
+        before = tried.value if joined is None else tried.best_of(joined)
         failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
-        if failures >= patience or judge.must_stop:
+        if failures >= patience or tried.must_stop:
             return
 
 
@@ -198,28 +197,27 @@ def _least(field: Field) -> float:
     return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
 
 
-def _proposal(problem: Problem, judge: Judge, lower: float, cause: str, planning_s: float) -> Proposal:
-    winner = judge.winner
+def _proposal(problem: Problem, tried: Tried, lower: float, cause: str, planning_s: float) -> Proposal:
+    winner = tried.winner
     if winner is None:
-        return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(judge.rejected))
-    plan = winner.plan(problem)
-    bound = min(lower, judge.value)
-    gap = 1.0 - bound / judge.value
+        return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(tried.rejected))
+    best = judge(problem, winner.plan(problem))
+    bound = min(lower, tried.value)
+    gap = 1.0 - bound / tried.value
     closed = gap <= CLOSED
-    others = sorted((item for item in judge.best.values() if item[1] != winner), key=lambda item: item[0])
+    others = sorted((item for item in tried.best.values() if item[1] != winner), key=lambda item: item[0])
     next_best = [each.plan(problem) for _, each in others[:MOST_RUNNERS_UP]]
     return Proposal(
         "exact",
         Status.OPTIMAL if closed else Status.FEASIBLE,
-        plan,
-        evaluate(problem, plan),
+        best,
         gap=None if bound == 0 else 0.0 if closed else gap,
-        lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else judge.value if closed else bound,
+        lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else tried.value if closed else bound,
         planning_s=planning_s,
-        rejected=dict(judge.rejected),
-        runners_up=tuple((each, evaluate(problem, each)) for each in next_best),
+        rejected=dict(tried.rejected),
+        runners_up=tuple(judge(problem, each) for each in next_best),
         notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
-        + (LOCAL_SGD_NOTES if plan.sync.method == "local_sgd" else ()),
+        + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
     )
 
 

@@ -1,8 +1,9 @@
 """Plans whose stages all lie alike: every layout, number of stages and way to join, best bound first.
 
 For one domain alone, and for replicas in one domain each, this is the whole space and its bound is a proof; pipelines
-over several domains may also mix layouts, which ``exact_mixed`` looks at. Letters: G groups of n domains, q stages per
-domain, p = n q stages per group, m waves.
+over several domains may also mix layouts, which ``mixed`` looks at. Shapes stand in a contest for the least bound over
+all cuts: none is settled further than that takes. Letters: G groups of n domains, q stages per domain, p = n q stages
+per group, m waves; S shapes, L layouts of a kind, W ways to join.
 """
 
 from __future__ import annotations
@@ -16,19 +17,107 @@ from numpy.typing import NDArray
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners.cuts import even_cuts
-from hippo.planners.exact.bounds import NO_LIMIT, room_for, uniform_bound
-from hippo.planners.exact.contest import Contest
-from hippo.planners.exact.field import Field
-from hippo.planners.exact.judge import Candidate
-from hippo.planners.exact.layouts import Layout
-from hippo.planners.exact.order import ordered_candidate
-from hippo.planners.exact.run_ahead import Chain
-from hippo.planners.exact.run_ahead import warm_ups as warm_ups_of
+from hippo.planners.exact.bounds import NO_LIMIT, Courses, Entries, Sorts, Standings, room_for, settle, uniform_bound
+from hippo.planners.exact.candidates import Candidate
+from hippo.planners.exact.layouts import DomainLayout
+from hippo.planners.exact.polish import ordered_candidate
+from hippo.planners.exact.space import Field
 from hippo.planners.exact.ways import Way
 from hippo.planners.placement import PipelineSketch, StageSketch
+from hippo.planners.run_ahead import StageTimes
+from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class ShapeContest:
+    """Shapes of one kind on some ways, the least rough bound first."""
+
+    field: Field
+    sorts: Sorts
+    courses: Courses
+    entries: Entries
+    standing: Standings
+    begun: int = 0  # shapes that were looked at
+
+    @classmethod
+    def of(cls, field: Field, kind: int, ways: list[Way], rough: Floats, keys: Ints) -> ShapeContest:
+        """``rough`` (S,) and ``keys`` (S, 3) from ``shapes``."""
+        if field.problem.uniform_cuts:  # those that no equal cuts have stay out
+            stages = np.array([way.span for way in ways])[keys[:, 1]] * keys[:, 2]
+            fit = stages <= field.problem.model.num_layers - 2
+            rough, keys = rough[fit], keys[fit]
+        size = len(rough)
+        standing = Standings(
+            np.full(size, np.inf),
+            np.zeros(size, bool),
+            np.full(size, np.inf),
+            np.tile([0.0, np.inf], (size, 1)),
+            np.full(size, np.inf),
+        )
+        return cls(field, sorts(field, kind), courses(field, ways), _entries(field, kind, ways, rough, keys), standing)
+
+    def least(self, ceiling: float) -> tuple[float, Ints, Ints] | None:
+        """Takes out the shape of the least bound below ``ceiling``: the bound, its key and its cuts; None: there is
+        none."""
+        field, found = self.field, np.zeros(self.field.problem.model.num_layers + 1, np.int64)
+        numbers = field.problem.workload.global_batch, field.rules.live_limit, field.tables.usable_bytes
+        arrays = self.sorts, self.courses, self.entries, self.standing
+        best, self.begun = settle(*arrays, self.begun, *numbers, field.wave_bytes, ceiling, found)
+        if best < 0:
+            return None
+        bound, key = float(self.standing.bound[best]), self.entries.keys[best]
+        self.standing.bound[best] = np.inf
+        return bound, key, found[: self.courses.span[key[1]] * key[2] + 1]
+
+
+def sorts(field: Field, kind: int) -> Sorts:
+    """The layouts of a kind; what they take does not depend on links."""
+
+    def made() -> Sorts:
+        rows, tables = field.layout_rows(kind), [field.table(layout) for layout in field.layouts[kind]]
+        packed = np.stack([table.packed for table in tables])
+        fused = packed
+        if field.tables.split:
+            fused = packed.copy()
+            fused[:, 8] = fused[:, 1]
+        return Sorts(packed, fused, np.array([table.hop_s for table in tables]), rows.ends, rows.wave)
+
+    return field.tables.shared(("sorts", kind), made)
+
+
+def courses(field: Field, ways: list[Way]) -> Courses:
+    """The ways as the kernel takes them."""
+    longest = max(way.span for way in ways)
+    latency, pace, sync = (np.zeros((len(ways), *rest, longest)) for rest in ((3,), (3,), ()))
+    for w, way in enumerate(ways):
+        latency[w, :, : way.span] = way.before_s, way.after_s, way.down_s
+        pace[w, :, : way.span] = way.before_pace, way.after_pace, way.down_pace
+        sync[w, : way.span] = field.sync_s(way)
+    return Courses(
+        np.array([way.span for way in ways]),
+        np.array([way.groups for way in ways]),
+        np.array([field.splits(way) for way in ways]),
+        latency,
+        pace,
+        np.array([way.slowest for way in ways], dtype=np.float64),
+        np.array([field.tail_s(way) for way in ways], dtype=np.float64),
+        sync,
+    )
+
+
+def _entries(field: Field, kind: int, ways: list[Way], rough: Floats, keys: Ints) -> Entries:
+    """Shapes with their price by the objective; of the money, no more than its least egress."""
+    if field.problem.objective.name != "cost":
+        return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)))
+    size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
+    gpus = size[keys[:, 1]] * keys[:, 2] * field.layout_rows(kind).lane[keys[:, 0]]
+    rent = np.array([rent_usd_per_s(field.problem.cluster.gpu, each) for each in gpus.tolist()])
+    return Entries(keys, rough, rent, egress[keys[:, 1]])
+
+
 FEW_RULES = 10  # by which long orders are made while many shapes are played; the best of them gets one by all
 LONG = 3000  # operations
 WORTH_AN_ORDER = 1.02  # an order made for a shape plays about so much longer than its bound, seldom less
@@ -53,10 +142,10 @@ class Price:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class PlanShape:
     """A layout on a way to join domains, with ``stages`` stages in every domain."""
 
-    layout: Layout
+    layout: DomainLayout
     way: Way
     stages: int
     waves: tuple[int, ...]  # of every group
@@ -176,7 +265,7 @@ def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
         bounds.append(bound)
         keys.append(np.stack([own.layout, np.full(len(bound), w), own.stages], axis=1))
     if not any(len(bound) for bound in bounds):
-        field.judge.rejected[NO_MEMORY] += len(field.layout_rows(kind).wave)
+        field.tried.rejected[NO_MEMORY] += len(field.layout_rows(kind).wave)
         return np.empty(0), np.empty((0, 3), np.int64)
     bound, key = np.concatenate(bounds), np.concatenate(keys)
     order = np.argsort(bound, kind="stable")
@@ -196,7 +285,7 @@ def least_bound(field: Field, kind: int, ways: list[Way]) -> float:
 
 def best_first(
     field: Field, kind: int, ways: list[Way], joined: str | None = None
-) -> Iterator[tuple[float, Shape, Ints]]:
+) -> Iterator[tuple[float, PlanShape, Ints]]:
     """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value.
 
     ``joined``: the best value of that way to join domains instead of the best of all.
@@ -204,14 +293,14 @@ def best_first(
     rough, keys = shapes(field, kind, ways)
     if not len(rough):
         return
-    judge, contest = field.judge, Contest.of(field, kind, ways, rough, keys)
+    tried, contest = field.tried, ShapeContest.of(field, kind, ways, rough, keys)
     while True:
-        ceiling, begun = judge.value if joined is None else judge.best_of(joined), contest.begun
+        ceiling, begun = tried.value if joined is None else tried.best_of(joined), contest.begun
         found = contest.least(ceiling)
         lost = int(np.isinf(contest.standing.bound[begun : contest.begun]).sum())
-        judge.rejected[NO_MEMORY if ceiling == np.inf else BEATEN] += lost
+        tried.rejected[NO_MEMORY if ceiling == np.inf else BEATEN] += lost
         if found is None:
-            judge.rejected[BEATEN] += len(rough) - contest.begun
+            tried.rejected[BEATEN] += len(rough) - contest.begun
             return
         bound, key, cuts = found
         if field.problem.uniform_cuts:
@@ -219,10 +308,10 @@ def best_first(
         yield bound, _at(field, kind, ways, key), cuts
 
 
-def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape, Ints] | None:
+def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, PlanShape, Ints] | None:
     """The best of the first shapes that fit, whether it can win or not; None: none was found among many."""
     bounds, keys = shapes(field, kind, ways)
-    best: tuple[float, Shape, Ints] | None = None
+    best: tuple[float, PlanShape, Ints] | None = None
     for at in range(min(len(bounds), MOST_GUESSES)):
         if best is not None and (at >= FEW_GUESSES or bounds[at] >= best[0]):
             break
@@ -231,11 +320,11 @@ def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, Shape,
         if np.isfinite(bound):
             best = (bound, shape, cuts)
         elif best is None:
-            field.judge.rejected[NO_MEMORY] += 1
+            field.tried.rejected[NO_MEMORY] += 1
     return best
 
 
-def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> Shape:
+def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> PlanShape:
     layout, way, stages = key.tolist()
     return shape_of(field, field.layouts[kind][layout], ways[way], stages)
 
@@ -243,13 +332,13 @@ def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> Shape:
 BEATEN, NO_MEMORY = "cannot beat the best plan (bound)", "out of memory"
 
 
-def shape_of(field: Field, layout: Layout, way: Way, stages: int) -> Shape:
+def shape_of(field: Field, layout: DomainLayout, way: Way, stages: int) -> PlanShape:
     """The shape with its waves dealt: one more to the first groups where they do not divide."""
     each, more = divmod(field.problem.workload.global_batch // layout.wave, way.groups)
-    return Shape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
+    return PlanShape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
 
 
-def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
+def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
     """Least worth of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``.
 
     ``floor`` and ``ceiling`` in the unit of the objective.
@@ -280,26 +369,26 @@ def refine(field: Field, shape: Shape, ceiling: float, *, floor: float = 0.0) ->
     return (bound, np.array(even_cuts(table.shape[1] - 1, stages), np.int64)) if even else (np.inf, cuts)
 
 
-def play(field: Field, shape: Shape, cuts: Ints, bound: float) -> float:
+def play(field: Field, shape: PlanShape, cuts: Ints, bound: float) -> float:
     """Best value over the ways to run ahead that are worth trying, and an order made for the best of them."""
     best, likely = np.inf, None
     for warm_up in warm_ups(field, shape, cuts):
         tried = candidate(field, shape, cuts.tolist(), warm_up)
-        value = field.judge.play(tried)
+        value = field.tried.play(tried)
         best, likely = (value, tried) if value < best else (best, likely)
         if best <= bound * (1 + CLOSED):
             return best
-    if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.judge.value:
+    if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.tried.value:
         return best
     operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
-    rules, known = FEW_RULES if operations > LONG else None, field.judge.ordered
+    rules, known = FEW_RULES if operations > LONG else None, field.tried.ordered
     if (likely, rules) not in known:  # another way may have led to the same cuts on the same path
         known[likely, rules] = ordered_candidate(field.problem, likely, rules=rules)
     own = known[likely, rules]
-    return best if own is None else min(best, field.judge.play(own))
+    return best if own is None else min(best, field.tried.play(own))
 
 
-def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
+def warm_ups(field: Field, shape: PlanShape, cuts: Ints) -> list[tuple[int, ...]]:
     """Plain 1F1B where all stages are near; run-ahead for the best pace that memory allows, and deeper where it can."""
     layout, p = shape.layout, len(cuts) - 1
     plain: list[tuple[int, ...]] = [()] if shape.way.span == 1 or not field.rules.live_limit else []
@@ -309,7 +398,7 @@ def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
     room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
     forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
     slowest = shape.way.slowest * layout.wave * field.wave_bytes
-    ways = warm_ups_of(Chain(forward, seconds, shape.border_delays(field), room, waves, slowest))
+    ways = warm_ups_of(StageTimes(forward, seconds, shape.border_delays(field), room, waves, slowest))
     if ways and shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
         room = np.minimum.accumulate(np.minimum(room, waves))
         falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))
@@ -318,7 +407,7 @@ def warm_ups(field: Field, shape: Shape, cuts: Ints) -> list[tuple[int, ...]]:
     return plain + ways
 
 
-def candidate(field: Field, shape: Shape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
+def candidate(field: Field, shape: PlanShape, cuts: list[int], warm_up: tuple[int, ...]) -> Candidate:
     """The shape with these cuts as a candidate."""
     layout, mode = shape.layout, shape.layout.mode
     names = [domain.name for domain in field.problem.cluster.domains]

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hippo.decide.alternatives import Rejected
-from hippo.decide.reasons import Binding, Reason, RewardParts
+from hippo.decide.reasons import Binding, Reason, Rejected, RewardParts
 from hippo.decide.wording import capital
 
 LABELS = {

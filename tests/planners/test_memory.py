@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.recipe import STATE_SHARDINGS, Recipe
-from hippo.planners.room import Rooms, rooms
 from hippo.simulate.layouts import cost_model
 
 from .worlds import cluster, domain, gpt, problem
@@ -19,17 +19,18 @@ def test_rooms_say_what_the_cost_floor_says(sharding: str, recompute: str, tp: i
     for span in ((0, 8), (0, 3), (3, 5), (5, 8)):
         layout = recipe.layout(PROBLEM, tp=tp, dp=dp, stages=3)
         expected = costs.memory("a", *span, layout, live=2.0).peak_bytes
-        assert rooms(costs).peak_bytes(recipe, tp, dp, span, 2.0) == pytest.approx(expected, rel=1e-12)
+        assert memory_estimate(costs).peak_bytes(recipe, tp, dp, span, 2.0) == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_is_missing_is_the_fullest_stages() -> None:
     costs, recipe = cost_model(PROBLEM), Recipe(2)
     peaks = [
-        Rooms(costs).peak_bytes(recipe, 1, 1, span, live) for span, live in (((0, 3), 3), ((3, 5), 2), ((5, 8), 1))
+        MemoryEstimate(costs).peak_bytes(recipe, 1, 1, span, live)
+        for span, live in (((0, 3), 3), ((3, 5), 2), ((5, 8), 1))
     ]
-    assert Rooms(costs).missing_bytes(recipe, 1, 1, (0, 3, 5, 8), 9) == pytest.approx(max(peaks) - 80e9)
+    assert MemoryEstimate(costs).missing_bytes(recipe, 1, 1, (0, 3, 5, 8), 9) == pytest.approx(max(peaks) - 80e9)
 
 
 def test_planners_share_the_rooms_of_a_cost_model() -> None:
     costs = cost_model(PROBLEM)
-    assert rooms(costs) is rooms(costs)
+    assert memory_estimate(costs) is memory_estimate(costs)

@@ -6,62 +6,23 @@ Letters: G ranks, C chunks, E links of the cluster. A *factor* multiplies what a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.plan import Plan
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
-from hippo.simulate.fast import play, step_time
-from hippo.simulate.lower import lower
-from hippo.simulate.program import Program
-from hippo.simulate.timeline import Timeline
+from hippo.score.judge import Judged
+from hippo.simulate.fast import step_time
 
 Floats = NDArray[np.float64]
 Links = tuple[int, ...]  # indices of links that are changed together: one, or both ways between two domains
 AT_ITS_BEST = 1e9  # a link this many times faster costs no time that shows
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
-    """A plan lowered once and played once; the same program is then played under other links."""
-
-    problem: Problem
-    plan: Plan
-    program: Program
-    timeline: Timeline
-
-    @property
-    def step_time_s(self) -> float:
-        """Step time under the links as they are."""
-        return self.timeline.step_time_s
-
-    @property
-    def links_used(self) -> tuple[int, ...]:
-        """Indices of the links that carry something, heaviest first."""
-        order = np.argsort(-self.timeline.link_bytes, kind="stable")
-        return tuple(int(link) for link in order if self.timeline.link_bytes[link] > 0)
-
-    @property
-    def pairs_used(self) -> tuple[Links, ...]:
-        """The links that carry something, both ways between two domains together, heaviest first."""
-        edges = self.problem.cluster.links
-        pairs: dict[frozenset[str], list[int]] = {}
-        for link in self.links_used:
-            pairs.setdefault(frozenset((edges[link].source, edges[link].destination)), []).append(link)
-        return tuple(tuple(links) for links in pairs.values())
-
-
-def played(problem: Problem, plan: Plan) -> Played:
-    """Lowers and plays the plan once."""
-    program = lower(problem, plan)
-    return Played(problem, plan, program, play(program))
-
-
-def time_with_links(game: Played, *, bandwidth: Floats | None = None, latency: Floats | None = None) -> float:
+def time_with_links(game: Judged, *, bandwidth: Floats | None = None, latency: Floats | None = None) -> float:
     """Step time in seconds when bandwidth and latency of the links are multiplied by factors, each (E,)."""
     program = game.program
     rates = None if bandwidth is None else program.link_bandwidth_bytes_per_s * bandwidth
@@ -69,7 +30,7 @@ def time_with_links(game: Played, *, bandwidth: Floats | None = None, latency: F
     return step_time(program, bandwidth_bytes_per_s=rates, latency_s=delays)
 
 
-def time_with(game: Played, links: Links, *, bandwidth: float = 1.0, latency: float = 1.0) -> float:
+def time_with(game: Judged, links: Links, *, bandwidth: float = 1.0, latency: float = 1.0) -> float:
     """Step time in seconds when these links change by these factors."""
     size = len(game.program.link_latency_s)
     bandwidths, latencies = np.ones(size), np.ones(size)
@@ -77,7 +38,7 @@ def time_with(game: Played, links: Links, *, bandwidth: float = 1.0, latency: fl
     return time_with_links(game, bandwidth=bandwidths, latency=latencies)
 
 
-def time_with_rank(game: Played, rank: int | None, factor: float) -> float:
+def time_with_rank(game: Judged, rank: int | None, factor: float) -> float:
     """Step time in seconds when everything one rank (None: every rank) computes takes ``factor`` times as long."""
     program = game.program
     scale = np.ones((len(program.rank_stage), 1))

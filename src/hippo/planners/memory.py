@@ -23,21 +23,21 @@ Sums = Sequence[float]
 """Running sums over layers: (N + 1,)."""
 
 _REMEMBERED = 8
-_ROOMS: OrderedDict[int, Rooms] = OrderedDict()
+_KNOWN: OrderedDict[int, MemoryEstimate] = OrderedDict()
 
 
-def rooms(costs: CostModel) -> Rooms:
-    """The rooms of a cost model; the same object for the same cost model, so that planners share its answers."""
-    found = _ROOMS.get(id(costs))
+def memory_estimate(costs: CostModel) -> MemoryEstimate:
+    """The estimate of a cost model; the same object for the same cost model, so that planners share its answers."""
+    found = _KNOWN.get(id(costs))
     if found is None or found.costs is not costs:
-        found = _ROOMS[id(costs)] = Rooms(costs)
-        while len(_ROOMS) > _REMEMBERED:
-            _ROOMS.popitem(last=False)
+        found = _KNOWN[id(costs)] = MemoryEstimate(costs)
+        while len(_KNOWN) > _REMEMBERED:
+            _KNOWN.popitem(last=False)
     return found
 
 
 @dataclass(frozen=True)
-class Rooms:
+class MemoryEstimate:
     """Bytes of any range of layers; answers are kept."""
 
     costs: CostModel

@@ -10,25 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from hippo.decide.choose import Panel, choose
+from hippo.decide.choose import Panel, Search, choose, sound
 from hippo.decide.decision import Baseline
-from hippo.decide.measure import Search, flaw
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.records import Record, html_table
-from hippo.score.evaluate import evaluate
-from hippo.score.pareto import hypervolume, non_dominated
+from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
 ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
+
+
+class ScoredPlan(NamedTuple):
+    """A plan and its figures."""
+
+    plan: Plan
+    score: Score
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Front:
     """
 
     problem: Problem
-    points: tuple[tuple[Plan, Score], ...]
+    points: tuple[ScoredPlan, ...]
     hypervolume: float
     baseline: Baseline | None = None
     closed: bool = False
@@ -86,13 +92,16 @@ def pareto_front(
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
     panel = Panel(tuple(planners), tuple(baseline))
     decision = choose(timed, panel, asking, everyone=True, seed=seed, progress=progress)
-    plans = dict.fromkeys(row.plan for row in decision.rows if row.plan is not None)
-    plans |= dict.fromkeys(plan for plan, _ in decision.runners_up)
-    known, closed = [(plan, evaluate(timed, plan)) for plan in plans], False
+    proposed = [row.best for row in decision.rows if row.best is not None]
+    plans: dict[Plan, Judged] = {}
+    for found in (*proposed, *decision.runners_up):
+        plans.setdefault(found.plan, found)
+    known, closed = list(plans.values()), False
     if search is not None:
         known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, ends_s - monotonic())))
     base = None if decision.baseline is None else decision.baseline.score
-    scored = [(plan, evaluate(problem, plan, baseline=base)) for plan, _ in known if flaw(problem, plan) is None]
+    judged = (found.under(problem, baseline=base) for found in sound(problem, known))
+    scored = [(found.plan, found.score) for found in judged]
     return replace(front_of(problem, scored, decision.baseline), closed=closed)
 
 
@@ -105,7 +114,7 @@ def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: B
     kept = np.flatnonzero(non_dominated(values))
     scale = _box(values[kept], baseline)
     volume = hypervolume(values[kept] / scale, np.ones(3))
-    return Front(problem, tuple(ordered[index] for index in kept), volume, baseline)
+    return Front(problem, tuple(ScoredPlan(*ordered[index]) for index in kept), volume, baseline)
 
 
 def _figures(scores: Sequence[Score]) -> Floats:
@@ -120,3 +129,61 @@ def _box(values: Floats, baseline: Baseline | None) -> Floats:
         return np.array([worst[0] or 1.0, worst[1] or 1.0, 1.0])
     score = baseline.score
     return np.array([score.step_time_s, score.egress_usd_per_step or score.usd_per_step, 1.0])
+
+
+def non_dominated(points: ArrayLike) -> NDArray[np.bool_]:
+    """Mask (P,) of the points that no other point beats.
+
+    A point is dominated when another is nowhere worse and somewhere better. Of equal points the first is kept.
+
+    Raises
+    ------
+    ValueError
+        Points are not a (P, D) array of finite numbers.
+    """
+    values = _checked(points)
+    keep = np.zeros(len(values), dtype=bool)
+    # In lexicographic order (ties: as given) a point can only be dominated by one that comes before it.
+    order = np.lexsort((np.arange(len(values)), *values.T[::-1]))
+    front = np.empty((0, values.shape[1]))
+    for index in order:
+        if not np.any(np.all(front <= values[index], axis=1)):
+            keep[index] = True
+            front = np.vstack([front, values[index]])
+    return keep
+
+
+def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
+    """Volume of the space that the points dominate, up to the reference point (exact).
+
+    Sweeps one objective and measures the slices recursively ("Hypervolume by slicing objectives", While et al. 2006):
+    O(P^2 log P) for three objectives. Points not better than the reference in every objective add nothing.
+    """
+    values = _checked(points)
+    limit = np.asarray(reference, dtype=float)
+    if limit.shape != (values.shape[1],):
+        raise ValueError(f"the reference point needs {values.shape[1]} numbers, got {limit.shape}")
+    return _volume(values[np.all(values < limit, axis=1)], limit)
+
+
+def _volume(points: NDArray[np.float64], limit: NDArray[np.float64]) -> float:
+    if len(points) == 0:
+        return 0.0
+    if points.shape[1] == 1:
+        return float(limit[0] - points[:, 0].min())
+    ordered = points[np.argsort(points[:, -1], kind="stable")]
+    if points.shape[1] == 2:
+        # Left to right in the second objective, a point adds the strip that its first objective newly covers.
+        best = np.minimum.accumulate(ordered[:, 0])
+        heights = np.append(ordered[1:, 1], limit[1]) - ordered[:, 1]
+        return float(np.sum((limit[0] - best) * heights))
+    depths = np.append(ordered[1:, -1], limit[-1]) - ordered[:, -1]
+    slices = (_volume(ordered[: index + 1, :-1], limit[:-1]) for index in range(len(ordered)))
+    return float(sum(depth * area for depth, area in zip(depths, slices, strict=True) if depth > 0))
+
+
+def _checked(points: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(points, dtype=float)
+    if values.ndim != 2 or not np.all(np.isfinite(values)):
+        raise ValueError(f"points must be a finite (points, objectives) array, got shape {values.shape}")
+    return values

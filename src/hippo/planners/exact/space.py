@@ -1,4 +1,4 @@
-"""What the parts of the exact search share: tables, layouts, ways to join, the judge, and what agreeing costs."""
+"""What the parts of the exact search share: tables, layouts, ways to join, what was tried, and what agreeing costs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from hippo.plan.plan import Sync
 from hippo.plan.runtimes import RuntimeRules, runtime_rules
-from hippo.planners.exact.judge import Judge
-from hippo.planners.exact.layouts import Layout, layouts
-from hippo.planners.exact.links import Routes
-from hippo.planners.exact.tables import LayerTable, Tables
-from hippo.planners.exact.ways import Lines, Way, ideal_ways, lines, real_ways
+from hippo.planners.exact.candidates import Tried
+from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
+from hippo.planners.exact.ways import DomainRoutes, Lines, Way, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -50,18 +48,20 @@ class Field:
     """One problem, prepared; ``sync`` is how replicas agree."""
 
     problem: Problem
-    tables: Tables
-    judge: Judge
+    tables: LayerTables
+    tried: Tried
     sync: Sync = Sync()
     ordered: str = SINGLE  # which plans may have orders of their own, where the runtime plays any: bounds hold for them
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, problem: Problem, judge: Judge, *, split: bool = True) -> Field:
+    def of(cls, problem: Problem, tried: Tried, *, split: bool = True) -> Field:
         """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too, where the runtime
         plays any order."""
         rules = runtime_rules(problem.runtime)
-        return cls(problem, Tables.of(problem, split=split and rules.schedules is None and rules.live_limit), judge)
+        return cls(
+            problem, LayerTables.of(problem, split=split and rules.schedules is None and rules.live_limit), tried
+        )
 
     @cached_property
     def rules(self) -> RuntimeRules:
@@ -69,12 +69,12 @@ class Field:
         return runtime_rules(self.problem.runtime)
 
     @cached_property
-    def layouts(self) -> tuple[list[Layout], ...]:
+    def layouts(self) -> tuple[list[DomainLayout], ...]:
         """Layouts of every kind of domain."""
         kinds = range(len(self.tables.examples))
         return self.tables.shared("layouts", lambda: tuple(layouts(self.tables, kind) for kind in kinds))
 
-    def table(self, layout: Layout) -> LayerTable:
+    def table(self, layout: DomainLayout) -> LayerTable:
         """Prefix sums of a layout."""
         return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
 
@@ -129,7 +129,7 @@ class Field:
         """Seconds after the first stage is done: tied embeddings in two domains."""
         return self.tied_bytes * way.tail_pace + way.tail_s
 
-    def ends_s(self, layout: Layout) -> float:
+    def ends_s(self, layout: DomainLayout) -> float:
         """Least seconds in which the first and the last of several stages in one domain sum tied embeddings."""
         if not self.tied_bytes:
             return 0.0
@@ -177,12 +177,12 @@ class Field:
             self._cache[key] = [replace(way, senders=ideal.senders) for way in found]
         return self._cache[key]  # type: ignore[return-value]
 
-    def routes(self, senders: int | None) -> Routes:
+    def routes(self, senders: int | None) -> DomainRoutes:
         """Routes with so many nodes sending (0: all; None: whatever the links carry)."""
         key = ("routes", senders)
         if key not in self._cache:
             floor = self.problem.objective.bandwidth_floor_bytes_per_s
-            self._cache[key] = Routes.of(self.problem.cluster, floor_bytes_per_s=floor, senders=senders)
+            self._cache[key] = DomainRoutes.of(self.problem.cluster, floor_bytes_per_s=floor, senders=senders)
         return self._cache[key]  # type: ignore[return-value]
 
     def _senders(self, kind: int) -> list[int]:

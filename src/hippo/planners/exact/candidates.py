@@ -11,8 +11,7 @@ from hippo.plan.check import check
 from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, place
 from hippo.problem.problem import Problem
-from hippo.score.balance import imbalance
-from hippo.score.evaluate import evaluate, fits
+from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.simulate.program import Program
@@ -57,7 +56,7 @@ class Candidate:
 
 
 @dataclass(eq=False)
-class Judge:
+class Tried:
     """Plays candidates once each and remembers the best of every way to join domains."""
 
     problem: Problem

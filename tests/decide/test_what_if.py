@@ -4,7 +4,7 @@ from math import inf, log
 
 import pytest
 
-from hippo.decide.play import changed_links, crossing, scaled_link, sign_change, time_with, time_with_rank
+from hippo.decide.what_if import changed_links, crossing, scaled_link, sign_change, time_with, time_with_rank
 from hippo.problem.cluster import Link
 
 

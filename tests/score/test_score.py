@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hippo.problem.objective import Objective
-from hippo.score.reward import reward
-from hippo.score.score import Score
+from hippo.score.score import Score, reward
 
 BASE = Score(10.0, 0.5, 0.5, 4.0, 2.0, 8.0, 1e5, 0.3, 60.0, 0.0)
 WEIGHTS = Objective("weighted", 0.5, 0.25, 0.25)

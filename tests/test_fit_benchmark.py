@@ -6,11 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 from hippo.cost.calibration import CALIBRATION, RANGES
 from hippo.score.cases import Case, load_cases
-from hippo.score.fit import Linear, changed, fit, loss, rows, value, without
 from hippo.score.published import predict
+
+_FIT = script("benchmarks/_fit.py")
+Linear, changed, fit, loss, rows, value, without = (
+    _FIT.Linear,
+    _FIT.changed,
+    _FIT.fit,
+    _FIT.loss,
+    _FIT.rows,
+    _FIT.value,
+    _FIT.without,
+)
 
 
 @pytest.fixture(scope="module")
