@@ -82,6 +82,7 @@ class UnknownNameError(InputError):
         source: str | None = None,
         key: str | None = None,
         value: object = None,
+        other: str = "",
     ):
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
@@ -91,7 +92,7 @@ class UnknownNameError(InputError):
             source=source,
             key=key,
             value=value,
-            remedy=f"{hint}use one of {', '.join(names)}",
+            remedy=f"{hint}use one of {', '.join(names)}{other}",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,6 +147,10 @@ def _named_or_read(
         return found
     if not key:
         raise InputError("is empty", source=f"--{what}", value=text, remedy="give a name of the catalogue or a file")
+    hub = what == "model" and re.fullmatch(r"[\w-]+/[\w.-]+", text) and path.suffix.lower() != ".json"
+    if hub and not os.path.exists(path):  # meta-llama/Llama-3.3-70B-Instruct
+        other = ", or give the path of its config.json"
+        raise UnknownNameError(what, path.name[:60].lower(), known, source=f"--{what}", other=other)
     if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):
         return read(path)
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")

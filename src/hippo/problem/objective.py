@@ -1,4 +1,4 @@
-"""What "good" means: weights of the reward and the constraints of spec A9."""
+"""What "good" means: weights of the reward and its constraints."""
 
 from __future__ import annotations
 
