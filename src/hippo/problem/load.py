@@ -69,7 +69,7 @@ def load_problem(
     allow_local_sgd
         Whether plans may let replicas agree every H steps only, which changes the optimizer.
     balance_delta, bandwidth_floor_gbps
-        Constraints: most relative spread of the domains' compute times; slowest link that may be cut across, Gbit/s.
+        Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 
     Raises
     ------
