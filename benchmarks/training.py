@@ -16,7 +16,7 @@ import torch
 
 from hippo.learn.distributed import Place
 from hippo.network.env.dataset import Dataset, load, make_dataset
-from hippo.network.train.learner import Learner
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.rollout import collect
 from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
@@ -32,11 +32,11 @@ def dataset() -> Dataset:
     return load(Path(sys.argv[1])) if len(sys.argv) > 1 else make_dataset(WORLDS)
 
 
-def learner(worlds: Dataset, settings: HiPpoSettings) -> Learner:
+def learner(worlds: Dataset, settings: HiPpoSettings) -> UpperLearner:
     """A learner at its start."""
     torch.manual_seed(0)
     own = shares(worlds, settings, range(settings.run.shares))
-    return Learner(begun(GlobalAgent(network(settings))), own, settings, Place())
+    return UpperLearner(begun(GlobalAgent(network(settings))), own, settings, Place())
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         began = process_time()
         roll = collect(mine.policy, mine.shares[0], mine.steps)
         alone = float(roll.epochs.sum()) / (process_time() - began)
-        pace = float(np.median([each.epochs / each.cpu_s for each in told]))
+        pace = float(np.median([each.count / each.cpu_s for each in told]))
         asked = f">= {ASKED:,}"
         words = f"{encoder}, {settings.network.hidden} features, epochs/CPU s"
         print(f"{words:34s} {asked:>10s} {pace:10,.0f} {alone:10,.0f} {mine.settings.ppo.steps_per_update:17,d}")

@@ -139,8 +139,9 @@ def _dispatch_something() -> None:
     """What a small network orders, alone and under fluctuation."""
     from hippo.dispatch.noise.fluctuation import Fluctuation
     from hippo.dispatch.noise.learned_play import spread_learned
+    from hippo.schedule.methods import LEARNED
     from hippo.schedule.problem import ScheduleProblem
-    from hippo.schedule.solve import LEARNED, solve
+    from hippo.schedule.solve import solve
 
     plain = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3)
     solve(plain, LEARNED)

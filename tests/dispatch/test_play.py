@@ -30,7 +30,7 @@ from hippo.dispatch.play import act, best_choice, following, room
 from hippo.dispatch.state import new_state
 from hippo.errors import InputError
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import NO_FACTORS, queues, run
+from hippo.schedule.dispatch import makespans, queues
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, Link, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
@@ -68,11 +68,8 @@ def test_who_waits_with_patience_looks_again_when_another_message_comes(seed: in
 def plays_as_the_hint(problem: ScheduleProblem, seed: int, patience: float) -> None:
     hint = split(generate("cross-domain", problem))
     operations, messages, ranks = random_draws(problem, seed)
-    rank = np.repeat(np.arange(problem.ranks), np.diff(hint.order_start))
-    at = (hint.order[:, 0] * problem.ranks + rank) * problem.micro_batches + hint.order[:, 2]
-    factor = operations[at].astype(float)
-    message = np.append(messages, np.ones(len(operations) - len(messages)))[at].astype(float)
-    judge = run(problem.tables, queues(problem, hint), factor, message, ranks.astype(float), patience, NO_FACTORS)
+    factors = operations[None].astype(float), messages[None].astype(float), ranks[None].astype(float)
+    judge = makespans(problem, queues(problem, hint, patience=patience), factors)[0]
     found = one_play(problem, base_from(problem, hint, patience), follower(), (operations, messages, ranks), NOWHERE)
     assert found == judge
 

@@ -11,11 +11,12 @@ import torch.multiprocessing as mp
 
 from hippo.errors import InputError
 from hippo.learn.distributed import Place, connected
+from hippo.learn.session import Session
 from hippo.learn.settings import Ppo
-from hippo.network.train.learner import Learner
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.rollout import Share
-from hippo.network.train.session import Session
 from hippo.network.train.settings import HiPpoSettings, TrainingRun
+from hippo.network.train.train import words
 
 from ..network.toy import ToyEnvs, toy_policy
 from ..ports import reserved_port
@@ -31,8 +32,8 @@ WITHOUT_EFFECT = "score.2.bias"
 def trained(folder: Path, place: Place) -> dict[str, torch.Tensor]:
     torch.set_num_threads(1)
     shares = [Share(ToyEnvs(8, 10 + each), np.random.default_rng(each)) for each in place.own(2)]
-    learner = Learner(toy_policy(), shares, SETTINGS, place)
-    return dict(Session(learner, SETTINGS, folder).run().policy.state_dict())
+    learner = UpperLearner(toy_policy(), shares, SETTINGS, place)
+    return dict(Session(learner, SETTINGS, folder, words).run().policy.state_dict())
 
 
 def one_of_two(rank: int, port: int, folder: str) -> None:

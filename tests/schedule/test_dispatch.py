@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import NO_FACTORS, dispatch, ordered, queues, run
+from hippo.schedule.dispatch import at_of, dispatch, makespans, ordered, queues
 from hippo.schedule.generators import gpipe, one_f_one_b
 from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
@@ -71,11 +71,11 @@ def test_patience_waits_for_what_comes_first() -> None:
 
 def test_patience_ends_when_a_message_is_overdue() -> None:
     """The gradient for B1, expected at 8, takes ten times as long (6 + 20): W0 starts half of its time after 8."""
-    late, start = np.ones(12), np.empty(12)
-    late[9] = 10  # what B1 of rank 1 sends
-    tables, hint = IMPATIENT.tables, queues(IMPATIENT, WEIGHTS_LAST)
-    assert run(tables, hint, NO_FACTORS, late, NO_FACTORS, 0.5, start) == 28
-    assert start[:6].tolist() == [0, 1, 6.5, 26, 8.5, 27]
+    late, start = np.ones((1, 8)), np.empty((3, 2, 2))
+    late[0, 7] = 10  # what B1 of rank 1 sends
+    hint = queues(IMPATIENT, WEIGHTS_LAST, patience=0.5)
+    assert makespans(IMPATIENT, hint, (np.ones((1, 12)), late, np.ones((1, 2))), starts=start) == [28]
+    assert start[:, 0].tolist() == [[0, 1], [6.5, 26], [8.5, 27]]
 
 
 def test_one_f_one_b_stays_itself_where_nothing_is_gained() -> None:
@@ -182,8 +182,10 @@ def test_every_legal_hint_runs_to_its_end_within_its_memory(
     found = dispatch(tight, hint, rule=rule, patience=patience)
     assert violations(tight, found) == ()
     if patience == 0:  # nobody waited for nothing, so the order alone says when everything runs
-        start = np.empty(len(hint.order))
-        span = run(tight.tables, queues(tight, hint, rule), NO_FACTORS, NO_FACTORS, NO_FACTORS, 0.0, start)
+        size = problem.ranks * problem.chunks, problem.micro_batches
+        starts, ones = np.empty((3, *size)), np.ones((1, 3 * size[0] * size[1]))
+        (span,) = makespans(tight, queues(tight, hint, rule), (ones, ones, np.ones((1, problem.ranks))), starts=starts)
+        start = starts[at_of(hint)]
         assert span == makespan(tight, found) == replay(tight, found).makespan
         ranks = np.repeat(np.arange(problem.ranks), np.diff(hint.order_start))
         assert replay(tight, found).start.tolist() == start[np.lexsort((start, ranks))].tolist()
@@ -195,9 +197,12 @@ def test_the_kernel_agrees_with_the_clear_way(problem: ScheduleProblem, seed: in
     rng = np.random.default_rng(seed)
     hint = some_hint(problem, rng)
     tight = replace(problem, limit=tuple(peak_memory(problem, hint).tolist()))
-    n, start = len(hint.order), np.empty(len(hint.order))
+    n, starts = len(hint.order), np.empty((3, problem.ranks * problem.chunks, problem.micro_batches))
     factors = [rng.integers(6, 11, count) / 8 if noisy else np.ones(count) for count in (n, n, problem.ranks)]
-    found = run(tight.tables, queues(tight, hint), *factors, 0.0, start)
+    operations, messages = np.ones((2, *starts.shape))
+    operations[at_of(hint)], messages[at_of(hint)] = factors[0], factors[1]
+    drawn = operations.reshape(1, -1), messages.reshape(1, -1), factors[2][None]
+    found, start = makespans(tight, queues(tight, hint), drawn, starts=starts)[0], starts[at_of(hint)]
     expected = clear_way(tight, hint, *factors)
     if not noisy:  # factors of 1 give the order without noise
         assert ordered(hint, start, "").order.tolist() == dispatch(tight, hint).order.tolist()

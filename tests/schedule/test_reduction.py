@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
+from hippo.engine.events import board
 from hippo.errors import InputError
 from hippo.schedule.best import best
 from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import METHODS, checked, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, replay
-from hippo.schedule.search.policy import board, first_policy, pipe, play_policy, rows_of
+from hippo.schedule.search.policy import first_policy, pipe, play_policy, rows_of
 from hippo.schedule.text import parse_schedule
 
 TWO = ScheduleProblem.uniform(2, 2)
@@ -72,7 +73,7 @@ def test_a_play_in_either_direction_is_the_replay(problem: ScheduleProblem, mirr
     """Forwards in time exactly; backwards the replay starts everything as early, so it may only be shorter."""
     made = pipe(problem, mirrored=mirrored)
     kinds = np.zeros((problem.ranks, 3 * problem.micro_batches), np.int8)
-    span = play_policy(made, board(problem.ranks, problem.micro_batches), first_policy(made, which), kinds, 1e300)
+    span = play_policy(made, board(made), first_policy(made, which), kinds, 1e300)
     found = makespan(problem, checked("policy", problem, rows_of(made, kinds)))
     assert found <= span * (1 + 1e-9)
     if not mirrored:

@@ -34,7 +34,7 @@ class Front:
 
     ``hypervolume`` is the share of the box between nothing (no time, no egress, all domains in use always busy) and the
     baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them. ``closed``: the
-    search came to its end, so that no plan of its space beats them in anything by more than ``planners.front.MARGIN``.
+    search came to its end: no plan of its space beats them in anything by more than ``planners.exact.front.MARGIN``.
     """
 
     problem: Problem

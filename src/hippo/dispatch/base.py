@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.fixed import fixed_features
 from hippo.errors import InfeasibleError, InputError
-from hippo.schedule.dispatch import NO_FACTORS, queues, run
+from hippo.schedule.dispatch import makespans, queues
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import replay, sequence
@@ -113,12 +113,8 @@ def pairs_of(problem: ScheduleProblem, level: float) -> tuple[tuple[Schedule, fl
 
 def _mean(problem: ScheduleProblem, hint: Schedule, patience: float, draws: Floats) -> float:
     """Mean makespan of a hint over draws (n, 2, 3 p m): of operations, of what they send."""
-    whole = split(hint)
-    ranks = np.repeat(np.arange(problem.ranks), np.diff(whole.order_start))
-    at = (whole.order[:, 0] * problem.ranks + ranks) * problem.micro_batches + whole.order[:, 2]
-    ready = queues(problem, whole)
-    found = [run(problem.tables, ready, each[0][at], each[1][at], NO_FACTORS, patience, NO_FACTORS) for each in draws]
-    return float(np.mean(found))
+    factors = draws[:, 0], draws[:, 1], np.ones((len(draws), problem.ranks))
+    return float(np.mean(makespans(problem, queues(problem, hint, patience=patience), factors)))
 
 
 @kernel

@@ -39,7 +39,7 @@ MAX_GPUS = 1_000_000  # of the cluster
 MAX_GBPS = 1e6
 
 DEFAULT_INTER_NODE_GBPS = 200.0
-"""One node's network where the GPU type names no usual one: the middle of spec A1's 100-400 Gbit/s."""
+"""One node's network where the GPU type names no usual one: the middle of the usual 100-400 Gbit/s."""
 
 DEFAULT_INTER_NODE_LATENCY_US = 5.0
 """A message between two nodes of one fabric; the order of InfiniBand and RoCE with NCCL."""

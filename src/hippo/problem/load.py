@@ -67,7 +67,7 @@ def load_problem(
     allow_local_sgd
         Whether plans may let replicas agree every H steps only, which changes the optimizer.
     balance_delta, bandwidth_floor_gbps
-        Constraints of spec A9: most relative spread of the domains' compute; slowest link that may be cut across.
+        Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 
     Raises
     ------

@@ -15,10 +15,10 @@ from hippo.report.panels import front as fronts
 from hippo.report.panels import network as networks
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.memory import PARTS, memory_chart
+from hippo.report.panels.network import traffic
 from hippo.report.panels.planners import alternatives, entries
 from hippo.report.panels.reasons import plainly, reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
-from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
 from hippo.report.text import (
     arrows,
@@ -45,7 +45,7 @@ MOST_REASONS = 4
 def report(story: Story) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
     page = template("report.html.j2", **_filters(story))
-    return page.render(**frame("timeline.js"), **_headline(story), **_panels(story))
+    return page.render(**frame("timeline.js", "step.js"), **_headline(story), **_panels(story))
 
 
 # ------------------------------------------------------------------------------------------------------- templates

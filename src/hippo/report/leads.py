@@ -8,9 +8,9 @@ from hippo.decide.wording import count, gb, listed, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.report.panels.memory import MemoryChart
+from hippo.report.panels.network import Traffic
 from hippo.report.panels.planners import Entry
 from hippo.report.panels.timeline import RankShare
-from hippo.report.panels.traffic import Traffic
 from hippo.report.story import Story
 from hippo.report.text import short_count, usd
 from hippo.score.score import Score

@@ -10,7 +10,6 @@ from hippo.decide.decision import Decision
 from hippo.decide.wording import percent, seconds
 from hippo.report.frame import template
 from hippo.report.panels.reasons import reason_groups, waterfall
-from hippo.report.terminal import ranked
 from hippo.report.text import (
     arrows,
     gap_sentence,
@@ -18,6 +17,7 @@ from hippo.report.text import (
     headline_figures,
     pipeline_lines,
     question_line,
+    ranked,
     usd,
     versus,
 )

@@ -34,6 +34,7 @@ from hippo.report.text import (
     headline_figures,
     pipeline_lines,
     question_line,
+    ranked,
     settings,
     usd,
     versus,
@@ -160,11 +161,6 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
         highlight=highlight,
     )
     return Group(table, _without_plan(ordered))
-
-
-def ranked(rows: Sequence[Row]) -> list[Row]:
-    """Rows with a score first, quickest first; ties and the rest in the order given."""
-    return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
 
 
 def _of(row: Row, tell: Callable[[Score], str]) -> str:

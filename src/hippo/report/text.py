@@ -141,6 +141,11 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "
     return f"{proven} to be {near} the optimum{bound}."
 
 
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Rows with a score first, quickest first; ties and the rest in the order given."""
+    return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
+
+
 def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
     """Who found the plan and how long that took; of several planners, the time of all together too."""
     own_s = next((row.planning_s for row in rows if row.planner == planner), planning_s)

@@ -129,13 +129,11 @@ def compression_line(plan: Plan) -> str:
 
 
 def compression_words(story: Story) -> str:
-    """For how much of the run links carried something compressed; empty: for none."""
+    """For how much of the run links carried something compressed; empty: for none. Keeping pulls no lever."""
     plans = [story.cache.configurations[int(index)].plan for index in story.mine.running]
     kind = listed(list(dict.fromkeys(filter(None, map(compressed_as, plans)))))
     share = percent(sum(bool(plan.compression) for plan in plans) / len(plans))
-    plain = not any(story.cache.configurations[int(index)].plan.compression for index in story.keeping.running)
-    where = f"{share} of the run{', which keeping never does' if plain else ''}"
-    return f"Links carried {kind} for {where}." if kind else ""
+    return f"Links carried {kind} for {share} of the run, which keeping never does." if kind else ""
 
 
 def verdict(story: Story) -> str:

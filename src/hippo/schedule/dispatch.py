@@ -27,36 +27,18 @@ and 152.2 at 8, 112.7 and 111.9 at 16. All links .1 F: 109.5 and 107.7 at 8, but
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.events import NOWHERE, Pipe, Rule, board, by_hint, play
+from hippo.engine.program import Network
 from hippo.errors import InfeasibleError, UnknownNameError
-from hippo.schedule.problem import Floats, Ints, ScheduleProblem
-from hippo.schedule.replay import peak_memory
+from hippo.schedule.problem import Floats, ScheduleProblem
+from hippo.schedule.replay import choosing, peak_memory
 from hippo.schedule.schedule import Schedule, split
 
 RULES = ("hint", "online")
-
-NO_FACTORS: Floats = np.empty(0)
-"""In place of an array of factors: every factor is 1."""
-
-_NEVER = 2**31 - 1  # the turn of a forward that memory does not let run
-_NEAR = 1e-9  # of the time: messages this close to a decision count as there (rounding)
-
-# Columns of an entry. READ and the WRITEs are places in ``arrived``: (kind * S + slot) * m + micro-batch.
-_TURN, _READ, _WRITE, _WEIGHT_WRITE, _OPERATION, _PLACE, _KIND, _RECEIVER = range(8)
-
-
-class Queues(NamedTuple):
-    """A hint made ready for ``run``."""
-
-    entries: NDArray[np.int32]  # (N + 3 p, 8), see the columns above; each queue ends with an entry that is never ready
-    first: Ints  # (3 p,) first entry of the queue ``3 rank + kind``
-    operations: int  # N
 
 
 def dispatch(
@@ -75,8 +57,10 @@ def dispatch(
         The hint needs more than the limit, and ranks got stuck for it; the message names a limit that does.
     """
     whole = split(hint)
-    start = np.empty(len(whole.order))
-    found = run(problem.tables, queues(problem, whole, rule), NO_FACTORS, NO_FACTORS, NO_FACTORS, patience, start)
+    start = np.empty((3, problem.ranks * problem.chunks, problem.micro_batches))
+    pipe = choosing(problem)
+    empty = board(pipe, announces=patience > 0)
+    found = play(pipe, empty, queues(problem, whole, rule, patience=patience), NOWHERE._replace(starts=start), np.inf)
     if np.isinf(found):
         need = peak_memory(problem, whole)
         rank = int(np.argmax(need / problem.limit))
@@ -86,16 +70,44 @@ def dispatch(
                 f"the ranks get stuck. Nearest way out: --memory {need.max():g}, or --method best."
             ]
         )
-    return ordered(whole, start, name or f"{hint.name} as a hint")
+    return ordered(whole, start[at_of(whole)], name or f"{hint.name} as a hint")
 
 
-def queues(problem: ScheduleProblem, hint: Schedule, rule: str = "hint") -> Queues:
-    """The queues of all ranks; a fused backward becomes B and W (operations count as in ``split(hint)``)."""
+def queues(problem: ScheduleProblem, hint: Schedule, rule: str = "hint", *, patience: float = 0.0) -> Rule:
+    """The queues of all ranks, for the event loop; a fused backward becomes B and W."""
     if rule not in RULES:
         raise UnknownNameError("dispatch rule", rule, RULES, source="rule")
     whole = split(hint)
-    entries, first = _entries(problem.tables, whole.order, whole.order_start, rule == "online")
-    return Queues(entries, first, len(whole.order))
+    kind, slot, micro_batch = at_of(whole)
+    queue, count = 3 * (slot // problem.chunks) + kind, len(kind)
+    by = np.argsort(queue, kind="stable")
+    lengths = np.bincount(queue, minlength=3 * problem.ranks)
+    nth = np.arange(count) - (np.cumsum(lengths) - lengths)[queue[by]]
+    ahead = np.array([count, 0, 2 * count] if rule == "online" else [0, 0, 0])  # B before F before W
+    found = np.zeros((3 * problem.ranks, lengths.max(), 3), np.int32)
+    found[queue[by], nth] = np.stack([by + ahead[kind[by]], slot[by], micro_batch[by]], axis=1)
+    return by_hint(found, patience)
+
+
+def makespans(
+    problem: ScheduleProblem, rule: Rule, factors: tuple[Floats, Floats, Floats], *, starts: Floats | None = None
+) -> Floats:
+    """Of n plays under factors: of operations (n, 3 S m), of what F and B send (n, 2 S m or more), of ranks (n, p).
+
+    A factor stands at ``(kind * S + slot) * m + micro-batch``; those of messages stretch latency and transfer. inf
+    where the ranks get stuck. Writes the starts (3, S, m) of the last play where there is room for them.
+    """
+    found, written = np.empty(len(factors[0])), NOWHERE if starts is None else NOWHERE._replace(starts=starts)
+    pipe = choosing(problem)
+    _makespans(pipe, board(pipe, announces=rule.patience > 0), rule, factors, written, found)
+    return found
+
+
+def at_of(schedule: Schedule) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Kind, slot and micro-batch of each operation, (N,) each."""
+    starts, order = schedule.order_start, schedule.order
+    rank = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return order[:, 0], rank * schedule.shape.chunks + order[:, 1], order[:, 2]
 
 
 def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
@@ -107,142 +119,35 @@ def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
 
 
 @kernel
-def _entries(tables, order, order_start, online):  # type: ignore[no-untyped-def]
-    """Entries and first entries of ``Queues``. With ``online`` B come before F before W, each as in the hint."""
-    p, v, m, slots, n = tables.ranks, tables.chunks, tables.micro_batches, tables.offset.size, len(order)
-    entries, first, at = np.zeros((n + 3 * p, 8), np.int32), np.empty(3 * p, np.int64), 0
-    nowhere, never, always = np.arange(3 * slots * m, 3 * slots * m + 3)
-    ahead = np.array([n, 0, 2 * n]) if online else np.zeros(3, np.int64)
-    for queue in range(3 * p):
-        rank, kind, first[queue] = queue // 3, queue % 3, at
-        for op in range(order_start[rank], order_start[rank + 1]):
-            if order[op, 0] != kind:
-                continue
-            slot, micro_batch = rank * v + order[op, 1], order[op, 2]
-            receiver = tables.onward[kind, slot] if kind != WEIGHT else -1
-            read, write, own_weight = (kind * slots + slot) * m + micro_batch, nowhere, nowhere
-            if kind == FORWARD and tables.onward[BACKWARD, slot] < 0:
-                read = always
-            if receiver >= 0:
-                write = (kind * slots + receiver) * m + micro_batch
-            elif kind == FORWARD:
-                write = (BACKWARD * slots + slot) * m + micro_batch
-            if kind == BACKWARD:
-                own_weight = (WEIGHT * slots + slot) * m + micro_batch
-            entries[at, _TURN], entries[at, _READ], entries[at, _WRITE] = ahead[kind] + op, read, write
-            entries[at, _WEIGHT_WRITE], entries[at, _OPERATION] = own_weight, op
-            entries[at, _PLACE], entries[at, _KIND] = kind * slots + slot, kind
-            entries[at, _RECEIVER] = receiver // v
-            at += 1
-        entries[at, _TURN], entries[at, _READ], at = 4 * n, never, at + 1  # the end of the queue
-    return entries, first
-
-
-@kernel
-def run(tables, queues, factor, message_factor, rank_factor, patience, start):  # type: ignore[no-untyped-def]
-    """The makespan, inf when the ranks get stuck; writes the start of every operation (N,) where there is room for it.
-
-    ``factor`` (N,) stretches operations, ``message_factor`` (N,) the latency and the transfer of what they send,
-    ``rank_factor`` (p,) all operations of a rank; empty: nothing. N counts as in ``split(hint)``. Messages of a
-    directed link leave one after the other in the order their producers end.
-    """
-    entries, taken, limit = queues.entries, tables.taken, tables.limit * (1 + 1e-9)
-    duration, memory = tables.duration.ravel(), np.concatenate((taken, -tables.freed, tables.freed - taken))
-    delay, transfer, port = tables.delay.ravel(), tables.transfer.ravel(), tables.port.ravel()
-    factor, message_factor = _or_ones(factor, queues.operations), _or_ones(message_factor, queues.operations)
-    promised = duration[: len(delay)] + transfer + delay
-    own, start, patient = _or_ones(rank_factor, tables.ranks), _or_ones(start, queues.operations), patience > 0
-    arrived, heard, expected, live, wake, asleep, port_free = _nothing_done(tables, patient)
-    head, makespan, left = queues.first.copy(), 0.0, queues.operations
-    while left > 0:
-        (rank, now), sure = _earliest(wake), True  # in the order of time: what is not sent yet comes later
-        if now == np.inf:
-            return np.inf
-        while True:
-            forward, backward, weight = head[3 * rank], head[3 * rank + 1], head[3 * rank + 2]
-            turn_f, turn_b, turn_w = entries[forward, _TURN], entries[backward, _TURN], entries[weight, _TURN]
-            turn_f = _NEVER if live[rank] + taken[entries[forward, _PLACE]] > limit[rank] else turn_f
-            entry = forward if turn_f < min(turn_b, turn_w) else backward if turn_b < turn_w else weight
-            read = entries[entry, _READ]
-            if arrived[read] > now + _NEAR * now:
-                if not sure:  # another rank may send meanwhile what comes first
-                    wake[rank] = now
-                    break
-                at_f, at_b = arrived[entries[forward, _READ]], arrived[entries[backward, _READ]]
-                kind, later = _ready(turn_f, turn_b, turn_w, at_f, at_b, arrived[entries[weight, _READ]], now)
-                entry = head[3 * rank + max(kind, 0)]
-                if patient and kind >= 0 and heard[read] <= now:
-                    bearable = patience * duration[entries[entry, _PLACE]]
-                    if expected[read] - bearable <= now < expected[read] + bearable:
-                        kind, later = -1, min(later, expected[read] + bearable)
-                if kind < 0:
-                    wake[rank], asleep[rank] = later, True
-                    break
-            op, place, kind = entries[entry, _OPERATION], entries[entry, _PLACE], entries[entry, _KIND]
-            sure = asleep[rank] = False
-            begin = max(now, arrived[entries[entry, _READ]])  # later than now by rounding only
-            now = begin + duration[place] * own[rank] * factor[op]
-            start[op] = begin
-            live[rank] += memory[place]
-            head[3 * rank + kind], left = head[3 * rank + kind] + 1, left - 1
-            if kind == WEIGHT:
-                continue
-            arrived[entries[entry, _WEIGHT_WRITE]] = now
-            stretch, write, sent = message_factor[op], entries[entry, _WRITE], now
-            if port[place] >= 0:
-                sent = max(now, port_free[port[place]]) + transfer[place] * stretch
-                port_free[port[place]] = sent
-            arrived[write] = sent + delay[place] * stretch
-            receiver = entries[entry, _RECEIVER]
-            if receiver >= 0 and asleep[receiver]:
-                wake[receiver] = min(wake[receiver], arrived[write])
-            if patient:
-                heard[write], expected[write] = begin + delay[place], begin + promised[place]
-        makespan = max(makespan, now + tables.reduction[rank])
-    return makespan
-
-
-@kernel
-def _or_ones(given, count):  # type: ignore[no-untyped-def]
-    """An array for every use: without branches the kernel is quicker."""
-    return given if len(given) > 0 else np.ones(count)
-
-
-@kernel
-def _earliest(wake):  # type: ignore[no-untyped-def]
-    """Who decides next, and when."""
-    rank, now = 0, wake[0]
-    for other in range(1, len(wake)):
-        if wake[other] < now:
-            rank, now = other, wake[other]
-    return rank, now
-
-
-@kernel
-def _nothing_done(tables, patient):  # type: ignore[no-untyped-def]
-    """Arrivals, announcements and what they promise; memory, next decision and sleep of each rank; links free."""
-    p, places = tables.ranks, 3 * tables.offset.size * tables.micro_batches + 3
-    # When the input of an operation is there; the last three places: what nobody reads, never, always.
-    arrived = np.full(places, np.inf)
-    arrived[-1] = 0.0
-    heard, expected = np.full(places if patient else 0, np.inf), np.full(places if patient else 0, np.inf)
-    return arrived, heard, expected, np.zeros(p), np.zeros(p), np.zeros(p, np.bool_), np.zeros(p * p)
-
-
-@kernel
-def _ready(turn_f, turn_b, turn_w, at_f, at_b, at_w, moment):  # type: ignore[no-untyped-def]
-    """Of the heads whose input is there, the kind that comes first (-1: none), and the next input that is not there."""
-    kind, turn, later, now = -1, _NEVER, np.inf, moment + _NEAR * moment
-    if at_f > now:
-        later = at_f
-    elif turn_f < turn:
-        kind, turn = FORWARD, turn_f
-    if at_b > now:
-        later = min(later, at_b)
-    elif turn_b < turn:
-        kind, turn = BACKWARD, turn_b
-    if at_w > now:
-        later = min(later, at_w)
-    elif turn_w < turn:
-        kind = WEIGHT
-    return kind, later
+def _makespans(pipe, board, rule, factors, written, found):  # type: ignore[no-untyped-def]
+    operations, messages, ranks = factors
+    seconds, late = np.empty(operations.shape[1]), np.empty(2 * pipe.slots * pipe.waves)
+    links = pipe.network
+    moved = Network(links.bandwidth, links.latency, links.nic_scale, seconds, late, late)
+    moves = Pipe(
+        pipe.slots,
+        pipe.chunks,
+        pipe.waves,
+        pipe.route,
+        pipe.transfer,
+        moved,
+        pipe.mirrored,
+        pipe.duration,
+        pipe.announced,
+        pipe.promised,
+        pipe.memory,
+        pipe.limit,
+        pipe.release,
+        pipe.rest,
+        pipe.length,
+    )
+    for number in range(len(found)):
+        at = 0
+        for kind in range(3):
+            for slot in range(pipe.slots):
+                own = pipe.duration[kind, slot] * ranks[number, slot // pipe.chunks]
+                for _ in range(pipe.waves):
+                    seconds[at] = own * operations[number, at]
+                    at += 1
+        late[:] = messages[number, : len(late)]
+        found[number] = play(moves, board, rule, written, np.inf)

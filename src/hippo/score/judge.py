@@ -2,7 +2,7 @@
 
 ``utilization`` is the mean over the domains in use of ``U_k = T_k^compute / T_step``, where ``T_k^compute`` is the mean
 busy time (F, B and W, without waiting for parameters or inputs) of the domain's GPUs in use; ``utilization_all`` is the
-mean over all domains of the cluster, idle ones counted as 0 (design, section 3).
+mean over all domains of the cluster, idle ones counted as 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How good a plan is: the numbers of the ``score`` contract, and its reward against a baseline plan.
 
-R = w1 R_eff + w2 R_util - w3 R_cost (design, section 3; spec A5).
+R = w1 R_eff + w2 R_util - w3 R_cost.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import torch
 
 from hippo.learn.distributed import Place
 from hippo.learn.settings import Ppo
-from hippo.network.train.learner import Learner
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.rollout import Share, collect, drawn
 from hippo.network.train.settings import HiPpoSettings, Multipliers
 
@@ -17,9 +17,9 @@ torch.set_num_threads(1)
 FAST = Ppo(learning_rate=0.01, steps_per_update=512, passes=4, minibatch=128, entropy=0.0, target_kl=0.05)
 
 
-def learner(settings: HiPpoSettings, seed: int = 0) -> Learner:
+def learner(settings: HiPpoSettings, seed: int = 0) -> UpperLearner:
     shares = [Share(ToyEnvs(32, seed + 10 * number), np.random.default_rng(number)) for number in range(2)]
-    return Learner(toy_policy(seed), shares, settings, Place())
+    return UpperLearner(toy_policy(seed), shares, settings, Place())
 
 
 def test_it_learns_which_option_pays():

@@ -17,11 +17,10 @@ from hippo.report.palette import domain_colours
 from hippo.report.panels.cuts import strips
 from hippo.report.panels.front import front_chart
 from hippo.report.panels.memory import memory_chart
-from hippo.report.panels.network import network
+from hippo.report.panels.network import network, traffic
 from hippo.report.panels.planners import alternatives, entries
 from hippo.report.panels.reasons import LABELS, reason_groups, waterfall
 from hippo.report.panels.timeline import rank_shares
-from hippo.report.panels.traffic import traffic
 from hippo.report.story import Story
 from hippo.report.text import pipeline_lines
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hippo.engine.events import board
 from hippo.errors import InfeasibleError
 from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.check import violations
@@ -19,7 +20,7 @@ from hippo.schedule.generators.cross_domain import FEW_WAVES, LIKELY, RULES, Pla
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
-from hippo.schedule.search.policy import board, pipe, play_policy
+from hippo.schedule.search.policy import pipe, play_policy
 from hippo.schedule.text import schedule_text
 
 SPLIT = (1.0, 1.05, 0.75)
@@ -109,7 +110,8 @@ def test_policies_begin_with_the_one_of_the_schedule() -> None:
     spans = []
     for mirrored, policy in found:
         kinds = np.zeros((4, 36), np.int8)
-        spans.append(play_policy(pipe(problem, mirrored=mirrored), board(4, 12), policy, kinds, inf))
+        made = pipe(problem, mirrored=mirrored)
+        spans.append(play_policy(made, board(made), policy, kinds, inf))
     assert len(found) == 3
     assert spans == sorted(spans)
     assert spans[0] == pytest.approx(makespan(problem, generate("cross-domain", problem)))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
+from hippo.engine.events import NOWHERE, board, by_due, play
 from hippo.errors import InfeasibleError
 from hippo.schedule.bound.lower_bound import must_fit
 from hippo.schedule.check import violations
@@ -19,9 +20,9 @@ from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.search.clock import Clock
 from hippo.schedule.search.graph import HEAD, TAIL, TIME, graph, refresh, rows_of
-from hippo.schedule.search.hint import Shifts, due_times, play_due, turned
+from hippo.schedule.search.hint import Shifts, due_times, turned
 from hippo.schedule.search.improve import improve
-from hippo.schedule.search.policy import board, first_policy, pipe, play_policy
+from hippo.schedule.search.policy import first_policy, pipe, play_policy
 from hippo.schedule.search.policy import rows_of as policy_rows
 from hippo.schedule.search.tabu import Tabu
 
@@ -107,7 +108,7 @@ def test_policies_are_legal_and_as_long_as_they_say(problem: ScheduleProblem, mi
     """Every policy plays to its end within memory; mirrored ones too. Replay is never longer than the play."""
     made = pipe(problem, mirrored=mirrored)
     kinds = np.zeros((problem.ranks, 3 * problem.micro_batches), np.int8)
-    span = play_policy(made, board(problem.ranks, problem.micro_batches), first_policy(made, which), kinds, 1e300)
+    span = play_policy(made, board(made), first_policy(made, which), kinds, 1e300)
     found = checked("policy", problem, policy_rows(made, kinds))
     assert makespan(problem, found) <= span * (1 + 1e-9)
 
@@ -117,14 +118,14 @@ def test_policies_are_legal_and_as_long_as_they_say(problem: ScheduleProblem, mi
 def test_due_times_give_the_schedule_again(problem: ScheduleProblem, which: int) -> None:
     """Nothing shifted: as short as the incumbent; backwards in time too, unless B gives memory back."""
     forwards, mirror = pipe(problem, mirrored=False), pipe(problem, mirrored=True)
-    place = board(problem.ranks, problem.micro_batches)
+    place = board(forwards)
     kinds = np.zeros((problem.ranks, 3 * problem.micro_batches), np.int8)
     play_policy(forwards, place, first_policy(forwards, which), kinds, 1e300)
     start = checked("policy", problem, policy_rows(forwards, kinds))
     due = due_times(problem, start)
-    starts, back, span = np.empty_like(due), np.empty_like(due), makespan(problem, start)
-    assert play_due(forwards, place, due, kinds, starts, 1e300) <= span * (1 + 1e-9)
+    back, span = np.empty_like(due), makespan(problem, start)
+    assert play(forwards, place, by_due(due), NOWHERE, 1e300) <= span * (1 + 1e-9)
     turned(forwards, due, span, back)
     if any(each.at_backward for each in problem.memory):
         return
-    assert play_due(mirror, place, back, kinds, starts, 1e300) <= span * (1 + 1e-9)
+    assert play(mirror, place, by_due(back), NOWHERE, 1e300) <= span * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""A schedule when times move: many plays of one pipeline, each with its own draws (spec B2, B3).
+"""A schedule when times move: many plays of one pipeline, each with its own draws.
 
 Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
 whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
@@ -21,14 +21,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dispatch.noise.fluctuation_kernels import play_by_hint, play_fixed
+from hippo.dispatch.noise.fluctuation_kernels import play_fixed
 from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.engine.program import WEIGHT
 from hippo.errors import InputError
+from hippo.schedule.dispatch import makespans as hinted
 from hippo.schedule.dispatch import queues
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import packed
-from hippo.schedule.schedule import Schedule, split
+from hippo.schedule.schedule import Schedule
 
 Floats = NDArray[np.float64]
 Factors32 = NDArray[np.float32]
@@ -47,7 +48,7 @@ class Fluctuation:
     ``uniform``: the factor lies anywhere within ``level`` of 1. Factors never fall below ``fixed_order.LEAST_FACTOR``.
     """
 
-    level: float = 0.2  # of the length, from 0 to 1; spec B3: .1 to .3
+    level: float = 0.2  # of the length, from 0 to 1; 0.1 to 0.3 in practice
     kind: str = "normal"
     rank_level: float = 0.0  # the same for one factor per rank and play, on top: slow ranks stay slow
     abnormal_share: float = 0.0  # of the messages that are abnormally late, from 0 to 1
@@ -208,14 +209,12 @@ def play(
     patience: float = 0.0,
 ) -> Floats:
     """Makespans (n,) under draws that are there already; inf where a hint above the memory limit gets stuck."""
-    tables, found = problem.tables, np.empty(len(factors.ranks))
     if by_hint:
-        whole = split(schedule)
-        play_by_hint(tables, queues(problem, whole), places(problem, whole), patience, *factors, found)
-    else:
-        program = packed(problem, schedule, again=True)._replace(duration=problem.packed[0].duration)
-        fused = tables.duration[WEIGHT] if schedule.fused else np.zeros(0)
-        play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
+        operations, messages, ranks = (each.astype(np.float64) for each in factors)
+        return hinted(problem, queues(problem, schedule, patience=patience), (operations, messages, ranks))
+    program = packed(problem, schedule, again=True)._replace(duration=problem.packed[0].duration)
+    fused, found = problem.tables.duration[WEIGHT] if schedule.fused else np.zeros(0), np.empty(len(factors.ranks))
+    play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
     return found
 
 

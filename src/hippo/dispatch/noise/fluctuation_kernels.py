@@ -1,4 +1,4 @@
-"""Plays of one schedule under n draws (``fluctuation.Factors``), as a fixed order and by hint.
+"""Plays of one schedule under n draws (``fluctuation.Factors``), as a fixed order.
 
 Letters as in ``fluctuation``; N operations of the schedule.
 """
@@ -10,7 +10,6 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.engine.fixed_order import play
 from hippo.engine.program import Network, Record
-from hippo.schedule.dispatch import run
 
 
 @kernel
@@ -35,16 +34,3 @@ def play_fixed(packed, network, drawn, fused, operations, messages, ranks, found
                         taken += fused[place - packed.slots] * operations[number, at + per_kind]
                 seconds[op] = taken * ranks[number, rank]
         found[number] = play(packed, moved, record)
-
-
-@kernel
-def play_by_hint(tables, queues, drawn, patience, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
-    """Writes the makespan of each play (n,) of ``dispatch.run``; ``drawn`` (N,) as in ``split(hint)``."""
-    count, sends = len(drawn), messages.shape[1]
-    factor, message_factor, nothing = np.empty(count), np.ones(count), np.empty(0)
-    for number in range(len(found)):
-        for op in range(count):
-            factor[op] = operations[number, drawn[op]]
-            if drawn[op] < sends:
-                message_factor[op] = messages[number, drawn[op]]
-        found[number] = run(tables, queues, factor, message_factor, ranks[number].astype(np.float64), patience, nothing)

@@ -30,7 +30,7 @@ from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.best import best
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import ordered
+from hippo.schedule.dispatch import at_of, ordered
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
@@ -222,15 +222,8 @@ class _Search:
 def _when(problem: ScheduleProblem, schedule: Schedule) -> Floats:
     """Start of each operation without fluctuation, (3, S, m); -inf where there is none."""
     found = np.full((3, problem.ranks * problem.chunks, problem.micro_batches), -np.inf)
-    found[_at(schedule)] = replay(problem, schedule).start
+    found[at_of(schedule)] = replay(problem, schedule).start
     return found
-
-
-def _at(schedule: Schedule) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Kind, slot and micro-batch of each operation, (N,) each."""
-    starts, order = schedule.order_start, schedule.order
-    rank = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return order[:, 0], rank * schedule.shape.chunks + order[:, 1], order[:, 2]
 
 
 def _sorted(base: Schedule, when: Floats, name: str) -> Schedule:
@@ -238,7 +231,7 @@ def _sorted(base: Schedule, when: Floats, name: str) -> Schedule:
     times = np.maximum.accumulate(when, axis=2)
     for kind in (BACKWARD, WEIGHT):
         times[kind] = np.maximum(times[kind], times[kind - 1])
-    return ordered(base, times[_at(base)], name)
+    return ordered(base, times[at_of(base)], name)
 
 
 def _sound(problem: ScheduleProblem, schedule: Schedule) -> bool:

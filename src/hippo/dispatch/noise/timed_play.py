@@ -15,11 +15,11 @@ from hippo.dispatch.base import UNKNOWN
 from hippo.dispatch.dispatch import one_play
 from hippo.dispatch.guard import settled
 from hippo.dispatch.network import Weights
-from hippo.dispatch.noise.fluctuation import Factors, places
+from hippo.dispatch.noise.fluctuation import Factors
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.schedule.dispatch import queues, run
+from hippo.schedule.dispatch import makespans, queues
 from hippo.schedule.problem import ScheduleProblem
-from hippo.schedule.schedule import Schedule, Shape, split
+from hippo.schedule.schedule import Schedule, Shape
 
 Floats = NDArray[np.float64]
 
@@ -50,15 +50,10 @@ def timed_hint(
     problem: ScheduleProblem, hint: Schedule, factors: Factors, index: int, *, patience: float = 0.0
 ) -> TimedPlay:
     """Play ``index`` of some draws, ranks running by hint."""
-    whole = split(hint)
-    at, start = places(problem, whole), np.empty(len(whole.order))
-    operations, messages = (each[index].astype(np.float64) for each in factors[:2])
-    late = np.append(messages, np.ones(len(operations) - len(messages)))  # W sends nothing
-    ranks = factors.ranks[index].astype(np.float64)
-    run(problem.tables, queues(problem, whole), operations[at], late[at], ranks, patience, start)
-    found = np.empty(len(operations))
-    found[at] = start
-    return timed(problem, factors, index, found.reshape(3, problem.ranks, problem.micro_batches))
+    start = np.empty((3, problem.ranks, problem.micro_batches))
+    operations, messages, ranks = (each[index : index + 1].astype(np.float64) for each in factors)
+    makespans(problem, queues(problem, hint, patience=patience), (operations, messages, ranks), starts=start)
+    return timed(problem, factors, index, start)
 
 
 def timed_learned(

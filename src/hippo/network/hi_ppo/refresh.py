@@ -1,8 +1,8 @@
 """Plans and levers made anew when the network has moved far, once a view has been answered.
 
-One replanned: the levers of what runs and of the best that is known, then new plans and their levers, as the receding
-horizon makes them (``hippo.network.plans.candidates.renew``). Only what does clearly more than all that is known joins
-the cache.
+A re-planning makes the levers of what runs and of the best that is known, then new plans and their levers, as the
+receding horizon makes them (``network.plans.candidates.renew``). Only what does clearly more than all that is known
+joins the cache.
 """
 
 from __future__ import annotations

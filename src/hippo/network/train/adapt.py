@@ -1,4 +1,4 @@
-"""Meeting networks of a kind never seen: a start from which few updates suffice (spec A17).
+"""Meeting networks of a kind never seen: a start from which few updates suffice.
 
 Such a start is learned on other kinds of networks, all at once (``learned`` on a dataset of many families: in every
 update each family has its part), or by *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over, a copy
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hippo.learn.distributed import Place
 from hippo.network.env.dataset import Dataset
-from hippo.network.train.learner import Learner
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.rollout import decide
 from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.train import begun, network
@@ -59,7 +59,7 @@ def learned(
     policy = copy.deepcopy(start)
     own = replace(settings, run=replace(settings.run, seed=seed))
     torch.manual_seed(seed)
-    learner = Learner(policy, shares(dataset, own, range(own.run.shares)), own, Place())
+    learner = UpperLearner(policy, shares(dataset, own, range(own.run.shares)), own, Place())
     yield policy
     for number in range(updates):
         learner.learn(number / updates)

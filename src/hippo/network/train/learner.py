@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,14 @@ from torch import Tensor, nn
 
 from hippo.learn.distributed import Place
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
+from hippo.learn.session import Learned
 from hippo.network.observation.features import Observation
 from hippo.network.train.multipliers import CONSTRAINTS, ascend, mixed, start
 from hippo.network.train.rollout import Decisions, Share, collect, evaluate, valued
 from hippo.network.train.settings import HiPpoSettings
 
 
-@dataclass(frozen=True)
-class UpdateFigures:
-    """What one update was like, over all processes."""
-
-    figures: dict[str, float]
-    epochs: int  # of worlds that passed
-    cpu_s: float  # of this process
-
-
-class Learner:
+class UpperLearner:
     """Owns what is learned. ``shares``: the worlds of this process."""
 
     def __init__(self, policy: nn.Module, shares: Sequence[Share], settings: HiPpoSettings, place: Place) -> None:
@@ -42,7 +34,7 @@ class Learner:
         worlds = sum(len(share.seen.context) for share in shares) * place.size
         self.steps = max(1, settings.ppo.steps_per_update // worlds)
 
-    def learn(self, done: float) -> UpdateFigures:
+    def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind, which sets learning rate and entropy."""
         began = time.process_time()
         ppo = self.settings.ppo
@@ -58,7 +50,17 @@ class Learner:
         )
         figures |= {f"multiplier/{name}": float(mu) for name, mu in zip(CONSTRAINTS, self.multipliers, strict=True)}
         epochs = self._summed(float(sum(roll.epochs.sum() for roll in rolls)))
-        return UpdateFigures(figures, int(epochs), time.process_time() - began)
+        return Learned(figures, int(epochs), time.process_time() - began)
+
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """For a checkpoint."""
+        return list(self.multipliers), [share.state() for share in self.shares]
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """From a checkpoint."""
+        self.multipliers[:] = multipliers
+        for share, state in zip(self.shares, shares, strict=True):
+            share.restore(state)
 
     def _update(self, batch: Batch, rolls: Sequence[Decisions], entropy: float) -> Losses:
         """PPO on the batch; a process takes its part of every minibatch."""

@@ -15,11 +15,11 @@ from hippo.errors import InputError
 from hippo.learn.checkpoint import NAME as CHECKPOINT
 from hippo.learn.checkpoint import earlier_run
 from hippo.learn.distributed import Place, agreed, connected
+from hippo.learn.session import Outcome, Session
 from hippo.network.observation.features import OPTION_FEATURES
 from hippo.network.train.construction import train_construct
 from hippo.network.train.export import Arrays, save
-from hippo.network.train.learner import Learner
-from hippo.network.train.session import Outcome, Session
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.upper_network import GlobalAgent, NetworkConfig
 from hippo.network.train.worlds import TRAIN_FILE, Validation, datasets, preparing, shares
@@ -68,17 +68,31 @@ def train(
         train_worlds, validation = _prepared(settings, out, place, _within(settings.run.minutes, began, out, watch))
         torch.manual_seed(settings.run.seed)
         policy = begun(GlobalAgent(network(settings)))
-        learner = Learner(policy, shares(train_worlds, settings, own), settings, place)
+        learner = UpperLearner(policy, shares(train_worlds, settings, own), settings, place)
         looks = Validation(validation) if validation is not None and place.first else None
         if place.first:
             say(
                 f"{train_worlds.worlds} worlds to learn in, {0 if validation is None else validation.worlds} to look at"
             )
-        session = Session(learner, settings, out, look=looks, progress=watch)
+        session = Session(learner, settings, out, words, look=looks, free=FREE, progress=watch)
         found = session.run(before, prepared_s=time.monotonic() - began)
         if not place.first:
             return {}
         return _written(found, settings, out, looks=looks, others=_construction(settings, progress))
+
+
+FREE = ("run.minutes", "run.construction_minutes", "run.checkpoint_every")
+"""Settings that a resumed run may change: how long it sits, and how often it is written down."""
+
+
+def words(figures: Mapping[str, float], notes: Mapping[str, Any]) -> str:
+    """An update, for people."""
+    best = "" if notes["best"] is None else f", best {notes['best']:.4f} of hindsight at update {notes['best_update']}"
+    return (
+        f"regret {-figures['reward']:.4f} epochs an epoch, "
+        f"KL {figures['ppo/kl']:.3f}, entropy {figures['ppo/entropy']:.2f}, "
+        f"{figures['epochs_per_cpu_s']:,.0f} epochs per CPU second{best}"
+    )
 
 
 def effective(settings: HiPpoSettings) -> HiPpoSettings:
@@ -146,7 +160,7 @@ def _written(
     keeping = None if looks is None else looks.usual["validation/keeping"]
     figures = {
         "updates": found.updates,
-        "epochs": found.epochs,
+        "epochs": found.count,
         "seconds": round(found.seconds, 1),
         "of_hindsight": found.best,
         "keeping": keeping,

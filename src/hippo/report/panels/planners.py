@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from hippo.decide.decision import Row
 from hippo.decide.wording import joining, percent
 from hippo.report.story import Story
-from hippo.report.terminal import ranked
-from hippo.report.text import pipeline_lines, versus
+from hippo.report.text import pipeline_lines, ranked, versus
 from hippo.score.score import Score
 
 

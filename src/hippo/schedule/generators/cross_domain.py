@@ -32,11 +32,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.engine.events import Pipe, board
+from hippo.engine.program import BYTES
 from hippo.errors import InfeasibleError
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import makespan
 from hippo.schedule.schedule import Schedule, Shape
-from hippo.schedule.search.policy import Pipe, board, pipe, play_policy, rows_of
+from hippo.schedule.search.policy import most_fit, pipe, play_policy, rows_of
 
 # How many forwards a rank may run ahead of its backwards; ``TRIP + n`` are n more than a round trip.
 MOST, FALLING, DOUBLE, SLANTED, LONG, TRIP = range(6)
@@ -165,7 +167,11 @@ class Player:
         self._ways: dict[bool, Way] = {}
         self._problem = problem
         _check_room(problem, self._way(mirrored=False).pipe)
-        self._board, self._kinds, self._mirrored = board(p, m), np.zeros((p, 3 * m), np.int8), False
+        self._board, self._kinds, self._mirrored = (
+            board(self._way(mirrored=False).pipe),
+            np.zeros((p, 3 * m), np.int8),
+            False,
+        )
 
     def _way(self, *, mirrored: bool) -> Way:
         """The pipeline forwards or backwards in time, made when a rule first asks for it."""
@@ -175,7 +181,7 @@ class Player:
         return self._ways[mirrored]
 
     def policy(self, rule: Rule) -> Floats:
-        """The numbers of every rank that ``search.policy.play_policy`` takes, (5, p)."""
+        """The numbers of every rank that ``engine.events`` by ``POLICY`` takes, (5, p)."""
         return _policy(self._way(mirrored=rule[0]), rule)
 
     def play(self, rule: Rule, *, give_up: float = np.inf) -> float:
@@ -192,7 +198,7 @@ class Player:
 
 
 def _check_room(problem: ScheduleProblem, forwards: Pipe) -> None:
-    for rank in np.flatnonzero(forwards.most < 1)[:1]:
+    for rank in np.flatnonzero(most_fit(forwards) < 1)[:1]:
         need = problem.tables.taken
         raise InfeasibleError(
             [
@@ -204,8 +210,8 @@ def _check_room(problem: ScheduleProblem, forwards: Pipe) -> None:
 
 def _ahead(pipe_: Pipe) -> Floats:
     """Forwards in front of the backwards for each choice, (n, p)."""
-    most, behind = pipe_.most, pipe_.ranks - np.arange(pipe_.ranks)
-    down, up = pipe_.delay + pipe_.transfer
+    most, behind = most_fit(pipe_), len(pipe_.length) - np.arange(len(pipe_.length))
+    down, up = _ways(pipe_)
     hop = pipe_.duration[0, 1:] + pipe_.duration[1, 1:] + down[:-1] + up[1:]  # there, F and B, and back again
     trip = pipe_.duration[0] + pipe_.duration[1] + np.append(np.cumsum(hop[::-1])[::-1], 0.0)
     periods = trip / pipe_.duration.sum(axis=0).max()  # that pass while a micro-batch is away
@@ -215,15 +221,20 @@ def _ahead(pipe_: Pipe) -> Floats:
     return np.asarray(np.maximum(1.0, np.minimum(most, found)))
 
 
+def _ways(pipe_: Pipe) -> Floats:
+    """Time of each message down and up, (2, p): bytes of a problem's links are times."""
+    return np.asarray(pipe_.announced + pipe_.transfer[:, BYTES].reshape(2, -1))
+
+
 def _behind_slowest(pipe_: Pipe) -> NDArray[np.bool_]:
     """Ranks behind the slowest link, (p,); of equally slow ones the one nearest the middle."""
-    down, up = pipe_.delay + pipe_.transfer
+    down, up = _ways(pipe_)
     there_and_back = down[:-1] + up[1:]
-    ranks = np.arange(pipe_.ranks)
+    ranks = np.arange(len(pipe_.length))
     slowest = np.flatnonzero(there_and_back >= there_and_back.max(initial=0.0) * (1 - 1e-9))
     if len(slowest) == 0:
         return ranks > 0
-    return np.asarray(ranks > slowest[np.argmin(np.abs(slowest - (pipe_.ranks // 2 - 1)))])
+    return np.asarray(ranks > slowest[np.argmin(np.abs(slowest - (len(ranks) // 2 - 1)))])
 
 
 @lru_cache(maxsize=256)
@@ -238,6 +249,6 @@ def _policy(way: Way, rule: Rule) -> Floats:
     before, behind = _numbers(rule)
     found = np.where(way.is_behind, behind, before)
     found[:3] *= way.pipe.duration[[0, 2, 2]]
-    found[3] = way.ahead[found[3].astype(np.int64), np.arange(way.pipe.ranks)]
-    found[4] = np.minimum(way.pipe.most, found[4])
+    found[3] = way.ahead[found[3].astype(np.int64), np.arange(len(way.pipe.length))]
+    found[4] = np.minimum(most_fit(way.pipe), found[4])
     return np.asarray(found)

@@ -15,12 +15,13 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
+from hippo.engine.events import DUE, EXTRA, Rule, Written, board, play
 from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.schedule import Schedule
-from hippo.schedule.search.policy import CLOCK, DOWN, EXTRA, FREE, LEFT, LIVE, UP, board, pipe, wipe
+from hippo.schedule.search.policy import pipe
 
 
 class Shifts:
@@ -29,7 +30,7 @@ class Shifts:
     def __init__(self, problem: ScheduleProblem, schedule: Schedule, seed: list[int]) -> None:
         self.span, self.rng = makespan(problem, schedule), np.random.default_rng(seed)
         self.pipes = pipe(problem, mirrored=False), pipe(problem, mirrored=True)
-        self.board = board(problem.ranks, problem.micro_batches)
+        self.board = board(self.pipes[0])
         forwards = due_times(problem, schedule)
         self.due = forwards, np.empty_like(forwards)
         turned(self.pipes[0], forwards, self.span, self.due[1])
@@ -62,85 +63,14 @@ def due_times(problem: ScheduleProblem, schedule: Schedule) -> Floats:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------ one play
-@kernel
-def play_due(pipe, board, due, kinds, starts, give_up):  # type: ignore[no-untyped-def]
-    """Makespan, inf when above ``give_up``; the kinds that each rank runs (p, 3 m), and when they start (3, p, m)."""
-    p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
-    delay, transfer, state, begun = pipe.delay, pipe.transfer, board.state, board.begun
-    arrival, link_free, acquires = board.arrival, board.link_free, EXTRA if mirrored else DOWN
-    rest = pipe.rest
-    wipe(pipe, board)
-    end, to_do = 0.0, 3 * p * m
-    while to_do > 0:
-        rank, now = 0, state[CLOCK, 0]
-        for other in range(1, p):
-            if state[CLOCK, other] < now:
-                rank, now = other, state[CLOCK, other]
-        if now + state[LEFT, rank] > give_up:  # also when no rank can go on
-            return np.inf
-        downs, ups, extras = begun[DOWN, rank], begun[UP, rank], begun[EXTRA, rank]
-        fits = state[LIVE, rank] + taken[acquires, rank] <= room[rank]
-        down = up = extra = (np.inf, np.inf)  # (when there, inf: not on its way; when due, inf: not its turn)
-        if ups < downs:
-            up = (arrival[UP, rank, ups], due[UP, rank, ups])
-        if downs < m and ((downs < extras) if mirrored else fits):
-            down = (arrival[DOWN, rank, downs], due[DOWN, rank, downs])
-        if (extras < m and fits) if mirrored else (extras < ups):
-            extra = (now, due[EXTRA, rank, extras])
-        kind, wake = first_due(now, down, up, extra)
-        if kind < 0:
-            state[CLOCK, rank] = wake
-            continue
-        nth, done = begun[kind, rank], now + duration[kind, rank]
-        kinds[rank, downs + ups + extras] = kind
-        starts[kind, rank, nth] = now
-        begun[kind, rank] += 1
-        state[LIVE, rank] += taken[kind, rank]
-        state[LEFT, rank] -= duration[kind, rank]
-        state[FREE, rank] = state[CLOCK, rank] = done
-        end = max(end, done + rest[rank])
-        to_do -= 1
-        receiver = rank + 1 if kind == DOWN else (rank - 1 if kind == UP else -1)
-        if receiver == p:
-            arrival[UP, rank, nth] = done
-        elif receiver >= 0:
-            if transfer[kind, rank] > 0:
-                done = link_free[kind, rank] = max(done, link_free[kind, rank]) + transfer[kind, rank]
-            done += delay[kind, rank]
-            arrival[kind, receiver, nth] = done
-            state[CLOCK, receiver] = min(state[CLOCK, receiver], max(done, state[FREE, receiver]))
-    return end
-
-
-@kernel
-def first_due(now, down, up, extra):  # type: ignore[no-untyped-def]
-    """What begins now, or -1 and when to look again. Of what would start together, the earlier due goes first."""
-    kind, least, wanted, there, wake = -1, np.inf, np.inf, np.inf, np.inf
-    for each in range(3):
-        arrives, due = down if each == DOWN else (up if each == UP else extra)
-        if due == np.inf:
-            continue
-        known = arrives < np.inf
-        start = max(now, due, arrives) if known else max(now, due)
-        if known and start < wake:
-            wake = start  # by then it starts, whatever is only expected
-        sooner = start < least or (start == least and known and there == np.inf)
-        if sooner or (start == least and known == (there < np.inf) and due < wanted):
-            kind, least, wanted, there = each, start, due, arrives
-    if there <= now:
-        return kind, now
-    return -1, (there if there < np.inf else wake)
-
-
 @kernel
 def turned(pipe, starts, span, found):  # type: ignore[no-untyped-def]
     """The same times seen from the other end of time."""
-    m = pipe.micro_batches
+    m = pipe.waves
     for kind in range(3):
         other = kind if kind == EXTRA else 1 - kind
         # Down and up change places: what comes down forwards in time goes up backwards.
-        for rank in range(pipe.ranks):
+        for rank in range(len(pipe.length)):
             for nth in range(m):
                 found[other, rank, m - 1 - nth] = span - starts[kind, rank, nth] - pipe.duration[kind, rank]
 
@@ -155,8 +85,9 @@ def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def
     """
     span, goal, worse = limits
     most = span * (1 + worse)
-    unit, p, m = pipes[0].duration.mean(), pipes[0].ranks, pipes[0].micro_batches
-    trial, starts, kinds = np.empty((3, p, m)), np.empty((3, p, m)), np.empty((p, 3 * m), np.int8)
+    unit, p, m = pipes[0].duration.mean(), len(pipes[0].length), pipes[0].waves
+    trial, starts = np.empty((3, p, m)), np.empty((3, p, m))
+    rule, written = Rule(DUE, None, trial, None, 0.0), Written(np.empty((0, 0), np.int8), starts)
     for _ in range(tries):
         if span <= goal:
             break
@@ -164,7 +95,7 @@ def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def
         trial[:] = due[way]
         for _move in range(1 + int(2 * rng.random())):
             postpone(trial, unit, rng)
-        found = play_due(pipes[way], board, trial, kinds, starts, most)
+        found = play(pipes[way], board, rule, written, most)
         if found <= most:
             span = found
             if worse == 0.0:

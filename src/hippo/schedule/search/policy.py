@@ -24,21 +24,31 @@ in the end to reduce its gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
+from hippo.engine import events
+from hippo.engine.events import (
+    AHEAD,
+    DOWN,
+    EXTRA,
+    NOWHERE,
+    Board,
+    Pipe,
+    Rule,
+    Written,
+    board,
+    by_policy,
+    play,
+)
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
+from hippo.schedule.replay import choosing
 from hippo.schedule.search.clock import Clock
-
-DOWN, UP, EXTRA = 0, 1, 2
-CLOCK, FREE, LIVE, LEFT = range(4)  # when a rank decides next, when it is free, its memory, its time still to take
-PATIENCE_DOWN, PATIENCE_EXTRA, PATIENCE_URGENT, AHEAD, BACKLOG = range(5)
-ROOM = 1 + 1e-9  # memory may exceed its limit by rounding, as in ``check``
 
 Starts = Sequence[tuple[bool, Floats]]
 """Policies, (5, p) each, and whether they play backwards in time."""
@@ -48,59 +58,21 @@ OPERATIONS_PER_S = 22_000_000  # of all tries, for each second: some 70 % of wha
 OPERATIONS_PER_CHUNK = 400_000  # between two looks at the clock: some 10 ms
 
 
-class Pipe(NamedTuple):
-    """A plain problem, forwards or backwards in time, as the policy sees it."""
-
-    ranks: int  # p
-    micro_batches: int  # m
-    mirrored: bool  # backwards in time
-    duration: Floats  # (3, p) of down, up, extra
-    delay: Floats  # (2, p) of the message down to rank r + 1, up to rank r - 1
-    transfer: Floats  # (2, p) time that it occupies its link
-    taken: Floats  # (3, p) memory taken at the start, below 0: given back at the end
-    limit: Floats  # (p,)
-    most: Floats  # (p,) micro-batches that fit
-    release: Floats  # (p,) when the rank may start
-    rest: Floats  # (p,) time after its last operation until the end
-
-
-class Board(NamedTuple):
-    """Where a play stands; made once, wiped for each play."""
-
-    state: Floats  # (4, p) rows CLOCK, FREE, LIVE, LEFT
-    begun: NDArray[np.int64]  # (3, p) operations begun
-    arrival: Floats  # (2, p, m) of the input of down and up; inf: not known
-    link_free: Floats  # (2, p)
-
-
 def pipe(problem: ScheduleProblem, *, mirrored: bool) -> Pipe:
-    """The arrays of a plain problem."""
-    p, m, tables = problem.ranks, problem.micro_batches, problem.tables
-    down = np.array([[each.latency, each.transfer] for each in problem.down] + [[0.0, 0.0]])
-    up = np.array([[0.0, 0.0]] + [[each.latency, each.transfer] for each in problem.up])
-    taken, freed, nothing = tables.taken, tables.freed, np.zeros(p)
-    most = np.minimum(m, np.floor(tables.limit * ROOM / taken))
-    if mirrored:  # what went up to rank r now comes down from it
-        down, up = np.roll(up, -1, axis=0), np.roll(down, 1, axis=0)
-        duration, memory = tables.duration[[BACKWARD, FORWARD, WEIGHT]], np.stack([nothing, -taken, taken])
-    else:
-        duration, memory = tables.duration.copy(), np.stack([taken, -freed, freed - taken])
-    delay, transfer = np.stack([down[:, 0], up[:, 0]]), np.stack([down[:, 1], up[:, 1]])
-    release, rest = (tables.reduction, nothing) if mirrored else (nothing, tables.reduction)
-    return Pipe(
-        p, m, mirrored, duration, delay, transfer, memory, tables.limit * ROOM, most, release.copy(), rest.copy()
-    )
-
-
-def board(ranks: int, micro_batches: int) -> Board:
-    """An empty board."""
-    counts = np.zeros((3, ranks), np.int64)
-    return Board(np.zeros((4, ranks)), counts, np.empty((2, ranks, micro_batches)), np.zeros((2, ranks)))
+    """A plain problem forwards or backwards in time, for ranks that choose."""
+    if not mirrored:
+        return choosing(problem)
+    # What went up to rank r now comes down from it; a W takes all the memory and its F gives it back.
+    other = replace(problem, forward=problem.backward, backward=problem.forward, down=problem.up, up=problem.down)
+    taken, waves = problem.tables.taken, np.full(problem.ranks, problem.micro_batches)
+    memory = np.stack([np.zeros(problem.ranks), -taken, taken])
+    limit = np.array(problem.limit)
+    return events.pipe(other.packed[0], other.network, memory, limit, waves, mirrored=True)
 
 
 def rows_of(pipe_: Pipe, kinds: NDArray[np.int8]) -> Rows:
     """The orders of all ranks from the kinds (p, 3 m) that each rank ran one after the other."""
-    p, m = pipe_.ranks, pipe_.micro_batches
+    p, m = len(pipe_.length), pipe_.waves
     if pipe_.mirrored:
         kinds = np.array([BACKWARD, FORWARD, WEIGHT], np.int8)[kinds[:, ::-1]]
     rows = np.zeros((3 * p * m, 3), np.int64)
@@ -111,108 +83,9 @@ def rows_of(pipe_: Pipe, kinds: NDArray[np.int8]) -> Rows:
 
 
 # ------------------------------------------------------------------------------------------------------------ one play
-@kernel
-def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped-def]
+def play_policy(pipe_: Pipe, board_: Board, policy: Floats, kinds: NDArray[np.int8], give_up: float = np.inf) -> float:
     """Makespan of the policy (5, p), inf when above ``give_up``; the kinds each rank runs go to ``kinds`` (p, 3 m)."""
-    # Arrays one by one, and only numbers to the functions below: an array handed on costs more than the work on it.
-    p, m, mirrored, duration, taken, room = pipe[0], pipe[1], pipe[2], pipe.duration, pipe.taken, pipe.limit
-    delay, transfer, state, begun = pipe.delay, pipe.transfer, board.state, board.begun
-    arrival, link_free, acquires = board.arrival, board.link_free, EXTRA if mirrored else DOWN
-    rest = pipe.rest
-    wipe(pipe, board)
-    end, to_do = 0.0, 3 * p * m
-    while to_do > 0:
-        rank, now = 0, state[CLOCK, 0]
-        for other in range(1, p):
-            if state[CLOCK, other] < now:
-                rank, now = other, state[CLOCK, other]
-        if now + state[LEFT, rank] > give_up:  # also when no rank can go on
-            return np.inf
-        downs, ups, extras = begun[DOWN, rank], begun[UP, rank], begun[EXTRA, rank]
-        down = arrival[DOWN, rank, downs] if downs < m else np.inf
-        up = arrival[UP, rank, ups] if ups < downs else np.inf
-        fits = state[LIVE, rank] + taken[acquires, rank] <= room[rank]
-        ahead, backlog = policy[AHEAD, rank], policy[BACKLOG, rank]
-        if mirrored:
-            down, extra, urgent = _mirrored(m, downs, ups, extras, down, now, fits, ahead, backlog)
-        else:
-            down, extra, urgent = _forwards(downs, ups, extras, down, now, fits, ahead, backlog)
-        patience = policy[PATIENCE_URGENT, rank] if urgent else policy[PATIENCE_EXTRA, rank]
-        kind, wake = _pick(max(down, now), max(up, now), extra, policy[PATIENCE_DOWN, rank], patience, now)
-        if kind < 0:
-            state[CLOCK, rank] = wake
-            continue
-        kinds[rank, downs + ups + extras] = kind
-        nth, done = begun[kind, rank], now + duration[kind, rank]
-        begun[kind, rank] += 1
-        state[LIVE, rank] += taken[kind, rank]
-        state[LEFT, rank] -= duration[kind, rank]
-        state[FREE, rank] = state[CLOCK, rank] = done
-        end = max(end, done + rest[rank])
-        to_do -= 1
-        receiver = rank + 1 if kind == DOWN else (rank - 1 if kind == UP else -1)
-        if receiver == p:  # at the last rank the way down ends and the way up begins
-            arrival[UP, rank, nth] = done
-        elif receiver >= 0:
-            if transfer[kind, rank] > 0:
-                done = link_free[kind, rank] = max(done, link_free[kind, rank]) + transfer[kind, rank]
-            done += delay[kind, rank]
-            arrival[kind, receiver, nth] = done
-            state[CLOCK, receiver] = min(state[CLOCK, receiver], max(done, state[FREE, receiver]))
-    return end
-
-
-@kernel
-def wipe(pipe, board):  # type: ignore[no-untyped-def]
-    """Nothing has run; the first rank has the inputs of all micro-batches."""
-    board.state[:] = 0.0
-    board.begun[:] = 0
-    board.link_free[:] = 0.0
-    board.arrival[:] = np.inf
-    board.arrival[DOWN, 0] = 0.0
-    for rank in range(pipe.ranks):
-        board.state[FREE, rank] = pipe.release[rank]
-        board.state[CLOCK, rank] = pipe.release[rank] if pipe.mirrored or rank == 0 else np.inf
-        board.state[LEFT, rank] = pipe.rest[rank]
-        for kind in range(3):
-            board.state[LEFT, rank] += pipe.micro_batches * pipe.duration[kind, rank]
-
-
-@kernel
-def _forwards(downs, ups, extras, down, now, fits, ahead, backlog):  # type: ignore[no-untyped-def]
-    """When F and W could start (inf: not yet), and whether W is urgent."""
-    urgent = ups - extras >= backlog
-    if downs - ups >= ahead:
-        down = np.inf
-    elif not fits:
-        urgent = urgent or down <= now
-        down = np.inf
-    return down, (now if extras < ups else np.inf), urgent
-
-
-@kernel
-def _mirrored(m, downs, ups, extras, down, now, fits, ahead, backlog):  # type: ignore[no-untyped-def]
-    """The same backwards in time, where W comes before B and takes the memory."""
-    allowed = extras < m and fits and extras - ups < ahead and extras - downs < backlog
-    urgent = extras == downs and down <= now
-    return (down if downs < extras else np.inf), (now if allowed else np.inf), urgent
-
-
-@kernel
-def _pick(down, up, extra, patience_down, patience_extra, now):  # type: ignore[no-untyped-def]
-    """What begins now, or -1 and when to look again: when the first of those that are on their way is there."""
-    kind, start, least = UP, up, up
-    if down + patience_down < least:
-        kind, start, least = DOWN, down, down + patience_down
-    if extra + patience_extra < least:
-        kind, start = EXTRA, extra
-    if start <= now:
-        return kind, now
-    if now < down < start:
-        start = down
-    if now < up < start:
-        start = up
-    return -1, start
+    return float(play(pipe_, board_, by_policy(policy), NOWHERE._replace(kinds=kinds), give_up))
 
 
 # -------------------------------------------------------------------------------------------------------------- search
@@ -243,7 +116,8 @@ class _Climber:
 
     def __init__(self, problem: ScheduleProblem, start: tuple[bool, Floats], seed: list[int]) -> None:
         p, m = problem.ranks, problem.micro_batches
-        self.pipe, self.board = pipe(problem, mirrored=start[0]), board(p, m)
+        self.pipe = pipe(problem, mirrored=start[0])
+        self.board = board(self.pipe)
         self.kinds, self.span, self.policy = np.zeros((p, 3 * m), np.int8), np.inf, start[1].copy()
         self.rng = np.random.default_rng(seed)
         self.chunk = max(1, OPERATIONS_PER_CHUNK // (3 * p * m))
@@ -252,13 +126,14 @@ class _Climber:
         """Climbs, one play at least, until the goal is met, the tries are made, or that share of the limit is over."""
         while tries > 0 and self.span > goal and (self.span == np.inf or not clock.over("policies", share)):
             limits, some = (self.span, goal), min(tries, self.chunk)
-            self.span = climb(self.pipe, self.board, self.policy, self.kinds, limits, some, self.rng)
+            rule, written = by_policy(self.policy), NOWHERE._replace(kinds=self.kinds)
+            self.span = climb(self.pipe, self.board, rule, written, limits, some, self.rng)
             tries -= some
 
 
 def first_policy(pipe: Pipe, which: int) -> Floats:
     """Where a climb starts, (5, p): as many ahead as fit, 1F1B's warm-up, ZB-H2's, or as many with no W held back."""
-    p, most, weight = pipe.ranks, pipe.most, pipe.duration[EXTRA]
+    p, most, weight = len(pipe.length), most_fit(pipe), pipe.duration[EXTRA]
     ranks, none, one = np.arange(p), np.zeros(p), np.ones(p)
     ahead = (most, np.minimum(most, p - ranks), np.minimum(most, 2 * (p - ranks) - 1), most)[which]
     backlog = one if which == 3 else most
@@ -267,24 +142,33 @@ def first_policy(pipe: Pipe, which: int) -> Floats:
     return np.stack([none, weight, none, ahead, backlog])
 
 
+def most_fit(pipe: Pipe) -> Floats:
+    """Micro-batches that fit on each rank, (p,)."""
+    taken = pipe.memory[EXTRA if pipe.mirrored else DOWN]
+    return np.asarray(np.minimum(pipe.waves, np.floor(pipe.limit / taken)))
+
+
 @kernel
-def climb(pipe, board, policy, kinds, limits, tries, rng):  # type: ignore[no-untyped-def]
+def climb(pipe, board, rule, written, limits, tries, rng):  # type: ignore[no-untyped-def]
     """Changes the policy ``tries`` times and keeps what is not worse; returns the makespan.
 
-    ``limits`` = (makespan so far, inf: not yet played; the one to stop at). ``policy`` and ``kinds`` hold the best.
+    ``limits`` = (makespan so far, inf: not yet played; the one to stop at). ``rule`` and ``written`` hold the best.
     """
     best, goal = limits
-    unit = pipe.duration.mean()
+    unit, policy, kinds, nowhere = pipe.duration.mean(), rule.policy, written.kinds, written.starts
+    taken = pipe.memory[EXTRA if pipe.mirrored else DOWN]
+    most = np.minimum(pipe.waves, np.floor(pipe.limit / taken))
     trial, trial_kinds = policy.copy(), kinds.copy()
+    tried, noted = Rule(rule.by, trial, rule.due, rule.queue, rule.patience), Written(trial_kinds, nowhere)
     if best == np.inf:
-        best = play_policy(pipe, board, policy, kinds, 1e300)
+        best = play(pipe, board, rule, written, 1e300)
     for _ in range(tries):
         if best <= goal:
             break
         trial[:] = policy
         for _change_nth in range(1 + int(3 * rng.random())):
-            _change(pipe, trial, unit, rng)
-        found = play_policy(pipe, board, trial, trial_kinds, best)
+            _change(pipe, most, trial, unit, rng)
+        found = play(pipe, board, tried, noted, best)
         if found <= best:
             best = found
             policy[:], kinds[:] = trial, trial_kinds
@@ -292,15 +176,15 @@ def climb(pipe, board, policy, kinds, limits, tries, rng):  # type: ignore[no-un
 
 
 @kernel
-def _change(pipe, policy, unit, rng):  # type: ignore[no-untyped-def]
+def _change(pipe, most, policy, unit, rng):  # type: ignore[no-untyped-def]
     """One number of one rank, of some neighbouring ranks, or of all."""
-    which, spread, p = int(5 * rng.random()), rng.random(), pipe.ranks
+    which, spread, p = int(5 * rng.random()), rng.random(), len(most)
     first, last = 0, p
     if spread < 0.7:
         first = int(p * rng.random())
         last = first + 1 if spread < 0.4 else first + 1 + int((p - first) * rng.random())
     if which >= AHEAD:
-        _change_count(pipe, policy[which], first, last, rng, which == AHEAD)
+        _change_count(most, policy[which], first, last, rng, which == AHEAD)
         return
     how = int(3 * rng.random())
     if how == 0:
@@ -312,10 +196,10 @@ def _change(pipe, policy, unit, rng):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _change_count(pipe, counts, first, last, rng, slope):  # type: ignore[no-untyped-def]
+def _change_count(most, counts, first, last, rng, slope):  # type: ignore[no-untyped-def]
     """A little more or less, or drawn anew; ``slope``: perhaps one less from rank to rank, as in 1F1B."""
     fresh, down = rng.random() < 0.5, slope and rng.random() < 0.5
-    step, start = int(5 * rng.random()) - 2, 1 + int(pipe.most[first] * rng.random())
+    step, start = int(5 * rng.random()) - 2, 1 + int(most[first] * rng.random())
     for rank in range(first, last):
         new = start - (rank if down else 0) if fresh else counts[rank] + step
-        counts[rank] = min(max(1.0, new), pipe.most[rank])
+        counts[rank] = min(max(1.0, new), most[rank])

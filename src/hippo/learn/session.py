@@ -8,24 +8,60 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from hippo.learn.checkpoint import Checkpoint, must_match, save
-from hippo.learn.distributed import agreed, gathered
+from hippo.learn.distributed import Place, agreed, gathered
 from hippo.learn.tracking import Tracker
-from hippo.network.train.learner import Learner, UpdateFigures
-from hippo.network.train.settings import HiPpoSettings
 
 Progress = Callable[[str, float], None]
 Validation = Callable[[nn.Module], dict[str, float]]
 
-LOOKED_AT = "validation/of_hindsight"
-"""Figure of a look by which policies are compared: the best one seen is the one that is kept."""
+
+@dataclass(frozen=True)
+class Learned:
+    """What one update was like, over all processes."""
+
+    figures: dict[str, float]
+    count: int  # of what is counted: epochs of worlds, or decisions
+    cpu_s: float  # of this process
+
+
+class Learner(Protocol):
+    """What is learned, update after update."""
+
+    @property
+    def policy(self) -> nn.Module:
+        """The network."""
+        ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Of its weights."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """Of this process among those that learn together."""
+        ...
+
+    def learn(self, done: float) -> Learned:
+        """One update; ``done``: share of the run that lies behind."""
+        ...
+
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """Multipliers, and whatever each of this process's shares of the worlds goes on with."""
+        ...
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """The way back from ``state``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +69,7 @@ class Outcome:
     """What a run came to. ``best`` None: nobody looked."""
 
     updates: int
-    epochs: int  # of worlds
+    count: int  # of all that was counted
     seconds: float  # of wall clock, over all sittings
     best: float | None
     best_update: int
@@ -42,12 +78,17 @@ class Outcome:
 
 @dataclass(eq=False, frozen=True)
 class Session:
-    """How a run is driven. ``look``: figures of the policy on other worlds."""
+    """How a run is driven."""
 
     learner: Learner
-    settings: HiPpoSettings
+    settings: Any  # with ``run``: updates, minutes, checkpoint_every, validate_every
     folder: Path
-    look: Validation | None = None
+    words: Callable[[dict[str, float], dict[str, Any]], str]  # of an update, for people: its figures, and the notes
+    counted: str = "epochs"  # what an update counts
+    look: Validation | None = None  # figures of the policy on other worlds
+    best_by: str = "validation/of_hindsight"  # figure of a look: of the policies seen, the one of most is kept
+    look_first: bool = True  # also before the first update
+    free: Collection[str] = ("run.minutes", "run.checkpoint_every")  # settings that a resumed run may change
     progress: Progress = field(default=lambda phase, share: None)
 
     def run(self, resumed: Checkpoint | None = None, *, prepared_s: float = 0.0) -> Outcome:
@@ -58,11 +99,11 @@ class Session:
             self._restore(resumed)
         tracker = Tracker(self.folder, resumed_at=start) if self.learner.place.first else None
         began, updates, number = time.monotonic() - spent - prepared_s, self.settings.run.updates, start
-        if tracker is not None and start == 0:
-            tracker.write(0, {"epochs": 0, "seconds": 0.0} | self._looked(notes, 0))
+        if tracker is not None and start == 0 and self.look_first:
+            tracker.write(0, {self.counted: 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):
             told = self.learner.learn((number - 1) / updates)
-            notes["epochs"] += told.epochs
+            notes[self.counted] += told.count
             seconds = time.monotonic() - began
             last = agreed(self.learner.place, number == updates or 0 < self.settings.run.minutes * 60 <= seconds)
             figures = told.figures | self._pace(told, notes, seconds)
@@ -72,7 +113,7 @@ class Session:
                 tracker.write(number, figures)
             if number % self.settings.run.checkpoint_every == 0 or last:
                 self._save(number, time.monotonic() - began, notes)
-            self.progress(_words(number, updates, figures, notes), number / updates)
+            self.progress(f"update {number}/{updates}, {self.words(figures, notes)}", number / updates)
             if last:
                 break
         if tracker is not None:
@@ -80,19 +121,19 @@ class Session:
         return self._outcome(number, time.monotonic() - began, notes)
 
     def _notes(self) -> dict[str, Any]:
-        return {"epochs": 0, "best": None, "best_update": 0, "best_policy": None}
+        return {self.counted: 0, "best": None, "best_update": 0, "best_policy": None}
 
-    def _pace(self, told: UpdateFigures, notes: dict[str, Any], seconds: float) -> dict[str, float]:
-        """Epochs of worlds so far, and how many a CPU second of this process passes."""
-        own = told.epochs / self.learner.place.size
-        return {"epochs": notes["epochs"], "seconds": seconds, "epochs_per_cpu_s": own / max(told.cpu_s, 1e-9)}
+    def _pace(self, told: Learned, notes: dict[str, Any], seconds: float) -> dict[str, float]:
+        """What was counted so far, and how much of it a CPU second of this process passes."""
+        per_cpu_s = told.count / self.learner.place.size / max(told.cpu_s, 1e-9)
+        return {self.counted: notes[self.counted], "seconds": seconds, f"{self.counted}_per_cpu_s": per_cpu_s}
 
     def _looked(self, notes: dict[str, Any], number: int) -> dict[str, float]:
         """Figures on other worlds (the first process looks); the best policy so far is remembered."""
         if self.look is None or not self.learner.place.first:
             return {}
         figures = self.look(self.learner.policy)
-        found = figures.get(LOOKED_AT)
+        found = figures.get(self.best_by)
         if found is not None and (notes["best"] is None or found > notes["best"]):
             notes |= {
                 "best": found,
@@ -104,7 +145,8 @@ class Session:
     def _save(self, number: int, seconds: float, notes: dict[str, Any]) -> None:
         """The first process writes what all of them hold."""
         learner = self.learner
-        held = gathered(learner.place, [share.state() for share in learner.shares])
+        multipliers, own = learner.state()
+        held = gathered(learner.place, own)
         if not learner.place.first:
             return
         shares = [state for mine in held for state in mine]  # type: ignore[attr-defined]
@@ -114,7 +156,7 @@ class Session:
             settings=asdict(self.settings),
             policy=learner.policy.state_dict(),
             optimizer=learner.optimizer.state_dict(),
-            multipliers=[float(mu) for mu in learner.multipliers],
+            multipliers=[float(each) for each in multipliers],
             shares=shares,
             notes=notes,
         )
@@ -122,33 +164,15 @@ class Session:
 
     def _restore(self, run: Checkpoint) -> None:
         """Everything as it was; ``InputError`` where the run was made by other settings."""
-        must_match(run, self.settings, free=FREE)
+        must_match(run, self.settings, free=self.free)
         learner = self.learner
         learner.policy.load_state_dict(run.policy)
         learner.optimizer.load_state_dict(run.optimizer)
-        learner.multipliers[:] = run.multipliers
-        for share, state in zip(
-            learner.shares, [run.shares[i] for i in learner.place.own(self.settings.run.shares)], strict=True
-        ):
-            share.restore(state)
+        learner.restore(run.multipliers, [run.shares[each] for each in learner.place.own(len(run.shares))])
 
     def _outcome(self, number: int, seconds: float, notes: dict[str, Any]) -> Outcome:
         policy = self.learner.policy
         if notes["best_policy"] is not None:
             policy = copy.deepcopy(policy)
             policy.load_state_dict(notes["best_policy"])
-        return Outcome(number, notes["epochs"], seconds, notes["best"], notes["best_update"], policy)
-
-
-FREE = ("run.minutes", "run.construction_minutes", "run.checkpoint_every")
-"""HiPpoSettings that a resumed run may change: how long it sits, and how often it is written down."""
-
-
-def _words(number: int, updates: int, figures: dict[str, float], notes: dict[str, Any]) -> str:
-    """One line for people."""
-    best = "" if notes["best"] is None else f", best {notes['best']:.4f} of hindsight at update {notes['best_update']}"
-    return (
-        f"update {number}/{updates}, regret {-figures['reward']:.4f} epochs an epoch, "
-        f"KL {figures['ppo/kl']:.3f}, entropy {figures['ppo/entropy']:.2f}, "
-        f"{figures['epochs_per_cpu_s']:,.0f} epochs per CPU second{best}"
-    )
+        return Outcome(number, notes[self.counted], seconds, notes["best"], notes["best_update"], policy)

@@ -12,16 +12,18 @@ import torch
 from hippo.errors import InputError
 from hippo.learn.checkpoint import load
 from hippo.learn.distributed import Place
+from hippo.learn.session import Outcome, Session
 from hippo.learn.settings import Ppo
 from hippo.learn.tracking import read_curve
-from hippo.network.train.learner import Learner
+from hippo.network.train.learner import UpperLearner
 from hippo.network.train.rollout import Share
-from hippo.network.train.session import LOOKED_AT, Outcome, Session
 from hippo.network.train.settings import HiPpoSettings, TrainingRun
+from hippo.network.train.train import words
 
-from ..toy import ToyEnvs, toy_policy
+from ..network.toy import ToyEnvs, toy_policy
 
 torch.set_num_threads(1)
+LOOKED_AT = Session.best_by
 SETTINGS = HiPpoSettings(
     ppo=Ppo(steps_per_update=64, passes=2, minibatch=32, learning_rate=0.01),
     run=TrainingRun(updates=6, minutes=0.0, checkpoint_every=1, validate_every=2),
@@ -30,8 +32,8 @@ SETTINGS = HiPpoSettings(
 
 def session(folder: Path, settings: HiPpoSettings = SETTINGS, *, seed: int = 0) -> Session:
     shares = [Share(ToyEnvs(8, seed + number), np.random.default_rng(seed + number)) for number in range(2)]
-    learner = Learner(toy_policy(seed), shares, settings, Place())
-    return Session(learner, settings, folder, look=lambda policy: {LOOKED_AT: seen(policy)})
+    learner = UpperLearner(toy_policy(seed), shares, settings, Place())
+    return Session(learner, settings, folder, words, look=lambda policy: {LOOKED_AT: seen(policy)})
 
 
 def seen(policy: torch.nn.Module) -> float:
@@ -60,7 +62,7 @@ def test_a_resumed_run_ends_with_the_same_numbers(tmp_path: Path):
     again = session(tmp_path / "cut", seed=5)  # other weights and worlds: all of it must come from the file
     resumed = again.run(load(tmp_path / "cut"))
     assert all(torch.equal(one, other) for one, other in zip(weights(whole), weights(resumed), strict=True))
-    assert (resumed.epochs, resumed.best, resumed.best_update) == (whole.epochs, whole.best, whole.best_update)
+    assert (resumed.count, resumed.best, resumed.best_update) == (whole.count, whole.best, whole.best_update)
     one, other = (read_curve(tmp_path / name / "curve.jsonl") for name in ("whole", "cut"))
     timed = {"seconds", "epochs_per_cpu_s"}
     assert [{k: v for k, v in line.items() if k not in timed} for line in one] == [
