@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hippo import first_use
@@ -30,3 +32,8 @@ def test_an_unknown_word_is_refused_before_anything_is_compiled(asked, capsys):
     assert run(["prepare", "plan", "jbos"]) == 2
     assert asked == []
     assert "did you mean 'jobs'?" in capsys.readouterr().err
+
+
+def test_as_json(asked, capsys):
+    assert run(["prepare", "jobs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ready": ["jobs"]}

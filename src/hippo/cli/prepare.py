@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hippo.cli.options import takes
+from hippo.cli.options import Json, takes
+from hippo.cli.output import print_document
 from hippo.cli.progress import Watch
 from hippo.errors import UnknownNameError
 
@@ -20,6 +21,7 @@ class Choice:
         list[str] | None,
         typer.Argument(metavar="[plan|schedule|watch|jobs|planners]...", help="All of them when left out."),
     ] = None
+    json: Json = False
 
 
 @takes(Choice)
@@ -34,7 +36,11 @@ def prepare(choice: Choice) -> None:
     for name in choice.what or ():
         if name not in known:
             raise UnknownNameError("purpose", name, known, source="hippo prepare")
-    for name in choice.what or known:
+    wanted = list(choice.what or known)
+    for name in wanted:
         with Watch(f"preparing {name}") as watch:
             known[name](progress=watch)
-        print(f"{name}: ready")
+        if not choice.json:
+            print(f"{name}: ready")
+    if choice.json:
+        print_document({"ready": wanted})
