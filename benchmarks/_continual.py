@@ -1,4 +1,4 @@
-"""Continual learning (spec C6): the workload shifts while a policy serves; what the online loop makes of it.
+"""Continual learning: the workload shifts while a policy serves; what the online loop makes of it.
 
     python benchmarks/_continual.py [--seeds 5]          # prints the table of ``hippo bench jobs``
 

@@ -1,4 +1,4 @@
-"""Meeting networks of a kind never seen: a start from which few updates suffice (spec A17).
+"""Meeting networks of a kind never seen: a start from which few updates suffice.
 
 Such a start is learned on other kinds of networks, all at once (``learned`` on a dataset of many families: in every
 update each family has its part), or by *Reptile* (Nichol, Achiam, Schulman 2018, algorithm 2): over and over, a copy

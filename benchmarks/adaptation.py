@@ -1,4 +1,4 @@
-"""Meeting a kind of network never seen: share of perfect hindsight after few updates, from four starts (spec A17).
+"""Meeting a kind of network never seen: share of perfect hindsight after few updates, from four starts.
 
     hippo bench adaptation
     python benchmarks/adaptation.py [BANK.npz [SEEDS]]

@@ -1,4 +1,4 @@
-"""A policy that decides, logs and goes on learning while jobs come (spec C6), on a replayed queue.
+"""A policy that decides, logs and goes on learning while jobs come, on a replayed queue.
 
     python examples/jobs_online.py                                   # drawn jobs; half a minute to some minutes
     python examples/jobs_online.py --trace philly.csv --jobs 1500 --out out/online

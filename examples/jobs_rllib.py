@@ -1,4 +1,4 @@
-"""Agents that pull jobs, trained by RLlib (spec C5): PPO, APPO or IMPALA, on a Ray cluster or on this machine.
+"""Agents that pull jobs, trained by RLlib: PPO, APPO or IMPALA, on a Ray cluster or on this machine.
 
     python examples/jobs_rllib.py --algorithm ppo --iterations 20
     python examples/jobs_rllib.py --algorithm appo --address auto --runners 16 --trace philly.csv

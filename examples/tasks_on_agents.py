@@ -1,4 +1,4 @@
-"""Three tasks on three agents (spec C7): a learned scheduler and heuristics against the optimum by enumeration.
+"""Three tasks on three agents: a learned scheduler and heuristics against the optimum by enumeration.
 
     python examples/tasks_on_agents.py
 

@@ -15,7 +15,7 @@ import pytest
 from .conftest import ROOT
 
 EXAMPLE = re.compile(
-    r"\*\*An? (?P<kind>\w+)\*\* is one file in `src/(?P<folder>[\w/]+)/`, for instance `(?P<file>\w+\.py)`:\n\n"
+    r"\*\*An? (?P<kind>[\w ]+)\*\* is one file in `src/(?P<folder>[\w/]+)/`, for instance `(?P<file>\w+\.py)`:\n\n"
     r"```python\n(?P<code>.*?)```\n\nand one line in `(?P<table>\w+)` of `src/(?P<register>[\w/.]+)`[^\n]*\n\n"
     r"    (?P<line>[^\n]+)\n",
     re.DOTALL,
@@ -52,7 +52,7 @@ def hippo(sources: Path, *words: object) -> str:
 
 
 def test_the_examples_are_these() -> None:
-    assert list(EXAMPLES) == ["planner", "schedule", "exporter"]
+    assert list(EXAMPLES) == ["planner", "schedule", "exporter", "queue policy"]
 
 
 def test_a_planner_is_one_file_and_one_line(sources: Path, tmp_path: Path) -> None:
@@ -72,3 +72,15 @@ def test_an_exporter_is_one_file_and_one_line(sources: Path, tmp_path: Path) -> 
     plan = ROOT / "examples" / "two-domains.json"
     assert hippo(sources, "export", plan, "--to", "words", "--out", tmp_path / "out").strip() == "cat plan.txt"
     assert (tmp_path / "out" / "plan.txt").read_text().startswith("east (0, ")
+
+
+def test_a_queue_policy_is_one_file_and_one_line(sources: Path, tmp_path: Path) -> None:
+    """One GPU, held for 100 s when an hour (at 1 s) and a minute (at 2 s) come. By hand: the minute stops who holds it,
+    which goes on after 30 s of restart until 190 s, the hour until 3790; in order of arrival 100, 3700 and 3760."""
+    trace, agents = tmp_path / "queue.csv", tmp_path / "agents.yaml"
+    trace.write_text("name,arrival_s,duration_s,devices\nheld,0,100,1\nhour,1,3600,1\nminute,2,60,1\n")
+    agents.write_text("agents:\n  - {domain: east, kind: gpu, nodes: 1, per_node: 1}\n")
+    words = ("jobs", "replay", trace, "--cluster", agents, "--policy", "srsf,fifo", "--json")
+    found = [row["mean_completion_s"] for row in json.loads(hippo(sources, *words))["rows"]]
+    assert found == pytest.approx([(190 + 60 + 3789) / 3, (100 + 3699 + 3758) / 3])
+    assert "srsf" in hippo(sources, "jobs", "policies", "--json")

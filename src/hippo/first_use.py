@@ -83,8 +83,9 @@ def _schedule_something() -> None:
 
     from hippo.dispatch.noise.fluctuation import Fluctuation, makespans
     from hippo.dispatch.noise.learned_play import spread_learned
+    from hippo.schedule.methods import LEARNED
     from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
-    from hippo.schedule.solve import LEARNED, solve
+    from hippo.schedule.solve import solve
 
     rng = np.random.default_rng(0)
     for placement in PLACEMENTS:

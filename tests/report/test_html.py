@@ -126,7 +126,7 @@ def test_only_its_own_scripts_may_run(small_page: str) -> None:
 def test_evil_names_stay_text(story_of_domains: Callable[..., Story]) -> None:
     text = report(story_of_domains(EVIL, model="</title><script>alert(1)</script>"))
     page = Page(text)
-    assert [tag for tag, _ in page.tags].count("script") == 3  # two of ours, one of data
+    assert [tag for tag, _ in page.tags].count("script") == 4  # three of ours, one of data
     assert "img" not in {tag for tag, _ in page.tags}
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     assert EVIL[1] in {attrs.get("data-tip", "").split("\n")[0] for _, attrs in page.tags if attrs.get("data-tip")}

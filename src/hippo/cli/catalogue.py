@@ -126,13 +126,12 @@ def _planners() -> Rows:
 
 
 def _schedules() -> Rows:
-    from hippo.schedule.methods import METHODS
-    from hippo.schedule.solve import LEARNED, PLAIN
+    from hippo.schedule.methods import METHODS, POLICIES
 
     rows: Rows = [
-        {"name": name, "placement": each.placement, "about": _about(each.where)} for name, each in METHODS.items()
+        {"name": name, "placement": each.placement, "about": _about(each.where)}
+        for name, each in {**METHODS, **POLICIES}.items()
     ]
-    rows.append({"name": LEARNED, "placement": PLAIN, "about": _about("hippo.dispatch.dispatch:made_by_policy")})
     for name in ("optimal", "best"):
         rows.append({"name": name, "placement": "any", "about": _about(f"hippo.schedule.{name}:{name}")})
     return rows

@@ -238,7 +238,7 @@ def _row(answer: Answer | InfeasibleError) -> Extras:
 def _fluctuation(choice: Choice, answer: Answer) -> Extras:
     """Expected makespan, median and 95th percentile: as a fixed order, as a hint, and by learned dispatch."""
     from hippo.dispatch.noise.fluctuation import Fluctuation, spread
-    from hippo.schedule.solve import PLAIN
+    from hippo.schedule.methods import LEARNED, POLICIES
 
     level = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
@@ -248,7 +248,11 @@ def _fluctuation(choice: Choice, answer: Answer) -> Extras:
         for name, by_hint in (("fixed", False), ("hint", True))
     }
     found = {"level": level, "samples": samples} | {name: _spread(each) for name, each in played.items()}
-    learned = _by_policy(problem, moves, played, seed=choice.seed) if problem.placement == PLAIN else None
+    learned = (
+        _by_policy(problem, moves, played, seed=choice.seed)
+        if problem.placement == POLICIES[LEARNED].placement
+        else None
+    )
     return found | {"learned": learned}
 
 

@@ -1,4 +1,4 @@
-"""The chosen plan once more, its pipeline ordered by ``pipeline.best``: the last word on the schedule.
+"""The chosen plan once more, its pipeline ordered by ``schedule.best``: the last word on the schedule.
 
 The planners order their plans by one quick generator. Here the portfolio and its search get a moment for the one plan
 that was chosen, where its order is short enough and is not already at its bound.

@@ -99,7 +99,7 @@ def compare(
 ) -> Decision:
     """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, order=order)
-    asking = _Asked(problem, stop, seed, progress)
+    asking = _Hearing(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
     found = _best(problem, proposals, against)
@@ -118,7 +118,7 @@ def choose(
     progress: Progress | None = None,
 ) -> Decision:
     """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
-    asking = _Asked(problem, stop, seed, progress)
+    asking = _Hearing(problem, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
@@ -179,7 +179,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
     return replace(decision, reasons=explain(best, context) + dropped)
 
 
-class _Asked:
+class _Hearing:
     """Asks planners about one problem, each at most once, and keeps the clock."""
 
     def __init__(self, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> None:
@@ -188,8 +188,8 @@ class _Asked:
         self._answers: dict[str, Proposal] = {}
 
     def left_s(self) -> float:
-        """Seconds until the time limit."""
-        return self._ends_s - monotonic()
+        """Seconds until the time limit; 0 after it."""
+        return max(0.0, self._ends_s - monotonic())
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
         """The planner's proposal; asked again, the same."""
@@ -207,7 +207,7 @@ class _Asked:
         asking = self
         if self.problem.objective.name != "time":
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
-            asking = _Asked(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
+            asking = _Hearing(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
         for planner in planners:
             for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.left_s())).best]):
                 return Baseline(planner.name, found.under(self.problem, baseline=found.score))

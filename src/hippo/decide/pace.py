@@ -20,7 +20,7 @@ from hippo.decide.what_if import (
 from hippo.problem.cluster import Cluster
 from hippo.score.judge import Judged
 
-SWING = 0.3  # spec A1: bandwidth moves by +-30 %
+SWING = 0.3  # bandwidth moves by +-30 %
 ALLOWED = 0.05  # a link matters where the step is more than 5 % longer than with the link at its best
 NEAR_BEST = 1 + ALLOWED
 STEP = 0.1  # a bottleneck is what lengthens the step most when it takes 10 % longer

@@ -121,7 +121,7 @@ class Bottleneck(Reason):
 
 @dataclass(frozen=True)
 class LinkThreshold(Reason):
-    """A link's bandwidth or latency against the value at which it starts to cost time (spec A13)."""
+    """A link's bandwidth or latency against the value at which it starts to cost time."""
 
     kind: ClassVar[str] = "link_threshold"
     quantity: str  # "bandwidth" or "latency"

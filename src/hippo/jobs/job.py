@@ -1,4 +1,4 @@
-"""A job: a gang of devices for a while (spec C1)."""
+"""A job: a gang of devices for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where jobs run: pools of equal devices in domains, and the links between the domains (spec C2)."""
+"""Where jobs run: pools of equal devices in domains, and the links between the domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites from files: a cluster file (one pool of GPUs per domain), or a file of agents of any kind (spec C2).
+"""Sites from files: a cluster file (one pool of GPUs per domain), or a file of agents of any kind.
 
     name: mixed
     agents:                                                     # a line per pool of equal devices

@@ -103,7 +103,7 @@ class ShortList:
         return infeasible(planner, reason, self.clock, rejected=dict(self.rejected))
 
     def value(self, score: Score) -> float:
-        """What the objective minimises; the first plan scales time and cost where it weighs them (spec A5)."""
+        """What the objective minimises; the first plan scales time and cost where it weighs them."""
         objective, first = self.problem.objective, self._first or score
         if objective.name != "weighted":
             return objective_value(objective, score)

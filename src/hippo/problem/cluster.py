@@ -77,7 +77,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Dynamics:
-    """How the links move: B(t) = B_base (1 + eps), eps Ornstein-Uhlenbeck clipped to +-``swing`` (spec A1)."""
+    """How the links move: B(t) = B_base (1 + eps), eps Ornstein-Uhlenbeck clipped to +-``swing``."""
 
     swing: float = 0.3
     sigma: float = 0.1

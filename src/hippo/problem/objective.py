@@ -1,4 +1,4 @@
-"""What "good" means: weights of the reward and the constraints of spec A9."""
+"""What "good" means: weights of the reward and the constraints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OBJECTIVES = ("time", "cost", "weighted")
 
 @dataclass(frozen=True)
 class Objective:
-    """R = w1 R_eff + w2 R_util - w3 R_cost (design, section 3), or its two corners ``time`` and ``cost``."""
+    """R = w1 R_eff + w2 R_util - w3 R_cost, or its two corners ``time`` and ``cost``."""
 
     name: str = "time"  # "time": step time; "cost": usd per step; "weighted": the reward
     w_eff: float = 1.0

@@ -39,13 +39,13 @@ def template(name: str, **filters: Callable[..., object]) -> Template:
     return environment.get_template(name)
 
 
-def frame(timeline: str | None = None) -> dict[str, object]:
-    """Style, scripts and the policy that allows just these; ``timeline`` names the script that draws it, if any."""
-    scripts = [template_text(name) for name in ("page.js", timeline) if name]
-    hashes = " ".join(f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in scripts)
+def frame(*scripts: str) -> dict[str, object]:
+    """Style, scripts and the policy that allows just these: ``page.js``, and those by name that draw."""
+    texts = [template_text(name) for name in ("page.js", *scripts)]
+    hashes = " ".join(f"'sha256-{b64encode(sha256(each.encode()).digest()).decode()}'" for each in texts)
     return {
         "css": Markup(template_text("report.css")),
-        "scripts": [Markup(each) for each in scripts],
+        "scripts": [Markup(each) for each in texts],
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data:",
         "version": _version(),
         "nothing": NOTHING,

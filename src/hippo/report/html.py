@@ -45,7 +45,7 @@ MOST_REASONS = 4
 def report(story: Story) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
     page = template("report.html.j2", **_filters(story))
-    return page.render(**frame("timeline.js"), **_headline(story), **_panels(story))
+    return page.render(**frame("timeline.js", "step.js"), **_headline(story), **_panels(story))
 
 
 # ------------------------------------------------------------------------------------------------------- templates

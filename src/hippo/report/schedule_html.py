@@ -50,7 +50,7 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
 def schedule_html(answer: Answer) -> str:
     """The page of one answer: a whole document, about 40 bytes an operation."""
     return template("schedule.html.j2", percent=percent).render(
-        **frame("schedule.js"), **_headline(answer), **_panels(answer)
+        **frame("timeline.js", "schedule.js"), **_headline(answer), **_panels(answer)
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 )
 """Named methods. ``optimal`` and ``best``, which take a time limit, and ``learned``, a policy, stand apart."""
 
+LEARNED = "learned"
+POLICIES: Mapping[str, Method] = MappingProxyType({LEARNED: Method("hippo.dispatch.dispatch:made_by_policy")})
+"""What makes orders by asking a policy whenever a rank is free; the rooms that hold them lie above this one."""
+
 
 def generate(name: str, problem: ScheduleProblem) -> Schedule:
     """The schedule of that method, checked.
@@ -73,12 +77,17 @@ def generate(name: str, problem: ScheduleProblem) -> Schedule:
         or another placement.
     """
     if name not in METHODS:
-        raise UnknownNameError("schedule method", name, (*METHODS, "learned", "optimal", "best"), source="--method")
+        raise UnknownNameError("schedule method", name, (*METHODS, *POLICIES, "optimal", "best"), source="--method")
     method = METHODS[name]
     must_be_placed(name, method.placement, problem)
-    module, attribute = method.where.split(":")
-    generator: Generator = getattr(import_module(module), attribute)
+    generator: Generator = loaded(method)
     return checked(name, problem, generator(problem))
+
+
+def loaded(method: Method) -> Any:
+    """What stands at ``Method.where``."""
+    module, attribute = method.where.split(":")
+    return getattr(import_module(module), attribute)
 
 
 def must_be_placed(name: str, placement: str, problem: ScheduleProblem) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.program import BYTES as TRANSFER  # over a link of one byte per unit of time
-from hippo.engine.program import DELAY, DEST, LINK, NIC, RECEIVER, Network, Packed, quiet
+from hippo.engine.program import DELAY, DEST, LINK, NEVER_PLAYED, NIC, RECEIVER, Network, Packed, quiet, read_only
 from hippo.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -139,6 +139,15 @@ class ScheduleProblem:
     def packed(self) -> tuple[Packed, Packed]:
         """The pipeline as the engine plays it, without an order; of the second a backward holds its weight gradient."""
         return _packed(self.tables)
+
+    def program(self, order: Ints, order_start: Ints, *, fused: bool, again: bool = False) -> Packed:
+        """An order of it as the engine plays it over ``network``; ``again``: its first play notes the sequence."""
+        return self.packed[int(fused)]._replace(
+            order=read_only(order),
+            order_start=read_only(order_start),
+            sequence=np.empty((len(order), 4), np.int64),
+            known=np.full(1, 0 if again else NEVER_PLAYED),
+        )
 
     @cached_property
     def network(self) -> Network:

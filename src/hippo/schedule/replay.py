@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hippo.engine.events import Pipe, pipe
 from hippo.engine.fixed_order import play
-from hippo.engine.program import BACKWARD, FORWARD, NEVER_PLAYED, NOTHING, Packed, read_only
+from hippo.engine.program import BACKWARD, FORWARD, NOTHING, Packed
 from hippo.schedule.problem import Floats, Ints, ScheduleProblem
 from hippo.schedule.schedule import Schedule
 
@@ -74,12 +74,7 @@ def packed(problem: ScheduleProblem, schedule: Schedule, *, again: bool = False)
 
     ``again``: it is played many times, so the first play notes the sequence for the others.
     """
-    return problem.packed[int(schedule.fused)]._replace(
-        order=read_only(schedule.order),
-        order_start=read_only(schedule.order_start),
-        sequence=np.empty((len(schedule.order), 4), np.int64),
-        known=np.full(1, 0 if again else NEVER_PLAYED),
-    )
+    return problem.program(schedule.order, schedule.order_start, fused=schedule.fused, again=again)
 
 
 def choosing(problem: ScheduleProblem) -> Pipe:

@@ -17,9 +17,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.fixed_order import play
+from hippo.engine.program import BACKWARD, FORWARD, NOTHING, RANK, WEIGHT
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan
+from hippo.schedule.problem import ScheduleProblem
 
 MOST_OPERATIONS = 20_000_000
 """Of one pipeline and step: what fits in memory (some 100 bytes each while playing) and is played within a second."""
@@ -118,16 +120,16 @@ def given(texts: tuple[str, ...]) -> Schedule:
 
 def _check_given(schedule: Schedule) -> None:
     """No rank waits for one that waits for it."""
-    from hippo.schedule.problem import ScheduleProblem
-    from hippo.schedule.replay import sequence
-
     p = schedule.shape.stages
-    done = sequence(ScheduleProblem.uniform(p, schedule.shape.micro_batches), schedule)
+    problem = ScheduleProblem.uniform(p, schedule.shape.micro_batches)
+    program = problem.program(schedule.order, schedule.order_start, fused=schedule.fused, again=True)
+    play(program, problem.network, NOTHING)
+    done = program.sequence[: program.known[0]]
     if len(done) < len(schedule.order):
-        short = np.bincount(done[:, 1], minlength=p) < np.diff(schedule.order_start)
+        short = np.bincount(done[:, RANK], minlength=p) < np.diff(schedule.order_start)
         stuck = int(np.argmax(short))
         remedy = "order the stages so that each can go on, or plan again"
-        at = int((done[:, 1] == stuck).sum())
+        at = int((done[:, RANK] == stuck).sum())
         raise InputError("the stages wait for each other", key=f"order[{stuck}]", value=at, remedy=remedy)
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from math import inf
 from typing import Any
 
@@ -17,19 +16,14 @@ from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.schedule.bound.lower_bound import lower_bound, must_fit
 from hippo.schedule.check import violations
 from hippo.schedule.dispatch import dispatch
-from hippo.schedule.methods import METHODS, generate, must_be_placed
+from hippo.schedule.methods import LEARNED, METHODS, POLICIES, generate, loaded, must_be_placed
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import Replay, live, makespan, peak_memory, replay
 from hippo.schedule.schedule import Schedule, split
 from hippo.schedule.sizes import Sized
 from hippo.schedule.text import LETTERS
 
-LEARNED = "learned"
-"""The order that the shipped dispatch policy makes where times do not move; ranks have one chunk (``PLAIN``)."""
-
-PLAIN = "plain"
-
-NAMES = (*METHODS, LEARNED, "optimal", "best")
+NAMES = (*METHODS, *POLICIES, "optimal", "best")
 """Everything that ``solve`` knows; the last two take a time limit."""
 
 GIVEN = "given"
@@ -166,10 +160,9 @@ def _found(
 
 def _learned(problem: ScheduleProblem) -> _Found:
     """What the shipped policy makes of the problem, asked each time a rank is free."""
-    made_by_policy = import_module("hippo.dispatch.dispatch").made_by_policy  # by name: that room lies above this one
-
-    must_be_placed(LEARNED, PLAIN, problem)
-    made = made_by_policy(problem, level=0.0, name=LEARNED)
+    policy = POLICIES[LEARNED]
+    must_be_placed(LEARNED, policy.placement, problem)
+    made = loaded(policy)(problem, level=0.0, name=LEARNED)
     if made.why:
         told = f"{made.why[0].upper()}{made.why[1:]}. Nothing learned is in this order."
         return _Found(replace(made.schedule, name=made.followed), told)
@@ -179,9 +172,8 @@ def _learned(problem: ScheduleProblem) -> _Found:
 
 def placement_of(method: str, usual: str) -> str:
     """How a method lays the model out; ``usual`` where it may be any."""
-    if method == LEARNED:
-        return PLAIN
-    return METHODS[method].placement if method in METHODS else usual
+    found = METHODS.get(method) or POLICIES.get(method)
+    return usual if found is None else found.placement
 
 
 def _dispatched(problem: ScheduleProblem, method: str, **stop: Any) -> _Found:

@@ -2,7 +2,7 @@
 
 ``utilization`` is the mean over the domains in use of ``U_k = T_k^compute / T_step``, where ``T_k^compute`` is the mean
 busy time (F, B and W, without waiting for parameters or inputs) of the domain's GPUs in use; ``utilization_all`` is the
-mean over all domains of the cluster, idle ones counted as 0 (design, section 3).
+mean over all domains of the cluster, idle ones counted as 0.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ class Judged:
     memory: tuple[StageMemory, ...] = ()  # of the fullest rank of every stage, pipeline after pipeline
     played: Timeline | None = field(default=None, compare=False)  # the whole step; None: nobody asked for it yet
     checked: tuple[str | None] | None = field(default=None, compare=False)  # ``flaw``; None: nobody asked for it yet
+
+    def __repr__(self) -> str:
+        return f"Judged({self.plan!r}, step_time_s={self.step_time_s:.6g})"
 
     @property
     def step_time_s(self) -> float:

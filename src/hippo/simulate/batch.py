@@ -39,7 +39,7 @@ def step_times(
         (S, K) factor on the length of every operation in each domain (1.2: a fifth slower); default: 1.
     noise
         Standard deviation of a factor of mean 1 on the length of every operation and every transfer, drawn anew for
-        each (spec B3: 0.1 to 0.3, normally distributed); factors stay above ``fixed_order.LEAST_FACTOR``.
+        each (0.1 to 0.3, normally distributed); factors stay above ``fixed_order.LEAST_FACTOR``.
     samples
         S, where no state of the links gives it.
     rng

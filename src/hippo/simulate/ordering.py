@@ -1,4 +1,4 @@
-"""The schedule problem of a pipeline of a plan: what a method of ``pipeline.methods`` is asked, in seconds.
+"""The schedule problem of a pipeline of a plan: what a method of ``schedule.methods`` is asked, in seconds.
 
 Every link is granted to the pipeline as a whole: traffic of other pipelines and of the agreement is left out, and the
 second link of a relay costs its latency and no room. The agreement inside a rank's domain follows its last operation,

@@ -1,4 +1,4 @@
-"""A schedule when times move: many plays of one pipeline, each with its own draws (spec B2, B3).
+"""A schedule when times move: many plays of one pipeline, each with its own draws.
 
 Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
 whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
@@ -48,7 +48,7 @@ class Fluctuation:
     ``uniform``: the factor lies anywhere within ``level`` of 1. Factors never fall below ``fixed_order.LEAST_FACTOR``.
     """
 
-    level: float = 0.2  # of the length, from 0 to 1; spec B3: .1 to .3
+    level: float = 0.2  # of the length, from 0 to 1; 0.1 to 0.3 in practice
     kind: str = "normal"
     rank_level: float = 0.0  # the same for one factor per rank and play, on top: slow ranks stay slow
     abnormal_share: float = 0.0  # of the messages that are abnormally late, from 0 to 1

@@ -1,1 +1,1 @@
-"""The job queue as environments: one agent, and agents that pull jobs (spec C4, C5)."""
+"""The job queue as environments: one agent, and agents that pull jobs."""

@@ -1,4 +1,4 @@
-"""The queue as agents that pull jobs (spec C5): one agent per pool of devices, on RLlib's ``MultiAgentEnv``.
+"""The queue as agents that pull jobs: one agent per pool of devices, on RLlib's ``MultiAgentEnv``.
 
 An agent is asked whenever a job that waits could start on devices of its own: free ones, or ones held by jobs that rank
 behind it in Tiresias' two queues. It takes one of at most M such jobs, or none. Agents who are asked at the same moment

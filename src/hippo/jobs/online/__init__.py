@@ -1,1 +1,1 @@
-"""Deciding on live state, and learning from what came of it (spec C6)."""
+"""Deciding on live state, and learning from what came of it."""

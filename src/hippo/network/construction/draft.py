@@ -8,7 +8,7 @@ claims and layouts: the slowest stage, over its claim, as fast as memory allows 
 joined by no link is masked.
 
 The reward of the upper agent is ``log(reference / step time)``, -``NOTHING_BUILT`` where no plan comes of it. That of
-the lower agent for domain k adds what is its own (spec A7)::
+the lower agent for domain k adds what is its own::
 
     r_k = log(reference / step) - LAMBDA_1 Frag_k - LAMBDA_2 C_k / step - LAMBDA_3 max(0, slowest_k / pace - 1)
 

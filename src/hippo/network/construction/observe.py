@@ -1,4 +1,4 @@
-"""What the agents see while they draft a plan, and the masks on what they may answer; see ``construct``.
+"""What the agents see while they draft a plan, and the masks on what they may answer; see ``draft``.
 
 Letters: W drafts of a batch, K domains (padded), S claims, M rows (padded): recipes or layouts that are told apart.
 """

@@ -115,7 +115,7 @@ def regimes(
 
 
 SWING = 0.2
-"""Load moves by +-20 % (spec A18)."""
+"""Load moves by +-20 %."""
 SLOWEST = 2.5
 """Longest an operation takes on a straggling GPU. A judgement: thermal throttling halves a clock, a sick host less."""
 

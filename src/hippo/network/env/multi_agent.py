@@ -5,8 +5,8 @@ An episode is a moving world, played epoch by epoch as ``play`` does. ``upper`` 
 *constructed* for the network of the moment. Then no time passes: it joins one domain after the other to a chain, or
 stops, and settles the recipe; only now ``lower_<domain>`` of every domain of that chain appears, once, all at the same
 time, and they choose their layouts. The plan that comes of it joins the cache, and ``upper`` is asked again: the plan
-stands among its options where it promises as much as the others do, what the lower agents made of it in its features
-(spec A8).
+stands among its options where it promises as much as the others do, what the lower agents made of it in its
+features.
 
 Rewards: of ``upper`` the rewards of the epochs up to its next answer (``reward``; neither shaped nor discounted), 0 for
 choices that take no time; of a lower agent what ``construct`` pays: the log of the reference step time over the plan's,

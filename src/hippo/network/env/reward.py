@@ -1,6 +1,6 @@
 """What an epoch is worth to the learner, what it costs in constraints, and what hindsight says of every option.
 
-Reward of an epoch, in epochs of usual work (design, section 3; docs/networks.md):
+Reward of an epoch, in epochs of usual work (docs/networks.md):
 
     r = w_eff (tokens - usd / u) / usual + w_util busy - w_cost (usd / u) / usual
 

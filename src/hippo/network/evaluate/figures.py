@@ -108,7 +108,7 @@ def _cost(run: MethodRun, base: MethodRun) -> float | None:
 
 
 def kpis(run: MethodRun, base: MethodRun) -> Document:
-    """Change against a baseline (spec A18): ``training_time``, ``utilization`` and ``egress`` for the same tokens, each
+    """Change against a baseline: ``training_time``, ``utilization`` and ``egress`` for the same tokens, each
     relative (-0.25: a quarter less; None: the baseline has nothing to compare with); the rest absolute."""
     per_token = [each.egress_usd / max(float(each.gave[:, TOKENS].sum()), 1e-300) for each in (run, base)]
     times = run.step_time_s, base.step_time_s

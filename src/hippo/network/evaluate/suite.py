@@ -220,7 +220,7 @@ def _few(suite: Suite) -> list[Entrant]:
 
 
 def loaded(world: World) -> World:
-    """The world with links at rest and compute that swings by +-20 % (spec A9)."""
+    """The world with links at rest and compute that swings by +-20 %."""
     cluster, epochs = world.problem.cluster, world.epochs
     rng = np.random.default_rng((world.seed, epochs))
     time_s = np.arange(epochs, dtype=np.float64) * world.epoch_s

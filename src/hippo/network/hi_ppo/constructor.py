@@ -1,7 +1,7 @@
 """Plans of the agents' own: drafted choice by choice by a policy, built, played, best first. No torch.
 
 The upper agent appends domains, then settles the recipe; the lower agent answers for all domains at once
-(``local_agent``); every draft of a batch takes its next choice at the same call of the policy.
+(``lower_agent``); every draft of a batch takes its next choice at the same call of the policy.
 
 Letters: W drafts, K domains, S claims.
 """

@@ -1,4 +1,4 @@
-"""Hi-PPO at work: when to decide, what both agents propose, and whether it holds against a simulation (spec A6-A9).
+"""Hi-PPO at work: when to decide, what both agents propose, and whether it holds against a simulation.
 
 One decision goes through four steps, each with its share of the deadline:
 
@@ -89,9 +89,9 @@ class CoordinatorSettings:
     """How the coordinator works. Seconds are wall time of one thread."""
 
     thresholds: Thresholds = Thresholds()
-    upper_s: float = 1.0  # decision between domains (spec A18)
+    upper_s: float = 1.0  # decision between domains
     lower_s: float = 0.1  # inside a domain, for each plan that is arranged
-    together_s: float = 2.0  # from the trigger to the answer (spec A9)
+    together_s: float = 2.0  # from the trigger to the answer
     verify: bool = True
     clearly: Clearly = CLEARLY
     construct: int = 2  # plans of the agents' own when the network has moved far; 0: none

@@ -1,6 +1,6 @@
 """A run over a moving network, epoch by epoch: what it trains, what it sends, and what a move of layers costs.
 
-One rule cache for everyone: the environment steps with it, perfect hindsight searches over it, and every method is
+One rule for everyone: the environment steps with it, perfect hindsight searches over it, and every method is
 judged by it, so that no two of them can disagree about what would have happened.
 
 * Without a move an epoch trains ``tokens_per_s`` of its configuration (0: a link that it needs is down).

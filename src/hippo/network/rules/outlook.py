@@ -55,7 +55,7 @@ class Expected:
 
     @property
     def net_tokens(self) -> float:
-        """Work: tokens less egress in tokens (design, section 3)."""
+        """Work: tokens less egress in tokens."""
         return self.tokens - (self.egress_usd / self.usd_per_token if self.usd_per_token > 0 else 0.0)
 
 

@@ -1,6 +1,6 @@
 """What a preference over time, utilisation and egress cost asks for: a compromise, and where on the front it lies.
 
-Work alone, (w, 0, 0), is judged by money: tokens less egress at its price (design, section 3). Any other preference is
+Work alone, (w, 0, 0), is judged by money: tokens less egress at its price. Any other preference is
 an augmented Chebyshev scalarisation (Wierzbicki 1980; Steuer and Choo 1983) of three figures of an optimizer step:
 seconds, idle share, egress in USD. Each is measured on the network at rest on a scale g from the front's best value, 0,
 to its worst, 1: half by where it lies between the two, half by how many of the front's values are better (those of

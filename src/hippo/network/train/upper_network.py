@@ -1,4 +1,4 @@
-"""The upper agent: what the network is like, and which of at most 24 options to take (spec A5, A6).
+"""The upper agent: what the network is like, and which of at most 24 options to take.
 
 A graph network reads domains and links. Every option is scored by its own features, by the embeddings of the domains
 that hold its layers and of the links that carry its traffic, each in its share, and by what is common to all. Scores

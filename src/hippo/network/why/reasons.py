@@ -1,4 +1,4 @@
-"""Why a decision was taken while the network moves, as data (spec A13): what crossed which threshold, what was changed,
+"""Why a decision was taken while the network moves, as data: what crossed which threshold, what was changed,
 what it is expected to be worth, and what keeping would have cost.
 
 The same shape as ``decide.reasons``: a kind, a subject, figures with their units in their names, a sentence. They are

@@ -269,7 +269,7 @@ def _told(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.bool_]
 
 
 def trace_of(world: World) -> Trace:
-    """The true network of a world as a trace, for those who read CSV (``dynamics.trace_csv``)."""
+    """The true network of a world as a trace, for those who read CSV (``problem.trace_csv``)."""
     time_s = np.arange(world.epochs, dtype=np.float64) * world.epoch_s
     return Trace(time_s, world.bandwidth_bytes_per_s, world.latency_s, source=world.name)
 

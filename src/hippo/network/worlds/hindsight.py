@@ -76,7 +76,7 @@ class _Legs(NamedTuple):
 
 
 def net_work(usd_per_token: float) -> Taste:
-    """Tokens less egress in tokens (design, section 3)."""
+    """Tokens less egress in tokens."""
     return Taste(1.0, -1.0 / usd_per_token if usd_per_token > 0 else 0.0, 0.0)
 
 

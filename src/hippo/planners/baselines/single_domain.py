@@ -1,4 +1,4 @@
-"""Do not cross: the best plan inside the best single domain. The honest answer where links are slow (spec A14)."""
+"""Do not cross: the best plan inside the best single domain. The honest answer where links are slow."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def rank_shares(story: Story) -> tuple[RankShare, ...]:
 
 
 def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
-    """The document that ``timeline.js`` draws: ``step_s``, ``ticks``, ``kinds``, ``ranks``, ``links``."""
+    """The document that ``step.js`` draws: ``step_s``, ``ticks``, ``kinds``, ``ranks``, ``links``."""
     timeline = story.timeline
     size = max(1, -(-len(timeline.op_rank) // most_blocks))
     ranks, colours = [], domain_colours(story)
