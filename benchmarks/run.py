@@ -139,7 +139,7 @@ def measured(lines: Lines, plan: Plan, options: Sequence[str] = ()) -> Measured:
     """``hippo run`` of a plan over the lines."""
     with tempfile.TemporaryDirectory() as folder:
         path, trace = Path(folder) / "plan.json", Path(folder) / "net.csv"
-        save_plan(path, problem(lines), plan)
+        save_plan(problem(lines), plan, path)
         words = ["run", str(path), "--emulate", "--stand-in", "--congestion", "bbr", "--steps", str(STEPS), "--json"]
         words += ["--timeout", str(PATIENCE_S), *options]
         if lines.moves:

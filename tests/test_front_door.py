@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from inspect import getdoc, isfunction, signature
@@ -25,12 +26,16 @@ NAMES = [
     "compare",
     "estimate",
     "explain",
+    "export",
     "load_plan",
     "pareto",
     "plan",
     "problem",
     "save_plan",
+    "schedule",
     "simulate",
+    "validate",
+    "watch",
 ]
 
 
@@ -129,7 +134,7 @@ def test_weights_are_weighed_over_the_front(toy):
 
 
 def test_a_plan_goes_to_a_file_and_back_and_is_explained(toy, decision, tmp_path):
-    hippo.save_plan(tmp_path / "plan.json", toy, decision.plan)
+    hippo.save_plan(toy, decision.plan, tmp_path / "plan.json")
     problem, plan = hippo.load_plan(tmp_path / "plan.json")
     assert (problem, plan) == (toy, decision.plan)
     explained = hippo.explain(problem, plan, STOP)
@@ -167,3 +172,91 @@ def test_wrong_names_are_refused_with_those_that_exist(toy):
         hippo.plan(toy, planner="exakt")
     with pytest.raises(hippo.InputError, match="four-hubs"):
         hippo.problem(model="gpt2", cluster="four-hub")
+
+
+TWO = {
+    "gpu": "H100",
+    "domains": [{"name": "a", "nodes": 1, "gpus_per_node": 8}, {"name": "b", "nodes": 1, "gpus_per_node": 8}],
+    "links": [{"from": "a", "to": "b", "bandwidth_gbps": 10, "latency_ms": 5, "both": True}],
+}
+
+
+def test_a_cluster_may_be_a_mapping_or_a_path(tmp_path):
+    mapped = hippo.problem(model="gpt2", cluster=TWO)
+    (tmp_path / "cluster.yaml").write_text(json.dumps(TWO))
+    read = hippo.problem(model="gpt2", cluster=tmp_path / "cluster.yaml")
+    assert read.cluster.links == mapped.cluster.links
+    assert mapped.cluster.gpus == 16
+    with pytest.raises(hippo.InputError, match=r"^cluster: cannot be a int \(got 8\)\. To fix: give a name"):
+        hippo.problem(model="gpt2", cluster=8)
+
+
+def test_small_changes_make_another_problem():
+    problem = hippo.problem(model="gpt2", cluster=TWO)
+    quick = problem.with_link("a", "b", bandwidth_gbps=40, latency_ms=1)
+    assert [(link.bandwidth_bytes_per_s, link.latency_s) for link in quick.cluster.links] == [(5e9, 0.001)] * 2
+    one_way = problem.with_link("b", "a", bandwidth_gbps=40, both=False)
+    assert [link.bandwidth_bytes_per_s for link in one_way.cluster.links] == [1.25e9, 5e9]
+    assert problem.cluster.links[0].bandwidth_bytes_per_s == 1.25e9
+    assert problem.with_workload(global_batch=8, seq=128).workload.tokens_per_step == 1024
+    with pytest.raises(hippo.InputError, match="unknown domain 'c'"):
+        problem.with_link("a", "c", bandwidth_gbps=1)
+    with pytest.raises(hippo.InputError, match=r"bandwidth_gbps: is out of range \(got -1\)"):
+        problem.with_link("a", "b", bandwidth_gbps=-1)
+    with pytest.raises(hippo.InputError, match="global_batch: must be a positive whole number"):
+        problem.with_workload(global_batch=0)
+
+
+def test_errors_name_arguments(toy):
+    with pytest.raises(hippo.InputError, match=r"^global_batch: must be a positive whole number"):
+        hippo.problem(model="gpt2", cluster="toy", global_batch=0)
+    with pytest.raises(hippo.InputError, match=r"^stop: must be a Stop \(got 10\)\. To fix: write hippo\.Stop"):
+        hippo.plan(toy, 10)
+    with pytest.raises(hippo.InputError, match=r"^problem: must be a Problem \(got 'toy'\)"):
+        hippo.plan("toy")
+    with pytest.raises(hippo.InputError, match=r"^Stop: time_limit_s: must be a number of at least 0 \(got -1\)"):
+        hippo.Stop(time_limit_s=-1)
+    with pytest.raises(hippo.InputError, match="in this order"):
+        hippo.save_plan("plan.json", toy, None)
+    with pytest.raises(hippo.InputError, match=r"^tensor: is no argument of estimate"):
+        hippo.estimate(model="gpt2", gpu="A100-SXM-80GB", tensor=8)
+
+
+def test_answers_are_short_to_print_and_tables_to_look_at(toy, decision):
+    timeline = hippo.simulate(toy, decision.plan)
+    front = hippo.pareto(toy, STOP)
+    for value in (toy, decision, decision.plan, decision.score, timeline, front):
+        assert len(repr(value)) < 300
+        assert "gpt2" in repr(value) or type(value).__name__ in repr(value)
+    for value, said in ((decision.score, "step_time_s"), (timeline, "busy_share"), (front, "usd_per_step")):
+        assert f"{said}</t" in value._repr_html_()
+
+
+def test_rows_make_a_data_frame(toy, decision):
+    beside = hippo.compare(toy, STOP, planner="even,single_domain")
+    assert [row["planner"] for row in beside.records()] == ["even", "single_domain"]
+    assert all(row["step_time_s"] > 0 for row in beside.records())
+    first = hippo.simulate(toy, decision.plan).records()[0]
+    assert first["kind"] == "F"
+    assert first["start_s"] < first["end_s"]
+    assert decision.to_dict() == decision.document()
+    for point in hippo.pareto(toy, STOP).points:
+        assert point.score.step_time_s > 0
+    for other in decision.runners_up:
+        assert other.plan.gpus <= toy.cluster.gpus
+
+
+def test_the_order_of_one_pipeline():
+    described = {"p": 2, "m": 4, "f": [1, 1], "b": [1, 1], "w": [1, 1]}
+    answer = hippo.schedule(described, "1f1b")
+    assert answer.makespan >= answer.lower_bound > 0
+    with pytest.raises(hippo.InputError, match="^method: unknown schedule method"):
+        hippo.schedule(described, "1f2b")
+
+
+def test_a_plan_is_exported(tmp_path):
+    found = hippo.estimate(model="gpt2", gpu="A100-SXM-80GB", dp=8, global_batch=64, seq=512)
+    written = hippo.export(found.problem, found.plan, "torchrun", out=tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= set(written.files)
+    with pytest.raises(hippo.InputError, match="^to: unknown target"):
+        hippo.export(found.problem, found.plan, "torchrum")

@@ -11,16 +11,29 @@ Nothing is imported until a name is used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hippo.decide.decision import Decision
     from hippo.decide.pareto import Front
     from hippo.errors import HippoError, InfeasibleError, InputError
-    from hippo.front_door import Estimate, compare, estimate, explain, pareto, plan, simulate
+    from hippo.front_door import (
+        Estimate,
+        compare,
+        estimate,
+        explain,
+        export,
+        pareto,
+        plan,
+        schedule,
+        simulate,
+        validate,
+        watch,
+    )
     from hippo.plan.codec import load_plan, save_plan
     from hippo.plan.plan import Plan
     from hippo.planners.base import Status, Stop
@@ -45,12 +58,16 @@ __all__ = [
     "compare",
     "estimate",
     "explain",
+    "export",
     "load_plan",
     "pareto",
     "plan",
     "problem",
     "save_plan",
+    "schedule",
     "simulate",
+    "validate",
+    "watch",
 ]
 
 _DEFINED: Mapping[str, str] = {
@@ -68,20 +85,24 @@ _DEFINED: Mapping[str, str] = {
     "compare": "hippo.front_door:compare",
     "estimate": "hippo.front_door:estimate",
     "explain": "hippo.front_door:explain",
+    "export": "hippo.front_door:export",
     "load_plan": "hippo.plan.codec:load_plan",
     "pareto": "hippo.front_door:pareto",
     "plan": "hippo.front_door:plan",
     "problem": "hippo.problem.load:load_problem",
     "save_plan": "hippo.plan.codec:save_plan",
+    "schedule": "hippo.front_door:schedule",
     "simulate": "hippo.front_door:simulate",
+    "validate": "hippo.front_door:validate",
+    "watch": "hippo.front_door:watch",
 }
 
 
 class _FrontDoor(ModuleType):
     """The package as its users see it: public names are loaded when asked for.
 
-    ``hippo.plan``, ``hippo.problem`` and ``hippo.simulate`` are functions although packages inside bear these names:
-    importing such a package does not put it in the function's place.
+    ``hippo.plan``, ``hippo.schedule`` and others are functions although packages inside bear these names: importing
+    such a package does not put it in the function's place (``from hippo.schedule.x import y`` finds it all the same).
     """
 
     def __getattr__(self, name: str) -> object:
@@ -89,6 +110,8 @@ class _FrontDoor(ModuleType):
             raise AttributeError(f"module 'hippo' has no attribute '{name}'; it has {', '.join(__all__)}")
         module, attribute = _DEFINED[name].split(":")
         value = getattr(import_module(module), attribute)
+        if isinstance(value, FunctionType):
+            value = _naming_arguments(value)
         self.__dict__[name] = value
         return value
 
@@ -98,6 +121,21 @@ class _FrontDoor(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"})
+
+
+def _naming_arguments(function: FunctionType) -> Callable[..., object]:
+    """The function, whose ``InputError`` names arguments (``global_batch``) where the command names options."""
+
+    @wraps(function)
+    def called(*arguments: object, **named: object) -> object:
+        from hippo.errors import InputError
+
+        try:
+            return function(*arguments, **named)
+        except InputError as error:
+            raise error.in_python() from None
+
+    return called
 
 
 sys.modules[__name__].__class__ = _FrontDoor

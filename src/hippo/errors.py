@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -57,6 +58,17 @@ class InputError(HippoError, ValueError):
             text += f" (got {_short(self.value)})"
         return f"{text}. To fix: {self.remedy}." if self.remedy else f"{text}."
 
+    def in_python(self) -> InputError:
+        """The same error for one who called a function: arguments (``global_batch``) where it names options."""
+
+        def told(text: str) -> str:
+            return re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), text)
+
+        self.problem = told(self.problem)
+        self.source, self.remedy = (text and told(text) for text in (self.source, self.remedy))
+        self.args = (self._sentence(),)
+        return self
+
 
 class UnknownNameError(InputError):
     """A name that its table does not hold; the message lists close and known names."""
@@ -70,6 +82,7 @@ class UnknownNameError(InputError):
         source: str | None = None,
         key: str | None = None,
         value: object = None,
+        other: str = "",
     ):
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
@@ -79,7 +92,7 @@ class UnknownNameError(InputError):
             source=source,
             key=key,
             value=value,
-            remedy=f"{hint}use one of {', '.join(names)}",
+            remedy=f"{hint}use one of {', '.join(names)}{other}",
         )
 
 

@@ -6,8 +6,10 @@ here, too, so that no answer knows how it is drawn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hippo import first_use
 from hippo.cost.stage import StageMemory
@@ -15,14 +17,15 @@ from hippo.decide import choose, explain_plan
 from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Decision
 from hippo.decide.pareto import Front, pareto_front
-from hippo.errors import InputError
+from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
 from hippo.planners.exact.front import front_candidates
 from hippo.planners.exact.replan import Replanner
-from hippo.problem.load import load_problem
+from hippo.problem.load import load_problem, load_trace
+from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
 from hippo.registry import engine as engine_named
@@ -31,6 +34,13 @@ from hippo.score.judge import evaluate, fits, memory
 from hippo.score.score import Score
 from hippo.simulate.lower import lower
 from hippo.simulate.timeline import Timeline
+
+if TYPE_CHECKING:
+    from hippo.export.base import Export
+    from hippo.network.why.story import Story
+    from hippo.schedule.problem import ScheduleProblem
+    from hippo.schedule.solve import Answer
+    from hippo.score.published import ValidationReport
 
 DEFAULT_STOP = Stop()
 EXPLAIN_STOP = Stop(time_limit_s=2.0)
@@ -43,6 +53,26 @@ class ShownDecision(Decision):
         from hippo.report.notebook import decision_html
 
         return str(decision_html(self))
+
+
+class Layout(TypedDict, total=False):
+    """What ``estimate`` takes besides model and GPU; what is left out: degrees of 1, no recomputation, no sharding."""
+
+    tp: int
+    dp: int
+    pp: int
+    cp: int
+    ep: int
+    micro_batch: int  # sequences per micro-batch and data-parallel rank
+    interleave: int  # model chunks per stage
+    schedule: str | None  # gpipe, 1f1b, interleaved
+    recompute: str  # none, selective, full
+    sharding: str  # none, optimizer, gradients, full, hybrid
+    sequence_parallel: bool
+    global_batch: int  # sequences per optimizer step
+    seq: int | None  # tokens per sequence
+    precision: str | None
+    profile: str | Path | None
 
 
 @dataclass(frozen=True)
@@ -72,6 +102,7 @@ def plan(
     where the time limit does not bind. A problem that no plan fits is an answer (``decision.status``), with what is
     missing among ``decision.reasons``. Raises ``InputError`` for a planner that does not exist.
     """
+    _check_asked(problem, stop)
     found = choose.decide(
         problem,
         _named(planner, progress),
@@ -97,6 +128,7 @@ def compare(
     progress: Progress | None = None,
 ) -> Decision:
     """All planners side by side (``decision.rows``), scored by one judge; each may take the whole time limit."""
+    _check_asked(problem, stop)
     found = choose.compare(
         problem,
         _named(planner, progress),
@@ -116,6 +148,7 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
 
     ``plan`` may come from a decision, from ``hippo.load_plan`` or from your own hand.
     """
+    _check_asked(problem, stop)
     found = explain_plan.explain_plan(
         problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=Replanner, seed=seed
     )
@@ -134,6 +167,7 @@ def pareto(
 
     ``auto``: over all plans that the exact search knows; names with commas: over the plans of those planners.
     """
+    _check_asked(problem, stop)
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
     return pareto_front(
@@ -152,13 +186,23 @@ def simulate(problem: Problem, plan: Plan, *, engine: str = "fast") -> Timeline:
 
 
 def estimate(
-    *, model: str, gpu: str, gpus_per_node: int = 8, inter_node_gbps: float | None = None, **options: Any
+    *,
+    model: str | Path | Mapping[str, Any] | Model,
+    gpu: str,
+    gpus_per_node: int = 8,
+    inter_node_gbps: float | None = None,
+    **layout: Unpack[Layout],
 ) -> Estimate:
-    """One layout in one data centre of just enough nodes.
+    """One layout in one data centre of just enough nodes; ``layout``: the degrees and choices of ``Layout``.
 
-    ``options``: ``tp dp pp cp ep micro_batch interleave schedule recompute sharding sequence_parallel`` (where left
-    out: 1, no recomputation, no sharding), and ``global_batch seq precision profile`` as ``hippo.problem`` takes them.
+    ``inter_node_gbps`` is the network of a node in one direction, Gbit/s (None: what is usual for the GPU). Raises
+    ``InputError`` for a name or a number that is wrong, and for a layout that cannot be dealt out so.
     """
+    options: dict[str, Any] = dict(layout)
+    unknown = sorted(set(options) - set(Layout.__annotations__))
+    if unknown:
+        remedy = f"use {', '.join(Layout.__annotations__)}"
+        raise InputError("is no argument of estimate", key=unknown[0], remedy=remedy)
     names = {field.name for field in fields(Degrees)}
     degrees = Degrees(**{name: value for name, value in options.items() if name in names})
     cluster = site(gpu, degrees.gpus, gpus_per_node=gpus_per_node, inter_node_gbps=inter_node_gbps)
@@ -167,6 +211,110 @@ def estimate(
     plan = one_layout(problem, degrees)
     _refuse_broken(problem, plan)
     return Estimate(problem, plan, evaluate(problem, plan), memory(problem, plan), fits(problem, plan))
+
+
+def schedule(
+    problem: str | Path | Mapping[str, Any] | ScheduleProblem,
+    method: str = "best",
+    *,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    hint: bool = False,
+    progress: Progress | None = None,
+) -> Answer:
+    """The order of micro-batches in one pipeline by a method, and how good it can be (``makespan``, ``lower_bound``).
+
+    ``problem``: a file as ``hippo schedule --problem`` reads it, a mapping of that form, or the value; times have any
+    one unit. ``hint``: ranks run what is ready, the order only advises. Raises ``InputError`` for a malformed problem
+    or an unknown method, ``InfeasibleError`` where memory or placement allow no schedule.
+    """
+    from hippo.files import json_text, read_text
+    from hippo.schedule.problem import ScheduleProblem
+    from hippo.schedule.problem_json import problems_of_text
+    from hippo.schedule.solve import solve
+
+    if not isinstance(problem, ScheduleProblem):
+        given = isinstance(problem, Mapping)
+        text = json_text(dict(problem)) if isinstance(problem, Mapping) else read_text(problem, what="problem file")
+        asked = problems_of_text(text, source="problem" if given else str(problem)).problems
+        if len(asked) != 1:
+            remedy = "give a file of one problem"
+            raise InputError(f"must be one problem, the file holds {len(asked)}", key="problem", remedy=remedy)
+        problem = asked[0].problem
+    first_use.prepare_schedules(progress=progress)
+    return solve(problem, method, time_limit_s=time_limit_s, seed=seed, hint=hint, progress=progress)
+
+
+def watch(
+    problem: Problem,
+    trace: str | Path,
+    *,
+    method: str = "hi_ppo",
+    epoch_s: float | None = None,
+    progress: Progress | None = None,
+) -> Story:
+    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight.
+
+    ``epoch_s``: seconds between decisions; None: the trace's own. Raises ``InputError`` for an unknown method or a
+    trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
+    """
+    from hippo.network.plans.candidates import fill
+    from hippo.network.plans.plan_cache import PlanCache
+    from hippo.network.worlds.generator import world_from_trace
+    from hippo.network.worlds.play import Terms, usd_per_token
+    from hippo.network.worlds.replay import Source, replay
+    from hippo.registry import METHODS, load
+
+    decider = load(METHODS, "method", method, source="--method")()
+    moves = load_trace(trace, problem.cluster, complete=True)
+    world = world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem)
+    first_use.prepare_moving(progress=progress)
+    cache = PlanCache(problem)
+    fill(cache, watch=progress)
+    if not len(cache):
+        raise InfeasibleError([f"No plan of {problem.model.name} fits on {problem.cluster.name}."])
+    aim = problem.objective
+    terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
+    return replay(world, cache, decider, terms, Source(str(trace), float(moves.time_s[0])))
+
+
+def export(
+    problem: Problem,
+    plan: Plan,
+    to: str,
+    *,
+    program: str = "auto",
+    places: Mapping[str, str] | None = None,
+    out: str | Path | None = None,
+) -> Export:
+    """The files that launch a plan with a target (``megatron``, ``slurm``, ..), and the command to type; with ``out``
+    they are written into that folder.
+
+    ``program``: what every rank runs where the target is a launcher; ``places``: a domain to what the launcher calls
+    it. Raises ``InputError`` for an unknown target or a file in the way, ``InfeasibleError`` with the nearest plan
+    where the target cannot run this one.
+    """
+    from hippo.export.base import Wishes
+    from hippo.export.folder import write_export
+    from hippo.files import json_text
+    from hippo.plan.codec import plan_to_document
+    from hippo.registry import exporter
+
+    _refuse_broken(problem, plan)
+    found = exporter(to)(problem, plan, Wishes(program, dict(places or {})))
+    found = replace(found, files={**found.files, "plan.json": json_text(plan_to_document(problem, plan))})
+    if out is not None:
+        write_export(Path(out), found.files)
+    return found
+
+
+def validate(cases: str | Path) -> ValidationReport:
+    """Published training runs (JSON rows, as ``data/training_open.json``) against predictions: error per row, per
+    family and overall, as shares of the published step time. Raises ``InputError`` for a malformed row."""
+    from hippo.score import published
+    from hippo.score.cases import load_cases
+
+    return published.validate(load_cases(cases))
 
 
 def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
@@ -183,6 +331,16 @@ def _anew(names: str) -> type[Replanner] | None:
 
 def _shown(decision: Decision) -> ShownDecision:
     return ShownDecision(**{field.name: getattr(decision, field.name) for field in fields(decision)})
+
+
+def _check_asked(problem: object, stop: object) -> None:
+    """``InputError`` for what is no problem, and for seconds in the place of a stopping rule."""
+    if not isinstance(problem, Problem):
+        remedy = "make one with hippo.problem(model=.., cluster=..)"
+        raise InputError("must be a Problem", key="problem", value=problem, remedy=remedy)
+    if not isinstance(stop, Stop):
+        remedy = "write hippo.Stop(time_limit_s=10)"
+        raise InputError("must be a Stop", key="stop", value=stop, remedy=remedy)
 
 
 def _refuse_broken(problem: Problem, plan: Plan) -> None:

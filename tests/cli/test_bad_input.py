@@ -216,7 +216,7 @@ def sound_plan(tmp_path_factory) -> str:
     problem = load_problem(model="gpt2", cluster="toy", global_batch=8)
     stages = (Stage("east", (0, 7), 1, 1, ("east/0/0",)), Stage("west", (7, 14), 1, 1, ("west/0/0",)))
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    save_plan(path, problem, Plan((Pipeline(stages, 8),), micro_batch=1))
+    save_plan(problem, Plan((Pipeline(stages, 8),), micro_batch=1), path)
     return str(path)
 
 

@@ -21,14 +21,14 @@ TARGETS = ("megatron", "deepspeed", "torchtitan", "torchrun", "slurm", "skypilot
 
 @pytest.fixture
 def plan_file(tmp_path: Path) -> Path:
-    save_plan(tmp_path / "plan.json", *example())
+    save_plan(*example(), tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
 
 @pytest.fixture
 def gpipe_file(tmp_path: Path) -> Path:
     problem, plan = example()
-    save_plan(tmp_path / "gpipe.json", problem, replace(plan, schedule=ScheduleChoice("gpipe")))
+    save_plan(problem, replace(plan, schedule=ScheduleChoice("gpipe")), tmp_path / "gpipe.json")
     return tmp_path / "gpipe.json"
 
 

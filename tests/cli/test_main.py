@@ -42,8 +42,23 @@ def test_version(hippo):
     assert answer.out.startswith("hippo 0.")
 
 
+def test_help_may_be_asked_for_as_a_command(hippo):
+    assert hippo("help", "plan") == hippo("plan", "--help")
+    assert hippo("help") == hippo("--help")
+
+
+def test_options_of_other_tools_are_understood(hippo):
+    ours = ("--global-batch", "64", "--seq=512", "--micro-batch", "2", "--tp", "2", "--pp", "2", "--dp", "2")
+    theirs = ("--global-batch-size", "64", "--seq-length=512", "--micro-batch-size", "2")
+    theirs += ("--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--data-parallel-size", "2")
+    estimate = ("estimate", "--model", "gpt2-medium", "--gpu", "h100-sxm", "--json")
+    answer = hippo(*estimate, *theirs)
+    assert answer.code == 0
+    assert answer.document == hippo(*estimate, *ours).document
+
+
 def test_unknown_command(refused):
-    assert "No such command 'plam'" in refused("plam")
+    assert "No such command 'plam'. Did you mean 'plan'? To fix: " in refused("plam")
 
 
 def test_unknown_option(refused):

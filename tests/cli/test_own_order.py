@@ -21,7 +21,7 @@ def ordered(tmp_path_factory) -> Path:
     stages = (Stage("east", (0, 7), 1, 1, ("east/0/0",)), Stage("west", (7, 14), 1, 1, ("west/0/0",)))
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     line = Pipeline(stages, 4, order=ORDER)
-    save_plan(path, problem, Plan((line,), micro_batch=1, schedule=ScheduleChoice("best")))
+    save_plan(problem, Plan((line,), micro_batch=1, schedule=ScheduleChoice("best")), path)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,14 +67,14 @@ def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path):
 
 def test_a_rename_that_fails_puts_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_export(tmp_path, {"a": "1", "b": "2"})
-    real = __import__("os").replace
+    real = os.replace
 
     def replace(source, target):
         if str(target).endswith("/b") and ".before" not in str(source):
             raise OSError(28, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr("hippo.export.folder.os.replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(InputError, match="No space left"):
         write_export(tmp_path, {"a": "3", "b": "4"})
     assert (tmp_path / "a").read_text() == "1"

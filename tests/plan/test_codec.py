@@ -74,7 +74,7 @@ def test_keys_that_do_not_apply_may_be_absent() -> None:
 
 def test_a_saved_file_is_whole_and_stands_alone(tmp_path: Path) -> None:
     pair = toy()
-    save_plan(tmp_path / "out" / "plan.json", *pair)
+    save_plan(*pair, tmp_path / "out" / "plan.json")
     assert load_plan(tmp_path / "out" / "plan.json") == pair
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
 

@@ -18,6 +18,16 @@ FACTS = {
 }
 
 
+@pytest.mark.parametrize("spelling", ["h100-sxm", "H100 SXM5", "NVIDIA H100-SXM-80GB", "h100", " H100-80gb "])
+def test_a_name_has_many_spellings(spelling: str):
+    assert gpu(spelling).name == "H100-SXM-80GB"
+
+
+def test_an_unknown_type_may_be_described():
+    with pytest.raises(UnknownNameError, match=r"unknown gpu 'MI300X'.*or write a mapping of its figures"):
+        gpu("MI300X")
+
+
 def test_every_figure_that_the_facts_are_sure_of(data: Path):
     compared = 0
     for fact in json.loads((data / "gpu_facts.json").read_text()):

@@ -35,6 +35,18 @@ def test_the_contract_s_defaults() -> None:
     assert load_problem(model="gpt2", cluster="toy").workload.seq == 1024
 
 
+def test_a_name_of_a_hub_is_an_unknown_model() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'llama-3-70b'.*or give the path of its config\.json"):
+        load_model("meta-llama/Llama-3.3-70B-Instruct")
+
+
+@pytest.mark.parametrize("top", [{}, {"gpu": ["H100", "A100"]}])
+def test_domains_of_unlike_gpus_are_refused_with_the_reason(top: dict[str, object]) -> None:
+    domains = [{"name": "a", "nodes": 1, "gpus_per_node": 8, "gpu": "H100"}]
+    with pytest.raises(InputError, match="all domains hold one type"):
+        load_cluster({**top, "domains": domains})
+
+
 def test_a_config_json_or_its_folder_is_a_model(tmp_path: Path) -> None:
     folder = tmp_path / "My-Llama"
     folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -166,7 +167,7 @@ def test_a_small_problem_with_a_gap_reaches_the_solver(monkeypatch: pytest.Monke
         raise InputError("not installed")
 
     monkeypatch.setattr(Clock, "spent_s", 0.5)  # of 1.7 s, whatever the machine does
-    monkeypatch.setattr("hippo.schedule.best.optimal", solver)
+    monkeypatch.setattr(sys.modules["hippo.schedule.best"], "optimal", solver)
     found = best(HARD)
     assert asked
     assert asked[0] > 0

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +26,7 @@ from hippo.cli.jobs import jobs
 from hippo.cli.output import say, silence_stdout
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
+from hippo.cli.prepare import prepare
 from hippo.cli.probe import probe
 from hippo.cli.profile import profile
 from hippo.cli.run import run as run_plan
@@ -54,15 +55,33 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     probe,
     profile,
     catalogue,
+    prepare,
     bench,
 )
+
+OTHERS: Mapping[str, str] = {
+    **dict.fromkeys(("--global-batch-size", "--global_batch_size"), "--global-batch"),
+    **dict.fromkeys(("--seq-length", "--seq_length", "--max_seq_length", "--max-seq-length"), "--seq"),
+    **dict.fromkeys(("--micro-batch-size", "--per_device_train_batch_size"), "--micro-batch"),
+    **dict.fromkeys(("--tensor-model-parallel-size", "--tensor-parallel-size"), "--tp"),
+    **dict.fromkeys(("--pipeline-model-parallel-size", "--pipeline-parallel-size"), "--pp"),
+    "--data-parallel-size": "--dp",
+    "--context-parallel-size": "--cp",
+    "--expert-model-parallel-size": "--ep",
+    "--recompute-granularity": "--recompute",
+    "--model_name_or_path": "--model",
+}
+"""Options as Megatron-LM and Hugging Face name them, and ours; help does not list them."""
+
+TAKE_OTHERS = ("plan", "compare", "pareto", "estimate", "watch", "evaluate", "profile")
+"""Commands that take those names too; others hand words on to programs that may know them."""
 
 GARBAGE_EVERY = 100_000
 """New objects between two collections; with Python's own 700 a plan starts a tenth of a second later."""
 
 app = typer.Typer(
     help="Plans how one large language model is trained over several data centres, and says why.",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,  # plain help: rich would triple the time of `hippo --help`
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
@@ -81,7 +100,8 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Plans how one large language model is trained over several data centres, and says why."""
@@ -104,7 +124,7 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit code; errors are said on stderr."""
     try:
-        code: Any = app(list(arguments) or ["--help"], prog_name="hippo", standalone_mode=False)
+        code: Any = app(_as_ours(arguments), prog_name="hippo", standalone_mode=False)
         sys.stdout.flush()
         return _told(code) if isinstance(code, int) else DONE
     except InputError as error:
@@ -123,6 +143,17 @@ def run(arguments: Sequence[str]) -> int:
         return _broken_stream(error)
     except SystemExit:  # typer's own answer to a reader that has gone
         return _broken_stream(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+
+def _as_ours(arguments: Sequence[str]) -> list[str]:
+    """The command line with options of Megatron-LM and Hugging Face under our names, and ``help X`` as ``X --help``."""
+    first, rest = (arguments[0], arguments[1:]) if arguments else ("help", ())
+    if first == "help":
+        return [*rest, "--help"]
+    if first not in TAKE_OTHERS:
+        return list(arguments)
+    named = [argument.partition("=") for argument in rest]
+    return [first, *(OTHERS.get(name, name) + sign + value for name, sign, value in named)]
 
 
 def _told(code: int) -> int:
@@ -144,7 +175,8 @@ def _usage(error: typer.TyperException, arguments: Sequence[str]) -> str:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     value = next((_after(name, arguments) for name in names if _after(name, arguments) is not None), None)
     got = "" if value is None else f" (got {value!r})"
-    return f"{message.rstrip('.')}{got}. To fix: see '{path} --help'."
+    told = f"{message.rstrip('.')}{got}"
+    return f"{told}{'' if told.endswith('?') else '.'} To fix: see '{path} --help'."
 
 
 def _after(option: str, arguments: Sequence[str]) -> str | None:

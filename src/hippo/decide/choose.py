@@ -188,8 +188,8 @@ class _Hearing:
         self._answers: dict[str, Proposal] = {}
 
     def left_s(self) -> float:
-        """Seconds until the time limit."""
-        return self._ends_s - monotonic()
+        """Seconds until the time limit; 0 after it."""
+        return max(0.0, self._ends_s - monotonic())
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
         """The planner's proposal; asked again, the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 
 from hippo.decide.reasons import Reason
@@ -12,6 +12,7 @@ from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
+from hippo.records import Record
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 
@@ -109,6 +110,30 @@ class Decision:
     def score(self) -> Score | None:
         """Its score."""
         return self.best.score if isinstance(self.best, Judged) else None
+
+    def records(self) -> list[Record]:
+        """A row per planner that ran, with its figures, None where it has no plan: what ``pandas.DataFrame`` takes."""
+        names = [each.name for each in fields(Score)]
+        return [
+            {
+                "planner": row.planner,
+                "status": row.status.value,
+                "gpus": None if row.plan is None else row.plan.gpus,
+                **{name: None if row.score is None else getattr(row.score, name) for name in names},
+                "gap": row.gap,
+                "planning_s": row.planning_s,
+            }
+            for row in self.rows
+        ]
+
+    def to_dict(self) -> dict[str, object]:
+        """The document of ``plan --json``."""
+        return self.document()
+
+    def __repr__(self) -> str:
+        head = self.headline().partition("\n")[0]
+        told = "" if self.score is None else f", {seconds(self.score.step_time_s)} a step"
+        return f"Decision({self.status.value}: {head[:200].rstrip('.')}{told})"
 
     def summary(self) -> str:
         """The decision in sentences: what, how good, how certain, why."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +22,19 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
+from hippo.records import Record, html_table
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
 ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
+
+
+class ScoredPlan(NamedTuple):
+    """A plan and its figures."""
+
+    plan: Plan
+    score: Score
 
 
 @dataclass(frozen=True)
@@ -38,10 +47,23 @@ class Front:
     """
 
     problem: Problem
-    points: tuple[tuple[Plan, Score], ...]
+    points: tuple[ScoredPlan, ...]
     hypervolume: float
     baseline: Baseline | None = None
     closed: bool = False
+
+    def records(self) -> list[Record]:
+        """A row per plan with its figures, quickest first: what ``pandas.DataFrame`` takes."""
+        return [{"plan": described(plan), "gpus": plan.gpus, **score.to_dict()} for plan, score in self.points]
+
+    def __repr__(self) -> str:
+        name, hypervolume = self.problem.model.name, self.hypervolume
+        return f"Front({count(len(self.points), 'plan')} of {name}, {hypervolume=:.4g}, closed={self.closed})"
+
+    def _repr_html_(self) -> str:
+        shown = ("plan", "gpus", "step_time_s", "utilization", "egress_usd_per_step", "usd_per_step", "mfu")
+        rows = [{name: each[name] for name in shown} for each in self.records()]
+        return html_table(rows, title=f"{count(len(rows), 'plan')} that none beats in everything")
 
     def summary(self) -> str:
         """A line per plan."""
@@ -92,7 +114,7 @@ def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: B
     kept = np.flatnonzero(non_dominated(values))
     scale = _box(values[kept], baseline)
     volume = hypervolume(values[kept] / scale, np.ones(3))
-    return Front(problem, tuple(ordered[index] for index in kept), volume, baseline)
+    return Front(problem, tuple(ScoredPlan(*ordered[index]) for index in kept), volume, baseline)
 
 
 def _figures(scores: Sequence[Score]) -> Floats:

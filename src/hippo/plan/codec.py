@@ -86,8 +86,12 @@ def _pipeline_to_document(pipeline: Pipeline) -> dict[str, Any]:
     return document | {key: value for key, value in given.items() if value}
 
 
-def save_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
-    """Write a plan file; it appears whole or not at all."""
+def save_plan(problem: Problem, plan: Plan, path: str | Path) -> None:
+    """Write a plan file; it appears whole or not at all. ``InputError`` where it cannot be written."""
+    given: tuple[object, object] = (problem, plan)
+    if not (isinstance(given[0], Problem) and isinstance(given[1], Plan)):
+        remedy = "call save_plan(problem, plan, path)"
+        raise InputError("takes a problem, a plan and a path, in this order", source="save_plan", remedy=remedy)
     write_whole(path, json_text(plan_to_document(problem, plan)))
 
 

@@ -117,6 +117,11 @@ class Plan:
     compression: tuple[Compression, ...] = ()
     sync: Sync = Sync()
 
+    def __repr__(self) -> str:
+        stages = sum(len(line.stages) for line in self.pipelines)
+        told = f"{len(self.pipelines)} pipelines, {stages} stages, {self.gpus} GPUs of {', '.join(self.domains)[:150]}"
+        return f"Plan({told}, schedule={self.schedule.name!r}, micro_batch={self.micro_batch})"
+
     @property
     def domains(self) -> tuple[str, ...]:
         """Domains in use, in order of first appearance."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged
@@ -27,6 +28,13 @@ class Stop:
 
     time_limit_s: float = 10.0
     gap: float = 0.0  # stop when the proven gap is at most this
+
+    def __post_init__(self) -> None:
+        for key in ("time_limit_s", "gap"):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                remedy = "give a number that is not negative, for instance hippo.Stop(time_limit_s=10)"
+                raise InputError("must be a number of at least 0", source="Stop", key=key, value=value, remedy=remedy)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
-from hippo.problem.gpus import ALIASES, GPUS
+from hippo.problem.gpus import GPUS
+from hippo.problem.gpus import gpu as gpu_named
 from hippo.problem.table import Table, open_table
 from hippo.units import (
     bytes_per_s_from_gbps,
@@ -139,6 +140,10 @@ def cluster_from_document(document: object, *, source: str, name: str) -> Cluste
 
 
 def _gpu(table: Table) -> Gpu:
+    rows = table.values.get("domains")
+    own = isinstance(rows, list) and any(isinstance(row, dict) and "gpu" in row for row in rows)
+    if isinstance(table.values.get("gpu"), list) or ("gpu" not in table.values and own):
+        table.refuse("gpu", "is not one type", "write one gpu at the top of the file: all domains hold one type")
     if isinstance(table.values.get("gpu"), str):
         return _catalogue_gpu(table, "gpu")
     given = table.table("gpu", known=_GPU, hints=_GPU_HINTS)
@@ -168,11 +173,7 @@ def _gpu(table: Table) -> Gpu:
 
 
 def _catalogue_gpu(table: Table, key: str) -> Gpu:
-    name = table.text(key)
-    found = GPUS.get(ALIASES.get(name, name))
-    if found is None:
-        raise UnknownNameError("gpu", name[:60], GPUS, source=table.source, key=table.key(key))
-    return found
+    return gpu_named(table.text(key), source=table.source, key=table.key(key))
 
 
 def _peak_flops(given: Table) -> Mapping[str, float]:

@@ -1,12 +1,13 @@
 """GPU types: peak rates, memory, links, rent. Every figure's source stands beside it.
 
-Sources: [facts] the public documents read for the project's ``gpu_facts.json``; [NVIDIA ...] NVIDIA's data sheets.
+Sources: ``data/gpu_facts.json`` names the public document of each figure; [NVIDIA ...] NVIDIA's data sheets.
 Peaks are dense (data sheets often print the doubled, sparse figure). NVLink is one direction (half of the printed
 bidirectional figure). Node networks are the usual reference design of the generation.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -51,26 +52,26 @@ _GB300 = {"bf16": 2450.0, "fp16": 2450.0, "fp8": 4900.0, "nvfp4": 14700.0, "tf32
 
 _ALL = (
     _gpu("V100-SXM2-16GB", "volta", tflops={"fp16": 125.0, "bf16": 125.0, "fp32": 15.7}, memory_gb=16, hbm_gb_per_s=900,
-         nvlink_gb_per_s=150, node_gbps=100, usd=2.86, source="[facts]; rent: Sailor constants.py"),
+         nvlink_gb_per_s=150, node_gbps=100, usd=2.86, source="data/gpu_facts.json; rent: Sailor constants.py"),
     _gpu("A100-SXM-40GB", "ampere", tflops=_A100, memory_gb=40, hbm_gb_per_s=1555, nvlink_gb_per_s=300, node_gbps=1600,
-         usd=3.67, source="[facts]; rent: GCP as in Sailor constants.py"),
+         usd=3.67, source="data/gpu_facts.json; rent: GCP as in Sailor constants.py"),
     _gpu("A100-SXM-80GB", "ampere", tflops=_A100, memory_gb=80, hbm_gb_per_s=2039,
-         nvlink_gb_per_s=300, node_gbps=1600, usd=1.80, source="[facts]"),
+         nvlink_gb_per_s=300, node_gbps=1600, usd=1.80, source="data/gpu_facts.json"),
     _gpu("H100-SXM-80GB", "hopper", tflops=_H100, memory_gb=80, hbm_gb_per_s=3350, nvlink_gb_per_s=450, node_gbps=3200,
-         usd=3.00, source="[facts]"),
+         usd=3.00, source="data/gpu_facts.json"),
     _gpu("H100-96GB-HBM2e", "hopper", tflops=_H100_500W, memory_gb=96, hbm_gb_per_s=2400,
          nvlink_gb_per_s=450, node_gbps=3200, usd=3.00,
-         source="[facts] Grand Teton, 500 W; peak below 989 is not stated"),
+         source="data/gpu_facts.json Grand Teton, 500 W; peak below 989 is not stated"),
     _gpu("H200-SXM-141GB", "hopper", tflops=_H100, memory_gb=141, hbm_gb_per_s=4800,
-         nvlink_gb_per_s=450, node_gbps=3200, usd=3.75, source="[facts]"),
+         nvlink_gb_per_s=450, node_gbps=3200, usd=3.75, source="data/gpu_facts.json"),
     _gpu("H800-80GB", "hopper", tflops=_H100, memory_gb=80, hbm_gb_per_s=3350, nvlink_gb_per_s=200, node_gbps=3200,
-         usd=2.00, source="[facts]"),
+         usd=2.00, source="data/gpu_facts.json"),
     _gpu("GH200-96GB", "hopper", tflops=_H100, memory_gb=96, hbm_gb_per_s=4000, nvlink_gb_per_s=450, node_gbps=400,
-         usd=3.00, source="[facts]"),
+         usd=3.00, source="data/gpu_facts.json"),
     _gpu("B200", "blackwell", tflops=_B200, memory_gb=180, hbm_gb_per_s=7700, nvlink_gb_per_s=900, node_gbps=3200,
-         usd=5.00, source="[facts]"),
+         usd=5.00, source="data/gpu_facts.json"),
     _gpu("GB200", "blackwell", tflops=_GB200, memory_gb=186, hbm_gb_per_s=8000, nvlink_gb_per_s=900, node_gbps=28_800,
-         usd=6.00, source="[facts]", nvlink_domain=72),
+         usd=6.00, source="data/gpu_facts.json", nvlink_domain=72),
     _gpu("B300", "blackwell-ultra", tflops=_GB300, memory_gb=270, hbm_gb_per_s=8000, nvlink_gb_per_s=900,
          node_gbps=6400, usd=6.50, source="NVIDIA DGX B300"),
     _gpu("GB300", "blackwell-ultra", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900,
@@ -104,9 +105,31 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def gpu(name: str) -> Gpu:
-    """The GPU of that name or alias; ``UnknownNameError`` lists the known names."""
-    found = GPUS.get(ALIASES.get(name, name))
+def gpu(name: str, *, source: str | None = None, key: str | None = None) -> Gpu:
+    """The GPU of that name or alias, in capitals or not, with or without ``SXM`` where one such is known.
+
+    Raises
+    ------
+    UnknownNameError
+        It lists the known names, and says how to describe another.
+    """
+    found = _BY_NAME.get(_plain(name))
     if found is None:
-        raise UnknownNameError("gpu", name, GPUS)
+        other = ", or write a mapping of its figures in the place of the name, as docs/contracts.md shows"
+        raise UnknownNameError("gpu", name[:60], GPUS, source=source, key=key, other=other)
     return found
+
+
+def _plain(name: str) -> str:
+    """What two spellings of one type share: ``h100-sxm``, ``H100 SXM5`` and ``NVIDIA H100-SXM-80GB`` begin alike."""
+    word = name.strip().lower().replace("_", "-").replace(" ", "-").removeprefix("nvidia-")
+    return re.sub(r"-sxm\d?\b", "-sxm", word)
+
+
+_BY_NAME: Mapping[str, Gpu] = MappingProxyType(
+    {
+        **{_plain(f"{short}-SXM"): GPUS[ALIASES[short]] for short in ("V100", "A100", "H100", "H200")},
+        **{_plain(alias): GPUS[name] for alias, name in ALIASES.items()},
+        **{_plain(name): each for name, each in GPUS.items()},
+    }
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,14 +34,14 @@ _Found = TypeVar("_Found", Model, Cluster)
 
 def load_problem(
     *,
-    model: str | Model,
-    cluster: str | Cluster,
+    model: str | Path | Mapping[str, Any] | Model,
+    cluster: str | Path | Mapping[str, Any] | Cluster,
     objective: str = "time",
     global_batch: int = 1024,
     seq: int | None = None,
     precision: str | None = None,
     runtime: str = "any",
-    profile: str | None = None,
+    profile: str | Path | None = None,
     uniform_cuts: bool = False,
     allow_local_sgd: bool = False,
     balance_delta: float | None = None,
@@ -51,7 +52,8 @@ def load_problem(
     Parameters
     ----------
     model, cluster
-        A name of the catalogue, a file (``config.json`` or the folder that holds it; cluster YAML), or the value.
+        A name of the catalogue, a file (``config.json`` or the folder that holds it; cluster YAML), a mapping of the
+        same form as that file, or the value.
     objective
         ``time``, ``cost`` or three weights ``W1,W2,W3``.
     global_batch, seq
@@ -76,8 +78,7 @@ def load_problem(
     """
     if runtime not in RUNTIMES:
         raise UnknownNameError("runtime", str(runtime)[:60], RUNTIMES, source="--runtime")
-    the_model = load_model(model) if isinstance(model, str) else model
-    the_cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    the_model, the_cluster = load_model(model), load_cluster(cluster)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
         check_profile(measured, the_model, the_cluster.gpu, source=str(profile))
@@ -94,14 +95,26 @@ def load_problem(
     )
 
 
-def load_model(name_or_path: str) -> Model:
-    """A model of the catalogue, or of a ``config.json`` (a folder stands for the ``config.json`` in it)."""
-    return _named_or_read(name_or_path, models.MODELS, models.ALIASES, _read_model, what="model")
+def load_model(given: str | Path | Mapping[str, Any] | Model) -> Model:
+    """A model of the catalogue, of a ``config.json`` (a folder stands for the one in it) or of such a mapping."""
+    if isinstance(given, Model):
+        return given
+    if isinstance(given, Mapping):
+        return model_from_config(dict(given), source="model", name=str(given.get("name_or_path") or "model"))
+    if isinstance(given, Path):
+        return _read_model(given)
+    return _named_or_read(given, models.MODELS, models.ALIASES, _read_model, what="model")
 
 
-def load_cluster(name_or_path: str) -> Cluster:
-    """A cluster of the catalogue, or of a YAML file."""
-    return _named_or_read(name_or_path, clusters.CLUSTERS, {}, _read_cluster, what="cluster")
+def load_cluster(given: str | Path | Mapping[str, Any] | Cluster) -> Cluster:
+    """A cluster of the catalogue, of a YAML file or of a mapping of its form."""
+    if isinstance(given, Cluster):
+        return given
+    if isinstance(given, Mapping):
+        return cluster_from_document(dict(given), source="cluster", name="cluster")
+    if isinstance(given, Path):
+        return _read_cluster(given)
+    return _named_or_read(given, clusters.CLUSTERS, {}, _read_cluster, what="cluster")
 
 
 def load_trace(path: str | Path, cluster: Cluster, *, complete: bool = False) -> Trace:
@@ -125,12 +138,19 @@ def _named_or_read(
     what: str,
 ) -> _Found:
     """A name of the table wins over a file of that name, not over a path; what is neither is an unknown name."""
+    if not isinstance(text, str):
+        remedy = "give a name of the catalogue, the path of a file, or a mapping of that file's form"
+        raise InputError(f"cannot be a {type(text).__name__}", source=f"--{what}", value=text, remedy=remedy)
     key = text.strip().lower()
     found, path = known.get(aliases.get(key, key)), Path(text)
     if found is not None and not (os.sep in text and os.path.exists(path)):
         return found
     if not key:
         raise InputError("is empty", source=f"--{what}", value=text, remedy="give a name of the catalogue or a file")
+    hub = what == "model" and re.fullmatch(r"[\w-]+/[\w.-]+", text) and path.suffix.lower() != ".json"
+    if hub and not os.path.exists(path):  # meta-llama/Llama-3.3-70B-Instruct
+        other = ", or give the path of its config.json"
+        raise UnknownNameError(what, path.name[:60].lower(), known, source=f"--{what}", other=other)
     if os.sep in text or path.suffix.lower() in (".json", ".yaml", ".yml") or os.path.exists(path):
         return read(path)
     raise UnknownNameError(what, text[:60], known, source=f"--{what}")

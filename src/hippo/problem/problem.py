@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hippo.problem.cluster import Cluster
+from hippo.errors import InputError, UnknownNameError
+from hippo.problem.cluster import Cluster, Link
+from hippo.problem.cluster_yaml import MAX_GBPS
 from hippo.problem.model import Model
 from hippo.problem.objective import Objective
 from hippo.problem.profile import Profile
 from hippo.problem.workload import Workload
+from hippo.units import bytes_per_s_from_gbps, s_from_ms
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,62 @@ class Problem:
     runtime: str = "any"  # any, megatron, torch, deepspeed: what may be expressed (plan/check)
     uniform_cuts: bool = False
     allow_local_sgd: bool = False
+
+    def with_link(
+        self,
+        source: str,
+        destination: str,
+        *,
+        bandwidth_gbps: float | None = None,
+        latency_ms: float | None = None,
+        both: bool = True,
+    ) -> Problem:
+        """The same problem with another link between two domains, and back where ``both``; what is None stays.
+
+        ``bandwidth_gbps`` is shared by all flows (Gbit/s), ``latency_ms`` one way. A link that was not there needs both
+        figures and costs nothing a GB. Raises ``InputError`` for an unknown domain or a figure out of range.
+        """
+        names = [domain.name for domain in self.cluster.domains]
+        for key, name in (("source", source), ("destination", destination)):
+            if name not in names:
+                raise UnknownNameError("domain", str(name)[:60], names, key=key)
+        if source == destination:
+            raise InputError("joins a domain to itself", key="destination", value=source, remedy="name another domain")
+        for key, value, least in (("bandwidth_gbps", bandwidth_gbps, 1e-9), ("latency_ms", latency_ms, 0.0)):
+            if value is not None and not least <= value <= MAX_GBPS:
+                raise InputError("is out of range", key=key, value=value, remedy=f"give a number up to {MAX_GBPS:g}")
+        links = {(link.source, link.destination): link for link in self.cluster.links}
+        for pair in ((source, destination), (destination, source))[: 1 + both]:
+            link = links.get(pair)
+            if link is None:
+                if bandwidth_gbps is None or latency_ms is None:
+                    remedy = "give bandwidth_gbps and latency_ms"
+                    raise InputError(f"there is no link from '{pair[0]}' to '{pair[1]}' yet", remedy=remedy)
+                link = Link(*pair, None, 0.0, 0.0)
+            if bandwidth_gbps is not None:
+                link = replace(link, bandwidth_bytes_per_s=bytes_per_s_from_gbps(bandwidth_gbps))
+            links[pair] = link if latency_ms is None else replace(link, latency_s=s_from_ms(latency_ms))
+        return replace(self, cluster=replace(self.cluster, links=tuple(links.values())))
+
+    def with_workload(self, *, global_batch: int | None = None, seq: int | None = None) -> Problem:
+        """The same problem with other sequences per step or tokens per sequence; what is None stays. ``InputError`` for
+        a number below 1, or more tokens than the model has learned positions for."""
+        given = {"global_batch": global_batch, "seq": seq}
+        for key, value in given.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError("must be a positive whole number", key=key, value=value, remedy="write one")
+        most = self.model.layers[0].positions
+        if seq is not None and most and seq > most:
+            problem = f"exceeds the {most} learned positions of {self.model.name}"
+            raise InputError(problem, key="seq", value=seq, remedy=f"write at most {most}")
+        work = self.workload
+        batch = work.global_batch if global_batch is None else global_batch
+        return replace(self, workload=replace(work, global_batch=batch, seq=work.seq if seq is None else seq))
+
+    def __repr__(self) -> str:
+        cluster, work = self.cluster, self.workload
+        where = f"{cluster.name[:60]} ({cluster.gpus} {cluster.gpu.name[:40]} GPUs in {len(cluster.domains)} domains)"
+        told = (
+            f"{work.global_batch} sequences of {work.seq} tokens, {work.precision}, objective={self.objective.name!r}"
+        )
+        return f"Problem({self.model.name[:60]} on {where}, {told})"

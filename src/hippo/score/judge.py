@@ -41,6 +41,9 @@ class Judged:
     played: Timeline | None = field(default=None, compare=False)  # the whole step; None: nobody asked for it yet
     checked: tuple[str | None] | None = field(default=None, compare=False)  # ``flaw``; None: nobody asked for it yet
 
+    def __repr__(self) -> str:
+        return f"Judged({self.plan!r}, step_time_s={self.step_time_s:.6g})"
+
     @property
     def step_time_s(self) -> float:
         """Step time under the links as they are."""

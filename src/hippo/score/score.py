@@ -5,9 +5,10 @@ R = w1 R_eff + w2 R_util - w3 R_cost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from hippo.problem.objective import Objective
+from hippo.records import html_table
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,17 @@ class Score:
     r_eff: float = 0.0
     r_util: float = 0.0  # the utilisation; needs no baseline
     r_cost: float = 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Figures by name, the keys of the ``score`` document; units stand in the names."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        names = ("step_time_s", "tokens_per_s", "mfu", "usd_per_step", "peak_memory_gb")
+        return f"Score({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, ...)"
+
+    def _repr_html_(self) -> str:
+        return html_table([{"figure": name, "value": value} for name, value in self.to_dict().items()], title="Score")
 
 
 def objective_value(objective: Objective, score: Score) -> float:

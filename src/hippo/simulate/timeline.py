@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.records import Record, html_table
 from hippo.simulate.program import Program
 
 SYNC, OPTIMIZER = 3, 4
+KINDS = ("F", "B", "W", "sync", "optimizer")
+"""Names of the kinds of operations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,24 @@ class Timeline:
     message_bytes: NDArray[np.float64]  # (X,)
     rank_busy_s: NDArray[np.float64]  # (G,) sum of F, B, W
     link_bytes: NDArray[np.float64]  # (E,) bytes per step
+
+    def records(self) -> list[Record]:
+        """A row per operation, in the order of ``op_rank``: what ``pandas.DataFrame`` takes; seconds."""
+        columns = (self.op_rank, self.op_kind, self.op_chunk, self.op_micro_batch, self.op_start_s, self.op_end_s)
+        names = ("rank", "kind", "chunk", "micro_batch", "start_s", "end_s")
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [dict(zip(names, (rank, KINDS[kind], *rest), strict=True)) for rank, kind, *rest in rows]
+
+    def __repr__(self) -> str:
+        told = f"{len(self.op_rank)} operations on {len(self.rank_busy_s)} ranks, {len(self.message_link)} messages"
+        return f"Timeline(step_time_s={self.step_time_s:.6g}, {told})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"rank": rank, "busy_s": busy_s, "busy_share": busy_s / self.step_time_s}
+            for rank, busy_s in enumerate(self.rank_busy_s.tolist())
+        ]
+        return html_table(rows, title=repr(self))
 
 
 def timeline(
