@@ -39,11 +39,11 @@ from hippo.jobs.engine.world import World
 from hippo.jobs.learned.weights import shipped
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.handover import handed_over
-from hippo.jobs.online.learner import History, Index, IndexLearner, IndexPolicy, guessed_s
-from hippo.jobs.online.loop import Served, review
+from hippo.jobs.online.learner import Index, IndexLearner, IndexPolicy, JobHistory, guessed_s
+from hippo.jobs.online.loop import ServedPolicy, review
 from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
@@ -52,7 +52,7 @@ from hippo.network.evaluate.intervals import interval
 
 Floats = NDArray[np.float64]
 SITE = site([Pool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])
-RULES, MARGINS = Settings(), Margins(judged_jobs=300, watched_jobs=1000, history_jobs=2500)
+RULES, MARGINS = ReplayRules(), Margins(judged_jobs=300, watched_jobs=1000, history_jobs=2500)
 BEFORE, SHIFT, AFTER, WINDOW, LOAD, REVIEW = 4000, 2000, 6000, 500, 0.9, 250
 LEARNS_FROM, LONG = 1000, 2000
 USERS = 12
@@ -165,7 +165,7 @@ def changed_at_the_shift(stream: Stream, before: IndexPolicy, after: IndexPolicy
     return finishes(handed_over(world, LEARNED, after.memory(stream.served)))
 
 
-def known(world: World, stream: Workload) -> History:
+def known(world: World, stream: Workload) -> JobHistory:
     """What a loop knows of the jobs that came last."""
     now_s, last = float(world.clock[c.NOW]), int(world.tally[c.ARRIVED])
     rows = np.arange(max(0, last - MARGINS.history_jobs), last)
@@ -175,7 +175,7 @@ def known(world: World, stream: Workload) -> History:
     ran_s = np.where(ended, job[:, c.DURATION], np.nan)
     found = stream.take(rows)
     found = replace(found, duration_s=guessed_s(ran_s, job[:, c.WORKED] + runs_s, found.devices))
-    return History(found, ended, np.where(ended, job[:, c.FINISH], np.inf), now_s)
+    return JobHistory(found, ended, np.where(ended, job[:, c.FINISH], np.inf), now_s)
 
 
 def _ended(world: World, jobs: int) -> bool:
@@ -185,7 +185,7 @@ def _ended(world: World, jobs: int) -> bool:
 def looped(stream: Stream, learner: IndexLearner, first: Index) -> tuple[Floats, int, int, int]:
     """The rules of ``online.loop.review`` on a replay, no loop: finishes, swaps, falls, who serves in the end."""
     guard, world = TwoQueueGuard(SITE, RULES), learner.policy(first).opened(stream.served).world
-    served, version, swaps, falls, reviewed = Served(0.0, first, False), 1, 0, 0, 0
+    served, version, swaps, falls, reviewed = ServedPolicy(0.0, first, False), 1, 0, 0, 0
     while True:
         due = reviewed + REVIEW
         if not until(world, partial(_ended, jobs=due)):
@@ -203,7 +203,7 @@ def looped(stream: Stream, learner: IndexLearner, first: Index) -> tuple[Floats,
             )
         if found.verdict is not None and found.verdict.accepted:
             swaps += 1
-            version, served = swaps + 1, Served(now_s, found.weights, False)
+            version, served = swaps + 1, ServedPolicy(now_s, found.weights, False)
             world = handed_over(world, LEARNED, learner.policy(found.weights).memory(stream.served))
 
 

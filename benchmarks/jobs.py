@@ -23,8 +23,8 @@ from hippo.jobs.learned.weights import Weights, shipped
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
@@ -47,7 +47,7 @@ class Entrant:
     """A policy and, of the learned ones, whose weights and past."""
 
     name: str
-    policy: Policy
+    policy: QueuePolicy
     weights: Weights | None = None
     remembers: bool = False
 
@@ -71,7 +71,7 @@ def one_distribution() -> Weights:
     return plain._replace(prior=shipped().prior, pseudo=np.full(len(plain.pseudo), 1e12))
 
 
-def replayed(each: Entrant, workload: Workload, past: Workload | None, where: Site, rules: Settings) -> Ledger:
+def replayed(each: Entrant, workload: Workload, past: Workload | None, where: Site, rules: ReplayRules) -> Ledger:
     """A replay; only who remembers is told the past."""
     return play(
         workload, where, each.policy, rules, learner=LearnedSetup(each.weights, past if each.remembers else None)
@@ -114,7 +114,7 @@ def _table(trace: Workload, first: float, last: float, load_: float | None, who:
     print(f"  {'policy':28s} {'mean, h':>8s} {'p95, h':>8s} {'of FIFO':>8s} {'of SRTF':>8s}  95 % of SRTF    stops")
     times, stops = {}, {}
     for each in who:
-        ledger = replayed(each, window, past, SITE, Settings())
+        ledger = replayed(each, window, past, SITE, ReplayRules())
         times[each.name], stops[each.name] = completion_s(ledger, window), int(ledger.preemptions.sum())
     rng = np.random.default_rng(0)
     for name, own in times.items():
@@ -154,9 +154,9 @@ def elsewhere(trace: Workload) -> None:
         )
 
 
-def _others(trace: Workload) -> Iterator[tuple[str, Workload, Settings]]:
+def _others(trace: Workload) -> Iterator[tuple[str, Workload, ReplayRules]]:
     gavel = load_trace(data("traces/gavel_msr.trace")).workload
-    rules = Settings()
+    rules = ReplayRules()
     for load_ in (1.0, 0.7):
         yield f"gavel_msr.trace, load {load_}", gavel.stretched(gavel.load(SITE) / load_), rules
     like = fitted(trace.part(0.7, 1.0))
@@ -167,7 +167,7 @@ def _others(trace: Workload) -> Iterator[tuple[str, Workload, Settings]]:
     window = trace.part(0.85, 1.0)
     window = window.stretched(window.load(SITE))
     yield "85 % to 100 %, load 1", window, rules
-    yield "the same, restart 300 s", window, Settings(restart_s=300.0)
+    yield "the same, restart 300 s", window, ReplayRules(restart_s=300.0)
     moved = mixed(window, Mix(data_gb=50.0, domains=SITE.domains), np.random.default_rng(0))
     yield "the same, data of 50 GB to move", moved, rules
 
@@ -178,7 +178,7 @@ def speed(trace: Workload) -> None:
     print(f"  {'policy':14s} {'seconds':>8s} {'events':>11s} {'events/s':>11s}")
     head = trace.part(0.0, 0.02)
     for name in JOB_POLICIES:
-        policy: Policy = load(JOB_POLICIES, "policy", name)
+        policy: QueuePolicy = load(JOB_POLICIES, "policy", name)
         play(head, SITE, policy)
         began = time.process_time()
         ledger = play(trace, SITE, policy)

@@ -33,8 +33,8 @@ from hippo.errors import InputError
 from hippo.jobs.env.replayed import Replayed, ScoreLearner
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.log import Left
-from hippo.jobs.online.loop import GUARD, Loop, Settings
-from hippo.jobs.settings import Settings as Rules
+from hippo.jobs.online.loop import GUARD, Loop, LoopSettings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.workload import Workload
@@ -64,14 +64,14 @@ def loaded(workload: Workload) -> Workload:
 
 
 def served(
-    workload: Workload, folder: Path, rules: Rules, given: argparse.Namespace
+    workload: Workload, folder: Path, rules: ReplayRules, given: argparse.Namespace
 ) -> tuple[list[tuple[float, int, str]], NDArray[np.float64], int]:
     """Plays the queue under the loop: who served when and why, when jobs ended, and the decisions made."""
     learner, margins = (
         ScoreLearner(SITE, rules, CANDIDATES, False, seed=given.seed),
         Margins(given.margin, 0.01, 200, 300, 800),
     )
-    settings = Settings(folder, given.review, margins, background=given.background, durable=given.durable)
+    settings = LoopSettings(folder, given.review, margins, background=given.background, durable=given.durable)
     source = Replayed(workload, SITE, rules, candidates=CANDIDATES, force=False)
     with (
         Loop(learner, learner.first(), TwoQueueGuard(SITE, rules, stops=False), settings) as loop,
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
             raise InputError(f"must be {least} or more", source=f"--{name}", value=number, remedy="give a whole number")
     jobs = load_trace(given.trace).workload if given.trace else drawn(given.jobs, given.seed)
     jobs = jobs.take(np.arange(len(jobs)) < given.jobs)
-    workload, rules, console = loaded(jobs), Rules(), Console(width=None if sys.stdout.isatty() else 110)
+    workload, rules, console = loaded(jobs), ReplayRules(), Console(width=None if sys.stdout.isatty() else 110)
     learner = ScoreLearner(SITE, rules, CANDIDATES, False)
     who, finish_s, decisions = served(workload, given.out, rules, given)
     finishes = {"loop": finish_s, "guard": TwoQueueGuard(SITE, rules, stops=False).finishes(workload)}

@@ -198,14 +198,14 @@ def judged(module: Any, world: World, *, episodes: int, seed: int = 9) -> dict[s
     found: dict[str, list[float]] = {name: [] for name in ("learned", *(rule.name for rule in RULES))}
     for _ in range(episodes):
         workload = pullers.queue.draw(rng)
-        seen, over = pullers.begin(workload=workload), False
+        seen, over = pullers.reset(workload=workload), False
         while not over:
             batch = {
                 key: torch.from_numpy(np.stack([each[key] for each in seen.values()])) for key in (OBSERVED, ALLOWED)
             }
             with torch.no_grad():
                 logits = module.forward_inference({Columns.OBS: batch})[Columns.ACTION_DIST_INPUTS]
-            seen, _, over = pullers.act(dict(zip(seen, logits.argmax(-1).tolist(), strict=True)))
+            seen, _, over = pullers.step(dict(zip(seen, logits.argmax(-1).tolist(), strict=True)))
         found["learned"].append(pullers.mean_completion_s)
         for rule in RULES:
             finish_s = play(workload, world.site(), rule).finish_s

@@ -47,7 +47,7 @@ except ModuleNotFoundError:
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, Site
 from hippo.jobs.workload import Workload
 from hippo.learn.ppo import choice
@@ -157,7 +157,7 @@ def replayed(
         )
         for task, agent in order
     ]
-    rules = Settings(span="never", data="before")
+    rules = ReplayRules(span="never", data="before")
     found = play(Workload.of(jobs), Site(tuple(pools), *links), replace(TWO_QUEUE, preempts=False), rules)
     place = {task: row for row, (task, _) in enumerate(order)}
     rows = [place[task] for task in range(len(tasks))]

@@ -30,7 +30,9 @@ def test_two_runs_in_one_folder_are_one_log(
     example.main(words)
     more = int(capsys.readouterr().out.split(" decisions in ")[0].split()[-1])
     assert more > decisions >= 360
-    seen = example.Replayed(example.loaded(example.drawn(20, 0)), example.SITE, example.Rules(), candidates=12).look()
+    seen = example.Replayed(
+        example.loaded(example.drawn(20, 0)), example.SITE, example.ReplayRules(), candidates=12
+    ).look()
     with Log(tmp_path / "log.sqlite", shape=seen.observation.shape, actions=len(seen.mask)) as log:
         assert len(log.jobs()) == 2 * 360
         times = [each.time_s for each in log.transitions()]

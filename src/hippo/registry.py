@@ -13,7 +13,7 @@ from hippo.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from hippo.export.base import Exporter
-    from hippo.jobs.policies.policy import Policy
+    from hippo.jobs.policies.policy import QueuePolicy
     from hippo.planners.base import Planner
 
 PLANNERS: Mapping[str, str] = {
@@ -94,7 +94,7 @@ JOB_POLICIES: Mapping[str, str] = {
     "least_slack": "hippo.jobs.policies.heuristics:LEAST_SLACK",
     "learned": "hippo.jobs.policies.learned:LEARNED",
 }
-"""Who goes first in a queue of jobs: values of ``jobs.policies.policy.Policy``."""
+"""Who goes first in a queue of jobs: values of ``jobs.policies.policy.QueuePolicy``."""
 
 EXPORTERS: Mapping[str, str] = {
     "megatron": "hippo.export.megatron:export",
@@ -146,7 +146,7 @@ def exporter(name: str) -> Exporter:
     return found
 
 
-def job_policy(name: str) -> Policy:
+def job_policy(name: str) -> QueuePolicy:
     """A policy of the job queue by name; ``UnknownNameError`` lists them."""
-    found: Policy = load(JOB_POLICIES, "job policy", name, source="--policy")
+    found: QueuePolicy = load(JOB_POLICIES, "job policy", name, source="--policy")
     return found

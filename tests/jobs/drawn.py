@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
-from hippo.jobs.settings import Failures, Settings
+from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.workload import Workload
 
@@ -25,7 +25,7 @@ class Drawn:
 
     workload: Workload
     site: Site
-    settings: Settings
+    settings: ReplayRules
     slowdown: Slowdown
 
 
@@ -70,7 +70,7 @@ def drawn(draw: st.DrawFn) -> Drawn:
         found.append(draw(jobs(str(number), arrival_s)))
     failures = st.builds(Failures, st.sampled_from([200.0, 1000.0]), st.just(16.0), st.sampled_from([4.0, 16.0]))
     settings = st.builds(
-        Settings,
+        ReplayRules,
         restart_s=st.sampled_from([0.0, 2.0, 8.0]),
         span=st.sampled_from(["never", "must", "free"]),
         data=st.sampled_from(["before", "while"]),

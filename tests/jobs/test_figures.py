@@ -10,7 +10,7 @@ import pytest
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import fairness, figures
 from hippo.jobs.job import Job
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.mix import missed
 from hippo.jobs.workload import Workload
@@ -28,7 +28,7 @@ def test_three_jobs_on_two_devices():
         Job("huge", 1, 2, devices=4, user="c", deadline_s=2),
     ]
     workload = Workload.of(jobs)
-    found = figures(play(workload, TWO, job_policy("fifo"), Settings(restart_s=0)), workload, TWO)
+    found = figures(play(workload, TWO, job_policy("fifo"), ReplayRules(restart_s=0)), workload, TWO)
     assert (found.policy, found.jobs, found.refused) == ("fifo", 3, 1)
     assert found.mean_completion_s == pytest.approx((10 + 14 + 15) / 3)
     assert found.p50_completion_s == 14
@@ -36,7 +36,7 @@ def test_three_jobs_on_two_devices():
     assert found.makespan_s == 16
     assert found.utilization == pytest.approx((10 + 8 + 2) / 32)
     assert (found.deadline_jobs, found.deadline_misses) == (3, 2)  # wide is late, huge is refused
-    told = missed(play(workload, TWO, job_policy("fifo"), Settings(restart_s=0)), workload)
+    told = missed(play(workload, TWO, job_policy("fifo"), ReplayRules(restart_s=0)), workload)
     assert (told.jobs, told.late) == (3, 2)
     shares = [1.0, (4 / 14 + 2 / 15) / 2]
     assert found.fairness == pytest.approx(sum(shares) ** 2 / 2 / sum(share**2 for share in shares))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.settings import Failures, Settings
+from hippo.jobs.settings import Failures, ReplayRules
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from hippo.jobs.settings import Failures, Settings
 )
 def test_settings_that_cannot_be_are_refused(key: str, value: object):
     with pytest.raises(InputError, match=key):
-        Settings(**{key: value})
+        ReplayRules(**{key: value})
 
 
 @pytest.mark.parametrize("key", ["mtbf_s", "repair_s", "checkpoint_every_s"])

@@ -20,8 +20,8 @@ from simpy.events import Event, EventPriority, Process
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.ledger import Floats
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -36,14 +36,14 @@ _RUNS, _BREAKS, _ROUNDS, _ARRIVES, _DECIDES = (EventPriority(place) for place in
 def play(
     workload: Workload,
     site: Site,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: QueuePolicy,
+    settings: ReplayRules | None = None,
     *,
     slowdown: Slowdown | None = None,
 ) -> tuple[Floats, Floats]:
     """First start and finish of every job (n,), nan where it is refused; see ``engine.play``. Learned policies only
     the engine knows."""
-    world = _World(workload, site, policy, settings=settings or Settings(), slowdown=slowdown)
+    world = _World(workload, site, policy, settings=settings or ReplayRules(), slowdown=slowdown)
     world.run()
     return np.array([entry.first_s for entry in world.entries]), np.array([entry.finish_s for entry in world.entries])
 
@@ -63,7 +63,7 @@ class _World:
     """One replay."""
 
     def __init__(
-        self, workload: Workload, site: Site, policy: Policy, *, settings: Settings, slowdown: Slowdown | None
+        self, workload: Workload, site: Site, policy: QueuePolicy, *, settings: ReplayRules, slowdown: Slowdown | None
     ) -> None:
         self.clock = _Clock()
         self.policy, self.settings = policy, settings

@@ -11,8 +11,8 @@ import numpy as np
 
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import MOST_TIMES_LONGER, Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import MOST_TIMES_LONGER, ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -36,7 +36,7 @@ class Entry:
         self.spots: list[Spot] = []
         self.sent: dict[int, tuple[float, float]] = {}  # domain -> GB there or on their way, and when they are there
 
-    def crossing_s(self, policy: Policy) -> float:
+    def crossing_s(self, policy: QueuePolicy) -> float:
         """When the run crosses the next level."""
         if self.level >= len(policy.levels):
             return math.inf
@@ -59,7 +59,7 @@ class Places:
     """Nodes, pools and links of a replay, and where jobs fit."""
 
     def __init__(
-        self, site: Site, policy: Policy, *, settings: Settings, slowdown: Slowdown | None, workload: Workload
+        self, site: Site, policy: QueuePolicy, *, settings: ReplayRules, slowdown: Slowdown | None, workload: Workload
     ) -> None:
         self.site, self.policy, self.settings = site, policy, settings
         self.slowdown = slowdown or Slowdown.none(len(site.domains))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import MOST_GROUPS, Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import MOST_GROUPS, ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -25,9 +25,9 @@ class Rules(Places):
         self,
         entries: Sequence[Entry],
         site: Site,
-        policy: Policy,
+        policy: QueuePolicy,
         *,
-        settings: Settings,
+        settings: ReplayRules,
         slowdown: Slowdown | None,
         workload: Workload,
     ) -> None:

@@ -60,7 +60,7 @@ def test_the_defaults_fit() -> None:
         (jobs.train, jobs_settings.KeyTraining(gradient=jobs_settings.Gradient(rolls=100_000)), "gradient.rolls"),
         (
             deadlines.train,
-            jobs_settings.DeadlineTraining(search=jobs_settings.Search(rolls=100_000)),
+            jobs_settings.DeadlineTraining(search=jobs_settings.NoiseSearch(rolls=100_000)),
             "search.rolls",
         ),
     ],

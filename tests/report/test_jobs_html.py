@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 from tests.chromium import CHROMIUM, opened
 
+from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import FIFO, SRTF
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site_of
-from hippo.jobs.traces.load import Trace
+from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import Workload
 from hippo.problem.catalogue.clusters import CLUSTERS
-from hippo.report.jobs_account import Account, played
-from hippo.report.jobs_charts import Axes, Line, chart, distribution, span, stacked
+from hippo.report.jobs_charts import Axes, ChartLine, chart, distribution, span, stacked
 from hippo.report.jobs_html import jobs_html
 from hippo.report.jobs_terminal import account_view, verdict
 
 EVIL = '<script>document.documentElement.dataset.fault="xss"</script>'
 
 
-def make_account(*, refused_only: bool = False) -> Account:
+def make_account(*, refused_only: bool = False) -> ReplayAccount:
     """Thirty jobs on the toy, one of them too large, names and users that are markup."""
     cluster = CLUSTERS["toy"]
     most = cluster.gpus
@@ -36,14 +36,14 @@ def make_account(*, refused_only: bool = False) -> Account:
     ]
     whale = Job("whale", 5.0, 10.0, devices=10 * most)
     workload = Workload.of([whale] if refused_only else [*jobs, whale])
-    trace = Trace(workload, "own", None, (), {})
-    account = Account(
+    trace = JobTrace(workload, "own", None, (), {})
+    account = ReplayAccount(
         source=f"{EVIL}.json",
         trace=trace,
         workload=workload,
         cluster=cluster,
         site=site_of(cluster),
-        settings=Settings(span="never"),
+        settings=ReplayRules(span="never"),
         slowdown=None,
         load=0.5,
         left_out={},
@@ -55,11 +55,11 @@ def make_account(*, refused_only: bool = False) -> Account:
 
 
 @pytest.fixture(scope="module")
-def account() -> Account:
+def account() -> ReplayAccount:
     return make_account()
 
 
-def test_it_tells_every_part(account: Account) -> None:
+def test_it_tells_every_part(account: ReplayAccount) -> None:
     page = jobs_html(account)
     for part in ("policies", "time", "completion", "groups", "waited", "refused"):
         assert f'id="{part}"' in page
@@ -68,20 +68,20 @@ def test_it_tells_every_part(account: Account) -> None:
     assert page.count("<polygon") == len(account.site.pools)
 
 
-def test_it_needs_nothing_outside_itself(account: Account) -> None:
+def test_it_needs_nothing_outside_itself(account: ReplayAccount) -> None:
     page = jobs_html(account)
     assert not re.findall(r'(?:src|href)="(?!#)[^"]', page)
     assert "default-src 'none'" in unescape(page)
     assert EVIL not in page
 
 
-def test_one_policy_has_nothing_beside_it(account: Account) -> None:
+def test_one_policy_has_nothing_beside_it(account: ReplayAccount) -> None:
     page = jobs_html(replace(account, plays=account.plays[:1]))
     assert "Policies side by side" not in page
     assert 'href="#policies"' not in page
 
 
-def test_the_devices_that_are_busy_are_those_that_count(account: Account) -> None:
+def test_the_devices_that_are_busy_are_those_that_count(account: ReplayAccount) -> None:
     """Beside GPUs no CPU cores, as in the figure itself."""
     gpus, cores = account.cluster.gpus, Pool(account.site.domains[0], "cpu", 1, 64)
     jobs = replace(account.workload, device_kinds=((account.site.kinds[0],),))
@@ -100,7 +100,7 @@ def test_nobody_ran() -> None:
     assert account_view(account) is not None
 
 
-def test_the_document_is_that_of_the_first_play(account: Account) -> None:
+def test_the_document_is_that_of_the_first_play(account: ReplayAccount) -> None:
     document = account.document()
     assert document["policy"] == "fifo"
     assert [row["policy"] for row in document["rows"]] == ["fifo", "srtf"]
@@ -108,7 +108,7 @@ def test_the_document_is_that_of_the_first_play(account: Account) -> None:
     assert document["deadline_jobs"] == 30
 
 
-def test_the_verdict_names_the_best(account: Account) -> None:
+def test_the_verdict_names_the_best(account: ReplayAccount) -> None:
     best = min(account.plays, key=lambda each: each.figures.mean_completion_s)
     assert f"that of {best.policy.name}" in verdict(account)
 
@@ -118,7 +118,7 @@ def test_distributions_and_stacks_by_hand() -> None:
     assert list(x) == [1, 2, 2, 3]
     assert list(y) == [0.25, 0.5, 0.75, 1.0]
     at = np.array([0.0, 1.0])
-    lower, upper = stacked([Line("a", at, np.array([1.0, 2.0])), Line("b", at, np.array([3.0, 1.0]))])
+    lower, upper = stacked([ChartLine("a", at, np.array([1.0, 2.0])), ChartLine("b", at, np.array([3.0, 1.0]))])
     assert list(upper.y) == [4, 3]
     assert list(upper.base if upper.base is not None else []) == list(lower.y)
 
@@ -126,12 +126,12 @@ def test_distributions_and_stacks_by_hand() -> None:
 def test_a_chart_stays_inside_its_frame() -> None:
     values = np.array([0.0, 0.5, 4000.0])
     for log in (False, True):
-        drawn = chart([Line("a", values, np.array([0.0, 7.0, 3.0]))], Axes(200, "s", log=log), title="t")
+        drawn = chart([ChartLine("a", values, np.array([0.0, 7.0, 3.0]))], Axes(200, "s", log=log), title="t")
         points = re.findall(r'points="([^"]+)"', drawn)[0].split()
         places = [tuple(map(float, point.split(","))) for point in points]
         assert all(0 <= x <= 1000 and 0 <= y <= 200 for x, y in places)
     assert chart([], Axes(200, "s"), title="t") == ""
-    assert chart([Line("flat", np.array([5.0]), np.array([0.0]))], Axes(200, "s"), title="t").startswith("<svg")
+    assert chart([ChartLine("flat", np.array([5.0]), np.array([0.0]))], Axes(200, "s"), title="t").startswith("<svg")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_times_in_words(seconds: float, told: str) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser on this machine")
-def test_a_browser_draws_it_without_a_fault(account: Account, tmp_path: Path) -> None:
+def test_a_browser_draws_it_without_a_fault(account: ReplayAccount, tmp_path: Path) -> None:
     page = tmp_path / "jobs.html"
     page.write_text(jobs_html(account))
     shown = opened(page, "--dump-dom")

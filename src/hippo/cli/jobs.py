@@ -15,8 +15,8 @@ from hippo.cli.output import check_folder, finish, print_document, print_view, s
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
-    from hippo.jobs.policies.policy import Policy
-    from hippo.report.jobs_account import Account
+    from hippo.jobs.account import ReplayAccount
+    from hippo.jobs.policies.policy import QueuePolicy
 
 jobs = typer.Typer(
     name="jobs",
@@ -77,11 +77,11 @@ def replay(wanted: Wanted) -> None:
     finish(feasible=account.ran)
 
 
-def _played(account: Account, policies: tuple[Policy, ...], progress: Watch) -> Account:
+def _played(account: ReplayAccount, policies: tuple[QueuePolicy, ...], progress: Watch) -> ReplayAccount:
     """The account with one replay after the other."""
     from hippo.first_use import prepare_jobs
+    from hippo.jobs.account import played
     from hippo.jobs.policies.learned import suited
-    from hippo.report.jobs_account import played
 
     prepare_jobs(progress=progress)
     for place, each in enumerate(policies):
@@ -103,7 +103,7 @@ def _played(account: Account, policies: tuple[Policy, ...], progress: Watch) -> 
     return account
 
 
-def _write(folder: Path, account: Account) -> None:
+def _write(folder: Path, account: ReplayAccount) -> None:
     from hippo.files import json_text
     from hippo.report.jobs_html import jobs_html
 
@@ -125,7 +125,7 @@ def policies(listing: Listing) -> None:
 
     rows: list[dict[str, Any]] = []
     for name in JOB_POLICIES:
-        policy: Policy = load(JOB_POLICIES, "policy", name)
+        policy: QueuePolicy = load(JOB_POLICIES, "policy", name)
         rows.append(
             {
                 "name": name,

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hippo.jobs.account import ReplayAccount
     from hippo.jobs.learned.memory import LearnedSetup
     from hippo.jobs.placement.slowdown import Slowdown
-    from hippo.jobs.policies.policy import Policy
-    from hippo.jobs.settings import Failures, Settings
+    from hippo.jobs.policies.policy import QueuePolicy
+    from hippo.jobs.settings import Failures, ReplayRules
     from hippo.jobs.site import Site
-    from hippo.jobs.traces.load import Trace
+    from hippo.jobs.traces.load import JobTrace
     from hippo.jobs.workload import Workload
     from hippo.problem.cluster import Cluster
-    from hippo.report.jobs_account import Account
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Job trace (a file, packed or not; PAI: the folder).")]
 Form = Annotated[
@@ -112,19 +112,19 @@ def check_options(wanted: Question) -> None:
     _rules(wanted)
 
 
-def policies_named(names: str, *, everyone: bool) -> tuple[Policy, ...]:
+def policies_named(names: str, *, everyone: bool) -> tuple[QueuePolicy, ...]:
     """Policies by name, parted by commas, each once; ``everyone``: all the others behind them."""
     from hippo.registry import JOB_POLICIES, load
 
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not chosen:
         raise UnknownNameError("policy", names, JOB_POLICIES, source="--policy")
-    found: list[Policy] = [load(JOB_POLICIES, "policy", name, source="--policy") for name in chosen]
+    found: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name, source="--policy") for name in chosen]
     if any(policy.learns for policy in found) and not _trained():
         remedy = "train one with 'hippo train --config configs/algo/jobs.yaml', or name another policy"
         raise InputError("this installation has no trained policy", source="--policy", value=names, remedy=remedy)
     others = [name for name in JOB_POLICIES if name not in chosen] if everyone else []
-    more: list[Policy] = [load(JOB_POLICIES, "policy", name) for name in others]
+    more: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name) for name in others]
     return (*found, *(policy for policy in more if _trained() or not policy.learns))
 
 
@@ -135,12 +135,12 @@ def _trained() -> bool:
     return (files("hippo.jobs.learned") / "jobs.npz").is_file()
 
 
-def asked(wanted: Question) -> Account:
+def asked(wanted: Question) -> ReplayAccount:
     """The workload on its site, ready to be played."""
     from hippo.decide.wording import count
+    from hippo.jobs.account import ReplayAccount
     from hippo.jobs.site_file import is_planned, load_site
     from hippo.jobs.traces.load import load_trace
-    from hippo.report.jobs_account import Account
 
     agents, cluster = load_site(wanted.cluster)
     site = with_cpus(agents, wanted.cpus_per_node)
@@ -154,7 +154,7 @@ def asked(wanted: Question) -> Account:
     runs = _can_run(workload, site, settings, slowdown)
     workload = _stretched(workload, site, wanted.load, runs)
     read = f"read {count(len(trace.workload), 'job')} of {wanted.trace.name} (format {trace.format})"
-    return Account(
+    return ReplayAccount(
         source=str(wanted.trace),
         trace=trace,
         workload=workload,
@@ -183,13 +183,13 @@ def with_cpus(site: Site, cores: int) -> Site:
     return replace(site, pools=(*site.pools, *more))
 
 
-def _rules(wanted: Question) -> Settings:
-    from hippo.jobs.settings import DATA, SPANS, Settings
+def _rules(wanted: Question) -> ReplayRules:
+    from hippo.jobs.settings import DATA, SPANS, ReplayRules
 
     for option, value, known in (("--span", wanted.span, SPANS), ("--data", wanted.data, DATA)):
         if value not in known:
             raise UnknownNameError("choice", value, known, source=option)
-    return Settings(
+    return ReplayRules(
         restart_s=wanted.restart_s, span=wanted.span, data=wanted.data, failures=_failures(wanted), seed=wanted.seed
     )
 
@@ -204,7 +204,7 @@ def _failures(wanted: Question) -> Failures | None:
 
 
 # --------------------------------------------------------------------------------------------------------- the workload
-def _chosen(wanted: Question, trace: Trace, site: Site) -> tuple[Workload, dict[str, int]]:
+def _chosen(wanted: Question, trace: JobTrace, site: Site) -> tuple[Workload, dict[str, int]]:
     """The part that is asked for; jobs that only want CPUs are left out where there are none."""
     from hippo.jobs.placement.data import with_data
 
@@ -260,7 +260,7 @@ def _on_gpus(workload: Workload, site: Site) -> Workload:
     return replace(workload, device_kinds=tuple(kinds or others for kinds in workload.device_kinds))
 
 
-def _learner(wanted: Question, trace: Trace) -> LearnedSetup:
+def _learner(wanted: Question, trace: JobTrace) -> LearnedSetup:
     """What a policy that learns begins with: weights, and the trace before the part."""
     from hippo.jobs.learned.memory import LearnedSetup
     from hippo.jobs.learned.weights import read
@@ -294,7 +294,7 @@ def only_cpus(workload: Workload) -> NDArray[np.bool_]:
     return np.array([kinds == (CPU,) for kinds in workload.device_kinds], np.bool_)[workload.runs_on]
 
 
-def _can_run(workload: Workload, site: Site, settings: Settings, slowdown: Slowdown | None) -> NDArray[np.bool_]:
+def _can_run(workload: Workload, site: Site, settings: ReplayRules, slowdown: Slowdown | None) -> NDArray[np.bool_]:
     """(n,) which jobs the engine will not refuse."""
     import numpy as np
 
@@ -333,7 +333,9 @@ def offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> flo
     return work / span_s if span_s > 0 else math.inf
 
 
-def _slowdown(workload: Workload, cluster: Cluster, site: Site, settings: Settings, progress: Watch) -> Slowdown | None:
+def _slowdown(
+    workload: Workload, cluster: Cluster, site: Site, settings: ReplayRules, progress: Watch
+) -> Slowdown | None:
     """What spanning costs the kinds of jobs that may do so; None: nobody does."""
     from hippo.first_use import prepare
     from hippo.jobs.placement.slowdown import kinds_that_span

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Group:
+class JobGroup:
     """Some jobs of a replay: those of one user or of one size."""
 
     name: str
@@ -38,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Figures:
+class ReplayFigures:
     """Keys of ``hippo jobs replay --json``; nan where no job ran."""
 
     policy: str
@@ -59,8 +59,8 @@ class Figures:
     failures: int  # of jobs, by broken nodes
     moved_gb: float
     events: int
-    users: tuple[Group, ...]  # most device time first
-    sizes: tuple[Group, ...]  # by devices
+    users: tuple[JobGroup, ...]  # most device time first
+    sizes: tuple[JobGroup, ...]  # by devices
 
 
 SLOWDOWN_FLOOR_S = 10.0
@@ -73,7 +73,7 @@ CPU = "cpu"
 _LEAST_S = 1e-9  # shorter times count as this long in fairness
 
 
-def figures(ledger: Ledger, workload: Workload, site: Site) -> Figures:
+def figures(ledger: Ledger, workload: Workload, site: Site) -> ReplayFigures:
     """The figures of a replay."""
     ran = ledger.ran
     completion_s = (ledger.finish_s - workload.arrival_s)[ran]
@@ -82,7 +82,7 @@ def figures(ledger: Ledger, workload: Workload, site: Site) -> Figures:
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
     makespan_s = float(ledger.finish_s[ran].max() - start_s) if ran.any() else float("nan")
     p50, p95, p99 = _percentiles(completion_s, (50, 95, 99))
-    return Figures(
+    return ReplayFigures(
         policy=ledger.policy,
         jobs=int(ran.sum()),
         refused=len(ledger.refused),
@@ -142,13 +142,13 @@ def slowdown(completion_s: Floats, duration_s: Floats) -> Floats:
     return np.maximum(completion_s, SLOWDOWN_FLOOR_S) / np.maximum(duration_s, SLOWDOWN_FLOOR_S)
 
 
-def _sizes(ledger: Ledger, workload: Workload) -> tuple[Group, ...]:
+def _sizes(ledger: Ledger, workload: Workload) -> tuple[JobGroup, ...]:
     sizes, size = np.unique(workload.devices, return_inverse=True)
     groups = _groups(ledger, workload, size.reshape(-1), [str(each) for each in sizes])
     return tuple(sorted(groups, key=lambda group: int(group.name)))
 
 
-def _groups(ledger: Ledger, workload: Workload, group: NDArray[np.int64], names: Iterable[str]) -> tuple[Group, ...]:
+def _groups(ledger: Ledger, workload: Workload, group: NDArray[np.int64], names: Iterable[str]) -> tuple[JobGroup, ...]:
     """Groups in which a job ran, most device time first."""
     words = tuple(names)
     ran = np.flatnonzero(ledger.ran)
@@ -158,7 +158,7 @@ def _groups(ledger: Ledger, workload: Workload, group: NDArray[np.int64], names:
         completion_s, duration_s = ledger.finish_s[jobs] - workload.arrival_s[jobs], workload.duration_s[jobs]
         p50, p95 = _percentiles(completion_s, (50, 95))
         found.append(
-            Group(
+            JobGroup(
                 name=words[group[jobs[0]]],
                 jobs=len(jobs),
                 device_s=float(duration_s @ workload.devices[jobs]),

@@ -56,7 +56,7 @@ class Failures:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReplayRules:
     """How a replay runs."""
 
     restart_s: float = 30.0

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.wording import number
+from hippo.report.charts import ticks
 from hippo.report.palette import DOMAIN_COLOURS
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ STEPS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ChartLine:
     """A named line; ``x`` and ``y`` (m,). With ``base`` (m,) the area between is filled."""
 
     name: str
@@ -59,7 +60,7 @@ class Axes:
     until: float | None = None
 
 
-def chart(lines: Sequence[Line], axes: Axes, *, title: str) -> str:
+def chart(lines: Sequence[ChartLine], axes: Axes, *, title: str) -> str:
     """Lines and areas over time (s) as one SVG; nothing to draw gives an empty text."""
     drawn = [_up_to(line, axes.until) for line in lines if len(line.x)]
     if not drawn:
@@ -76,7 +77,7 @@ def chart(lines: Sequence[Line], axes: Axes, *, title: str) -> str:
         return bottom - y / top * (bottom - TOP)
 
     parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {axes.height}" role="img" aria-label="{escape(title)}">']
-    for value in _levels(top):
+    for value in ticks(0.0, top):
         place = float(up(np.array([value]))[0])
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>')
         words = f"{100 * value:.0f} %" if axes.percent else f"{value:,g}"
@@ -104,19 +105,19 @@ def distribution(values: Floats) -> tuple[Floats, Floats]:
     return ordered, np.arange(1, len(ordered) + 1) / max(len(ordered), 1)
 
 
-def swatch(line: Line) -> str:
+def swatch(line: ChartLine) -> str:
     """The colour of a line, as CSS."""
     if line.strong or line.muted:
         return "var(--ink)" if line.strong else "var(--muted)"
     return f"var(--d{line.colour % DOMAIN_COLOURS})"
 
 
-def sample(line: Line) -> str:
+def sample(line: ChartLine) -> str:
     """A short piece of a line, for a legend."""
     return f'<svg class="sample" viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29" {_stroke(line)}/></svg>'
 
 
-def stacked(lines: Sequence[Line]) -> list[Line]:
+def stacked(lines: Sequence[ChartLine]) -> list[ChartLine]:
     """The same lines (over one x) as areas upon each other, the first at the bottom."""
     base, found = np.zeros(len(lines[0].x) if lines else 0), []
     for line in lines:
@@ -135,7 +136,7 @@ def span(seconds: float) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------------- parts
-def _stroke(line: Line) -> str:
+def _stroke(line: ChartLine) -> str:
     width = 2.6 if line.strong else 1.4
     dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
     return (
@@ -144,7 +145,7 @@ def _stroke(line: Line) -> str:
     )
 
 
-def _up_to(line: Line, until: float | None) -> Line:
+def _up_to(line: ChartLine, until: float | None) -> ChartLine:
     """The part of a line that a chart shows; at least its first point."""
     if until is None:
         return line
@@ -157,19 +158,12 @@ def _joined(x: Floats, y: Floats) -> str:
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
 
-def _range(lines: Sequence[Line], *, log: bool) -> tuple[float, float]:
+def _range(lines: Sequence[ChartLine], *, log: bool) -> tuple[float, float]:
     low, high = min(float(line.x.min()) for line in lines), max(float(line.x.max()) for line in lines)
     if not log:
         return low, high if high > low else low + 1.0
     low = max(low, 1.0)
     return low, max(high, 10.0 * low)
-
-
-def _levels(top: float) -> list[float]:
-    """Round values from 0 up to ``top``, four or five of them."""
-    size = 10.0 ** math.floor(math.log10(top / 4.0))
-    step = next(size * each for each in (1, 2, 2.5, 5, 10) if top / (size * each) <= 5)
-    return [step * place for place in range(int(top / step + 1e-9) + 1)]
 
 
 def _marks(low: float, high: float, *, log: bool) -> list[tuple[float, str]]:

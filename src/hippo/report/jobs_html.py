@@ -12,10 +12,10 @@ import numpy as np
 from markupsafe import Markup
 
 from hippo.decide.wording import count, number, percent
-from hippo.jobs.figures import Group, counted
+from hippo.jobs.account import Play, ReplayAccount
+from hippo.jobs.figures import JobGroup, counted
 from hippo.report.frame import frame, template
-from hippo.report.jobs_account import Account, Play
-from hippo.report.jobs_charts import Axes, Floats, Line, chart, distribution, sample, span, stacked
+from hippo.report.jobs_charts import Axes, ChartLine, Floats, chart, distribution, sample, span, stacked
 from hippo.report.jobs_terminal import COLUMNS, cells_of, columns_of, headline, verdict
 from hippo.report.text import NOTHING, unbroken, usd
 
@@ -38,7 +38,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class BarRow:
     """A row of a table with a bar."""
 
     name: str
@@ -47,7 +47,7 @@ class Row:
     chosen: bool = False
 
 
-def jobs_html(account: Account) -> str:
+def jobs_html(account: ReplayAccount) -> str:
     """The page: a whole document."""
     page = template("jobs.html.j2")
     return page.render(
@@ -73,7 +73,7 @@ _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:d|h|min)\b)")
 
 
 # ----------------------------------------------------------------------------------------------------------- headline
-def _rules(account: Account) -> str:
+def _rules(account: ReplayAccount) -> str:
     """The rules of the replay in a sentence."""
     rules = account.settings
     spans = {"never": "no job spans domains", "must": "only jobs larger than a domain span", "free": "jobs may span"}
@@ -87,7 +87,7 @@ def _rules(account: Account) -> str:
     return f"{', '.join(parts)[:1].upper()}{', '.join(parts)[1:]}."
 
 
-def _figures(account: Account) -> tuple[tuple[str, str, str], ...]:
+def _figures(account: ReplayAccount) -> tuple[tuple[str, str, str], ...]:
     """(name, value, remark) of the figures that head the page."""
     told = account.first.figures
     if not told.jobs:
@@ -110,7 +110,7 @@ def _figures(account: Account) -> tuple[tuple[str, str, str], ...]:
 
 
 # -------------------------------------------------------------------------------------------------------------- panels
-def _panels(account: Account) -> dict[str, object]:
+def _panels(account: ReplayAccount) -> dict[str, object]:
     first, until_s = account.first, _until_s(account)
     over_time = X_LABEL if until_s is None else f"{X_LABEL}; {_folded(account, until_s)}"
     busy, queue_lines, completion = _busy(account), _queues(account), _completions(account)
@@ -141,12 +141,12 @@ def _panels(account: Account) -> dict[str, object]:
     }
 
 
-def _shown(account: Account) -> list[tuple[str, bool]]:
+def _shown(account: ReplayAccount) -> list[tuple[str, bool]]:
     """Heads of the columns of the table of policies, and whether they are figures."""
     return [(TITLES.get(name, name), name != "knows") for name in columns_of(account)[1:]]
 
 
-def _policies(account: Account) -> list[Row]:
+def _policies(account: ReplayAccount) -> list[BarRow]:
     """Best mean first."""
     heads = [name for name, _ in _shown(account)]
     ran = [each for each in account.plays if each.figures.jobs]
@@ -155,17 +155,17 @@ def _policies(account: Account) -> list[Row]:
     for each in sorted(ran, key=lambda play: play.figures.mean_completion_s):
         cells = dict(zip((TITLES.get(name, name) for name in COLUMNS), cells_of(each), strict=True))
         share = each.figures.mean_completion_s / most
-        found.append(Row(each.policy.name, share, tuple(cells[head] for head in heads), each is account.first))
+        found.append(BarRow(each.policy.name, share, tuple(cells[head] for head in heads), each is account.first))
     return found
 
 
-def _busy(account: Account) -> list[Line]:
+def _busy(account: ReplayAccount) -> list[ChartLine]:
     """Devices at work over time, pool upon pool."""
     ledger = account.first.ledger
     pools = account.site.pools
     several = len({pool.kind for pool in pools}) > 1
     lines = [
-        Line(
+        ChartLine(
             f"{pool.domain} ({pool.kind})" if several else pool.domain,
             ledger.time_s,
             ledger.busy_devices[:, index],
@@ -176,31 +176,31 @@ def _busy(account: Account) -> list[Line]:
     return stacked(lines)
 
 
-def _queues(account: Account) -> list[Line]:
+def _queues(account: ReplayAccount) -> list[ChartLine]:
     return [_line(account, each, each.ledger.time_s, each.ledger.waiting_jobs) for each in account.plays]
 
 
-def _completions(account: Account) -> list[Line]:
+def _completions(account: ReplayAccount) -> list[ChartLine]:
     lines = []
     for each in account.plays:
         ran = each.ledger.ran
         if ran.any():
             lines.append(_line(account, each, *distribution((each.ledger.finish_s - account.workload.arrival_s)[ran])))
     alone = distribution(account.workload.duration_s[account.first.ledger.ran])
-    return [*lines, Line("duration, without waiting", *alone, muted=True, dash="5 4")]
+    return [*lines, ChartLine("duration, without waiting", *alone, muted=True, dash="5 4")]
 
 
-def _line(account: Account, each: Play, x: Floats, y: Floats) -> Line:
+def _line(account: ReplayAccount, each: Play, x: Floats, y: Floats) -> ChartLine:
     place = [play.policy.name for play in account.plays].index(each.policy.name)
     dash = "" if place == 0 else DASHES[(place - 1) % len(DASHES)]
-    return Line(each.policy.name, x, y, colour=place - 1, strong=place == 0, dash=dash)
+    return ChartLine(each.policy.name, x, y, colour=place - 1, strong=place == 0, dash=dash)
 
 
-def _legend(lines: list[Line]) -> list[tuple[str, Markup]]:
+def _legend(lines: list[ChartLine]) -> list[tuple[str, Markup]]:
     return [(line.name, Markup(sample(line))) for line in lines]
 
 
-def _until_s(account: Account) -> float | None:
+def _until_s(account: ReplayAccount) -> float | None:
     """Where the charts over time end: with the last arrival, or when nobody waits any more under any policy.
 
     None: with the last finish, where that comes soon after.
@@ -214,14 +214,14 @@ def _until_s(account: Account) -> float | None:
     return until_s if until_s < 0.7 * last_s else None
 
 
-def _folded(account: Account, until_s: float) -> str:
+def _folded(account: ReplayAccount, until_s: float) -> str:
     """What a chart that ends early leaves out."""
     ledger = account.first.ledger
     left = int(np.sum(ledger.finish_s[ledger.ran] > until_s))
     return f"not shown: {count(left, 'job')} that run on, the last until {span(account.first.figures.makespan_s)}"
 
 
-def _completion_lead(account: Account) -> str:
+def _completion_lead(account: ReplayAccount) -> str:
     """What the distribution says, in a sentence."""
     ledger, jobs = account.first.ledger, account.workload
     ran = ledger.ran
@@ -234,7 +234,7 @@ def _completion_lead(account: Account) -> str:
     )
 
 
-def _groups(groups: tuple[Group, ...], unit: str) -> list[Row]:
+def _groups(groups: tuple[JobGroup, ...], unit: str) -> list[BarRow]:
     """Users or sizes; the bar is what the mean slowdown has above 1, of the most that any has."""
     most = max((group.mean_slowdown - 1.0 for group in groups), default=0.0)
     all_s = sum(group.device_s for group in groups) or 1.0
@@ -249,11 +249,11 @@ def _groups(groups: tuple[Group, ...], unit: str) -> list[Row]:
             span(group.mean_queueing_s),
             number(group.mean_slowdown),
         )
-        rows.append(Row(name, (group.mean_slowdown - 1.0) / most if most > 0.0 else 0.0, cells))
+        rows.append(BarRow(name, (group.mean_slowdown - 1.0) / most if most > 0.0 else 0.0, cells))
     return rows
 
 
-def _waited(account: Account) -> list[tuple[str, ...]]:
+def _waited(account: ReplayAccount) -> list[tuple[str, ...]]:
     """The jobs that waited longest."""
     ledger, jobs = account.first.ledger, account.workload
     waited = np.where(ledger.ran, ledger.finish_s - jobs.arrival_s - ledger.run_s, -1.0)

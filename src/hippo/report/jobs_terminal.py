@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hippo.decide.wording import count, percent
+from hippo.jobs.account import Play, ReplayAccount
 from hippo.report.fitted import FittedTable, column
-from hippo.report.jobs_account import Account, Play
 from hippo.report.jobs_charts import span
 from hippo.report.text import NOTHING, usd
 
@@ -26,7 +26,7 @@ RANKS = {
 REASONS = 5  # of refusal that are told one by one
 
 
-def account_view(account: Account) -> RenderableType:
+def account_view(account: ReplayAccount) -> RenderableType:
     """The table, the verdict, and reasons of refusal."""
     rows = [dict(zip(COLUMNS, cells_of(each), strict=True)) for each in account.plays]
     table = FittedTable(
@@ -48,12 +48,12 @@ def account_view(account: Account) -> RenderableType:
     return Group(*parts)
 
 
-def any_deadline(account: Account) -> bool:
+def any_deadline(account: ReplayAccount) -> bool:
     """Whether any job has a deadline."""
     return any(each.figures.deadline_jobs for each in account.plays)
 
 
-def columns_of(account: Account) -> tuple[str, ...]:
+def columns_of(account: ReplayAccount) -> tuple[str, ...]:
     """``COLUMNS`` without those in which nothing would stand."""
     idle = {"late": not any_deadline(account), "egress": not any(each.egress_usd > 0 for each in account.plays)}
     return tuple(name for name in COLUMNS if not idle.get(name))
@@ -78,7 +78,7 @@ def cells_of(each: Play) -> tuple[str, ...]:
     )
 
 
-def headline(account: Account) -> str:
+def headline(account: ReplayAccount) -> str:
     """What was replayed, in a line."""
     jobs, site = account.workload, account.site
     seconds = float(jobs.arrival_s[-1]) if len(jobs) else 0.0
@@ -93,7 +93,7 @@ def headline(account: Account) -> str:
     )
 
 
-def remarks(account: Account) -> tuple[str, ...]:
+def remarks(account: ReplayAccount) -> tuple[str, ...]:
     """How to read the table: sentences about figures that would mislead."""
     if not account.ran:
         return ()
@@ -107,7 +107,7 @@ def remarks(account: Account) -> tuple[str, ...]:
     return tuple(found)
 
 
-def verdict(account: Account) -> str:
+def verdict(account: ReplayAccount) -> str:
     """What came of it, in a sentence or two."""
     mine = account.first.figures
     if not mine.jobs:

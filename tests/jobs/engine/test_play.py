@@ -14,21 +14,23 @@ from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.job import Job
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Kind, Slowdown
-from hippo.jobs.settings import Failures, Settings
+from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.workload import Workload
 from hippo.registry import job_policy
 
 TWO = site([Pool("here", "gpu", 1, 2)])
 THREE_JOBS = (Job("long", 0, 10), Job("wide", 0, 4, devices=2), Job("short", 1, 2))
-FREE_RESTARTS = Settings(restart_s=0)
+FREE_RESTARTS = ReplayRules(restart_s=0)
 
 
-def finish(name: str, jobs: tuple[Job, ...] = THREE_JOBS, place: Site = TWO, settings: Settings = FREE_RESTARTS, **own):
+def finish(
+    name: str, jobs: tuple[Job, ...] = THREE_JOBS, place: Site = TWO, settings: ReplayRules = FREE_RESTARTS, **own
+):
     return replay(name, jobs, place, settings, **own).finish_s.tolist()
 
 
-def replay(name: str, jobs: tuple[Job, ...], place: Site, settings: Settings, **own) -> Ledger:
+def replay(name: str, jobs: tuple[Job, ...], place: Site, settings: ReplayRules, **own) -> Ledger:
     policy = replace(job_policy(name), **own)
     return play(Workload.of(jobs), place, policy, settings)
 
@@ -48,7 +50,7 @@ def test_three_jobs_on_two_devices(name: str, expected: list[float]):
 
 def test_a_restart_takes_its_time():
     """Wide has 3 s left at 3 s and is ready at 33 s; long has 8 s left, goes on at 36 s and is ready at 66 s."""
-    assert finish("srtf", settings=Settings(restart_s=30)) == [74, 36, 3]
+    assert finish("srtf", settings=ReplayRules(restart_s=30)) == [74, 36, 3]
 
 
 def test_who_has_had_little_service_goes_first():
@@ -86,14 +88,14 @@ def test_the_user_who_has_had_least_goes_next():
 
 def test_rounds_share_a_device_by_turns():
     jobs, one = (Job("a", 0, 20), Job("b", 0, 20)), site([Pool("here", "gpu", 1, 1)])
-    assert finish("max_min", jobs, one, Settings(restart_s=0, round_s=5)) == [35, 40]
+    assert finish("max_min", jobs, one, ReplayRules(restart_s=0, round_s=5)) == [35, 40]
 
 
 def test_shares_are_filled_like_water():
     """The job that may run on the CPU alone has it for half of the time: the other one, too, has half of its own."""
     pools = [Pool("here", "gpu", 1, 1), Pool("here", "cpu", 1, 1)]
     jobs = (Job("g", 0, 40, runs_on=("gpu",)), Job("c0", 0, 20, runs_on=("cpu",)), Job("c1", 0, 20, runs_on=("cpu",)))
-    assert finish("max_min", jobs, site(pools), Settings(restart_s=0, round_s=5)) == [40, 35, 40]
+    assert finish("max_min", jobs, site(pools), ReplayRules(restart_s=0, round_s=5)) == [40, 35, 40]
 
 
 def test_priority_goes_before_deadline():
@@ -122,7 +124,7 @@ def test_data_move_before_or_while_a_job_runs(data: str, expected: float):
     pools = [Pool("far", "cpu", 1, 1), Pool("near", "gpu", 1, 1)]
     place = site(pools, bandwidth_bytes_per_s=2e9, latency_s=2.0)
     jobs = (Job("a", 0, 10, runs_on=("gpu",), data_gb=32, data_at="far"),)
-    ledger = replay("fifo", jobs, place, Settings(data=data))
+    ledger = replay("fifo", jobs, place, ReplayRules(data=data))
     assert ledger.finish_s.tolist() == [expected]
     assert (ledger.moved_gb.tolist(), ledger.link_gb[0, 1]) == ([32.0], 32.0)
 
@@ -158,7 +160,7 @@ def spanning(factor: float) -> Slowdown:
 def test_a_job_over_two_domains_is_slower_and_its_parts_cost():
     place = site([Pool("a", "gpu", 1, 2), Pool("b", "gpu", 1, 2)])
     workload = Workload.of([Job("big", 0, 10, devices=4), Job("small", 0, 5)])
-    ledger = play(workload, place, job_policy("srtf"), Settings(restart_s=0), slowdown=spanning(1.5))
+    ledger = play(workload, place, job_policy("srtf"), ReplayRules(restart_s=0), slowdown=spanning(1.5))
     assert ledger.finish_s.tolist() == [20, 5]  # first small, then 15 s on both
     assert ledger.exchange_usd.tolist() == [7.5, 0.0]
     assert ledger.slowdown.tolist() == [1.5, 1.0]
@@ -170,7 +172,7 @@ def test_only_who_may_span_freely_starts_at_once(span: str, expected: float):
     place = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)])
     halves = [Job(f"half of {name}", 0, 10, devices=2, data_gb=1, data_at=name) for name in "ab"]
     workload = Workload.of([*halves, Job("whole", 0, 10, devices=4)])
-    ledger = play(workload, place, job_policy("fifo"), Settings(span=span), slowdown=spanning(1.5))
+    ledger = play(workload, place, job_policy("fifo"), ReplayRules(span=span), slowdown=spanning(1.5))
     assert ledger.finish_s.tolist() == [10, 10, expected]
 
 
@@ -183,7 +185,9 @@ def test_work_since_the_checkpoint_is_lost_when_a_node_fails():
     expected = first_s + 100 + 30 + duration_s - kept_s
     assert again_s > 30 + duration_s - kept_s, "choose a seed without a second failure"
     one = site([Pool("here", "gpu", 1, 1)])
-    ledger = play(Workload.of([Job("a", 0, duration_s)]), one, job_policy("fifo"), Settings(failures=failures, seed=3))
+    ledger = play(
+        Workload.of([Job("a", 0, duration_s)]), one, job_policy("fifo"), ReplayRules(failures=failures, seed=3)
+    )
     assert ledger.finish_s[0] == pytest.approx(expected)
     assert (ledger.failures[0], ledger.preemptions[0]) == (1, 0)
 
@@ -197,7 +201,7 @@ def test_only_jobs_of_the_broken_node_stop():
         Workload.of([Job("a", 0, duration_s), Job("b", 0, duration_s)]),
         place,
         job_policy("fifo"),
-        Settings(failures=failures, seed=1),
+        ReplayRules(failures=failures, seed=1),
     )
     assert ledger.finish_s[1 - first] == pytest.approx(duration_s)
     assert ledger.failures[first] >= 1
@@ -243,14 +247,14 @@ def test_who_watches_is_told():
 
 def test_rounds_must_leave_time_to_work():
     with pytest.raises(InputError, match="would never get on"):
-        finish("max_min", settings=Settings(restart_s=60, round_s=60))
+        finish("max_min", settings=ReplayRules(restart_s=60, round_s=60))
 
 
 def test_data_move_to_the_right_one_of_many_domains():
     """Seventy domains of one device: all but the job at home move their data, each where it runs."""
     place = site([Pool(f"d{number}", "gpu", 1, 1) for number in range(70)], 1e9)
     jobs = tuple(Job(str(number), 0, 10, data_gb=10, data_at="d0") for number in range(70))
-    ledger = replay("fifo", jobs, place, Settings(data="before"))
+    ledger = replay("fifo", jobs, place, ReplayRules(data="before"))
     assert ledger.link_gb[0].tolist() == [0.0] + [10.0] * 69
 
 
@@ -270,14 +274,14 @@ def test_rounds_share_the_quick_device_by_turns():
     """Speeds 4 and 1: by turns each gets 2.5 a second, so 1,000 s end at some 400 s, not at 250 and 1,000."""
     place = site([Pool("a", "quick", 1, 1, speed=4.0), Pool("a", "slow", 1, 1)])
     jobs = (Job("x", 0, 1000), Job("y", 0, 1000))
-    found = finish("max_min", jobs, place, Settings(restart_s=0, round_s=10))
+    found = finish("max_min", jobs, place, ReplayRules(restart_s=0, round_s=10))
     assert found == pytest.approx([400, 400], abs=10)
 
 
 def test_nobody_moves_for_less_than_a_restart_costs():
     """A round of 10 s there, 2 s of restart: 8 s at speed 1.25 are the 10 s that it does where it is."""
     place = site([Pool("a", "quick", 1, 1, speed=1.25), Pool("a", "slow", 1, 1)])
-    ledger = replay("max_min", (Job("x", 0, 100), Job("y", 0, 100)), place, Settings(restart_s=2, round_s=10))
+    ledger = replay("max_min", (Job("x", 0, 100), Job("y", 0, 100)), place, ReplayRules(restart_s=2, round_s=10))
     assert ledger.preemptions.tolist() == [0, 0]
     assert ledger.finish_s.tolist() == [80, 100]
 
@@ -291,5 +295,5 @@ def test_devices_that_nobody_may_use_change_nothing():
     ]
     pools = [Pool("a", "slow", 1, 5), Pool("a", "quick", 1, 2, speed=2.0)]
     plain, more = site(pools), site([*pools, Pool("a", "other", 1, 3, speed=16.0)])
-    expected = finish("max_min", tuple(jobs), plain, Settings(restart_s=4, round_s=60))
-    assert finish("max_min", tuple(jobs), more, Settings(restart_s=4, round_s=60)) == expected
+    expected = finish("max_min", tuple(jobs), plain, ReplayRules(restart_s=4, round_s=60))
+    assert finish("max_min", tuple(jobs), more, ReplayRules(restart_s=4, round_s=60)) == expected

@@ -8,7 +8,7 @@ import pytest
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
-from hippo.jobs.settings import Failures, Settings
+from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.workload import Workload
 from hippo.registry import job_policy
@@ -20,27 +20,27 @@ UNLINKED = Site(SITE.pools, ((np.inf, 0.0), (0.0, np.inf)), ((0.0, 0.0), (0.0, 0
 @pytest.mark.parametrize(
     ("job", "place", "settings", "reason"),
     [
-        (Job("j", 0, 1, devices=9), SITE, Settings(span="never"), "the largest domain has 8, and jobs may not span"),
-        (Job("j", 0, 1, devices=13), SITE, Settings(), "and all together 12"),
-        (Job("j", 0, 1, devices=10), SITE, Settings(), "over several domains nobody can plan it on these devices"),
-        (Job("j", 0, 1, runs_on=("tpu",)), SITE, Settings(), "runs on tpu only; the site has gpu"),
-        (Job("j", 0, 1, memory_gb=81), SITE, Settings(), "needs 81 GB per device; the largest has 80 GB"),
-        (Job("j", 0, 1, data_gb=1, data_at="c"), SITE, Settings(), "data lie in 'c', which the site has not"),
-        (Job("j", 0, 1, devices=8, data_gb=1, data_at="b"), UNLINKED, Settings(), "the largest domain has 4"),
+        (Job("j", 0, 1, devices=9), SITE, ReplayRules(span="never"), "the largest domain has 8, and jobs may not span"),
+        (Job("j", 0, 1, devices=13), SITE, ReplayRules(), "and all together 12"),
+        (Job("j", 0, 1, devices=10), SITE, ReplayRules(), "over several domains nobody can plan it on these devices"),
+        (Job("j", 0, 1, runs_on=("tpu",)), SITE, ReplayRules(), "runs on tpu only; the site has gpu"),
+        (Job("j", 0, 1, memory_gb=81), SITE, ReplayRules(), "needs 81 GB per device; the largest has 80 GB"),
+        (Job("j", 0, 1, data_gb=1, data_at="c"), SITE, ReplayRules(), "data lie in 'c', which the site has not"),
+        (Job("j", 0, 1, devices=8, data_gb=1, data_at="b"), UNLINKED, ReplayRules(), "the largest domain has 4"),
         (
             *(Job("j", 0, 1e5, devices=8), SITE),
-            *(Settings(failures=Failures(mtbf_s=100.0)), "would hardly ever end"),
+            *(ReplayRules(failures=Failures(mtbf_s=100.0)), "would hardly ever end"),
         ),
         (
             *(Job("j", 0, 1e4, devices=40), site([Pool("a", "gpu", 10, 4)])),
             *(
-                Settings(failures=Failures(mtbf_s=1e5, repair_s=1e6)),
+                ReplayRules(failures=Failures(mtbf_s=1e5, repair_s=1e6)),
                 "needs 10 nodes at once, and so many are up 4e-11",
             ),
         ),
     ],
 )
-def test_the_reason_is_given(job: Job, place: Site, settings: Settings, reason: str):
+def test_the_reason_is_given(job: Job, place: Site, settings: ReplayRules, reason: str):
     ledger = play(Workload.of([job, Job("ok", 0, 5, memory_gb=1)]), place, job_policy("fifo"), settings)
     assert [index for index, _ in ledger.refused] == [0]
     assert reason in ledger.refused[0][1]
@@ -58,7 +58,7 @@ def test_parts_that_no_domain_has_room_for():
 def test_nodes_do_not_fail_where_nobody_runs():
     """They would 10^13 times before the last job comes."""
     jobs = [Job("j", 0, 1e4), Job("late", 1e9, 1e4)]
-    ledger = play(Workload.of(jobs), SITE, job_policy("fifo"), Settings(failures=Failures(1e-4, repair_s=1e-4)))
+    ledger = play(Workload.of(jobs), SITE, job_policy("fifo"), ReplayRules(failures=Failures(1e-4, repair_s=1e-4)))
     assert (len(ledger.refused), ledger.events) == (2, 0)
 
 

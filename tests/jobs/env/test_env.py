@@ -10,25 +10,25 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
 from hippo.jobs.engine.running import time_to_failure
-from hippo.jobs.env.env import CANDIDATE_FEATURES, Came, Cuts, Env, Observation, Queue
+from hippo.jobs.env.env import CANDIDATE_FEATURES, Cuts, Queue, QueueEnv, QueueObservation, QueueTimeStep
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Failures, Settings
+from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
 from .worlds import drawn, small_site
 
-Answer = Callable[[Observation], int]
+Answer = Callable[[QueueObservation], int]
 
 
-def env_of(workload: Workload, **choices: object) -> Env:
-    found: Env = Env(Queue(lambda rng: workload, small_site(), **choices), candidates=6)  # type: ignore[arg-type]
+def env_of(workload: Workload, **choices: object) -> QueueEnv:
+    found: QueueEnv = QueueEnv(Queue(lambda rng: workload, small_site(), **choices), candidates=6)  # type: ignore[arg-type]
     return found
 
 
-def episode(env: Env, answer: Answer) -> tuple[list[Observation], list[Came]]:
+def episode(env: QueueEnv, answer: Answer) -> tuple[list[QueueObservation], list[QueueTimeStep]]:
     seen, came = [env.reset(0)], []
     while not came or not came[-1].done:
         came.append(env.step(answer(seen[-1])))
@@ -36,7 +36,7 @@ def episode(env: Env, answer: Answer) -> tuple[list[Observation], list[Came]]:
     return seen, came
 
 
-def first(seen: Observation) -> int:
+def first(seen: QueueObservation) -> int:
     return int(np.argmax(seen.mask))
 
 
@@ -46,8 +46,8 @@ def any_of(seed: int) -> Answer:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("settings", [Settings(), Settings(failures=Failures(6e6, 900.0), restart_s=5.0, seed=3)])
-def test_whoever_takes_the_first_candidate_plays_two_queues(seed: int, settings: Settings) -> None:
+@pytest.mark.parametrize("settings", [ReplayRules(), ReplayRules(failures=Failures(6e6, 900.0), restart_s=5.0, seed=3)])
+def test_whoever_takes_the_first_candidate_plays_two_queues(seed: int, settings: ReplayRules) -> None:
     env = env_of(drawn(seed), settings=settings)
     episode(env, first)
     engine = play(env.queue.workload, small_site(), TWO_QUEUE, settings)
@@ -67,10 +67,10 @@ def test_rewards_add_up_to_the_completion_times(seed: int) -> None:
 
 def test_who_waits_before_the_first_answer_is_paid_for_too() -> None:
     """The only node is down when the job comes, and away for 100 s from its first failure on."""
-    rules = Settings(failures=Failures(1e4, 100.0), seed=0)
+    rules = ReplayRules(failures=Failures(1e4, 100.0), seed=0)
     down_s = time_to_failure(0, 0, 0, 1e4)
     jobs = Workload.of([Job("refused", 0.0, 1.0, devices=9), Job("waits", down_s + 40.0, 50.0)])
-    env = Env(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), settings=rules), candidates=2)
+    env = QueueEnv(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), settings=rules), candidates=2)
     _, came = episode(env, first)
     assert env.ledger().finish_s[1] == pytest.approx(down_s + 100.0 + 50.0)
     assert sum(each.reward for each in came) == pytest.approx(-(60.0 + 50.0) / 50.0)  # who is refused does not count
@@ -93,7 +93,7 @@ def test_a_long_job_gives_way_by_force_and_only_then() -> None:
     jobs = Workload.of([Job("long", 0.0, 300_000.0), Job("short", 250_000.0, 100.0)])
     one = site([Pool("a", "gpu", 1, 1)])
     for force, ends in ((True, [300_130.0, 250_100.0]), (False, [300_000.0, 300_100.0])):
-        env = Env(Queue(lambda rng: jobs, one, force=force), candidates=2)
+        env = QueueEnv(Queue(lambda rng: jobs, one, force=force), candidates=2)
         seen, _ = episode(env, first)
         np.testing.assert_allclose(env.ledger().finish_s, ends)
         assert any(each.candidates[0, CANDIDATE_FEATURES.index("by_force")] for each in seen) is force
@@ -105,7 +105,7 @@ def test_a_job_over_two_domains_comes_in_by_force_too() -> None:
     workload = Workload.of([*jobs, Job("wide", 100_000.0, 1000.0, devices=8)])
     where = site([Pool("east", "a", 1, 4), Pool("west", "b", 1, 4)])
     table = Slowdown((Kind(8),), np.array([[np.inf, 1, 1, np.inf], [np.inf, 1, 1, 1.0]]), np.zeros((2, 4)))
-    env = Env(Queue(lambda rng: workload, where, slowdown=table), candidates=2)
+    env = QueueEnv(Queue(lambda rng: workload, where, slowdown=table), candidates=2)
     episode(env, first)
     assert env.ledger().finish_s.tolist() == [301_030.0, 301_030.0, 101_000.0]
     assert play(workload, where, TWO_QUEUE, slowdown=table).finish_s.tolist() == [301_030.0, 301_030.0, 101_000.0]
@@ -113,7 +113,7 @@ def test_a_job_over_two_domains_comes_in_by_force_too() -> None:
 
 def test_waiting_is_masked_where_nothing_would_happen() -> None:
     jobs = Workload.of([Job("one", 0.0, 10.0), Job("two", 100.0, 10.0)])
-    env = Env(Queue(lambda rng: jobs, small_site()), candidates=3)
+    env = QueueEnv(Queue(lambda rng: jobs, small_site()), candidates=3)
     assert env.reset().mask.tolist() == [True, False, False, True]
     seen = env.step(3).observation  # at 100 s, both wait, and nobody else will come
     assert seen.mask.tolist() == [True, True, False, False]
@@ -123,7 +123,7 @@ def test_waiting_is_masked_where_nothing_would_happen() -> None:
 
 def test_more_jobs_than_rows_show_the_first_and_the_last() -> None:
     jobs = Workload.of([Job(str(number), float(number), 1e5) for number in range(10)] + [Job("end", 50.0, 1.0)])
-    env = Env(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), force=False), candidates=4)
+    env = QueueEnv(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), force=False), candidates=4)
     seen = env.reset()
     while env.queue.now_s < 50.0:
         seen = env.step(4).observation
@@ -148,7 +148,7 @@ def test_a_workload_of_which_nothing_can_run_is_the_users_mistake() -> None:
 
 def test_an_episode_repeats_itself() -> None:
     def ends() -> np.ndarray:
-        env = Env(Queue(Cuts((drawn(1, 300),), small_site(), jobs=60).draw, small_site()), candidates=5)
+        env = QueueEnv(Queue(Cuts((drawn(1, 300),), small_site(), jobs=60).draw, small_site()), candidates=5)
         episode(env, any_of(7))
         return env.ledger().finish_s
 

@@ -33,9 +33,9 @@ def any_of(seed: int) -> Callable[[np.ndarray], int]:
 
 
 def played(agents: Pullers, answer: Callable[[np.ndarray], int]) -> tuple[list[Seen], dict[str, float]]:
-    seen, over, paid = [agents.begin(0)], False, dict.fromkeys(agents.names, 0.0)
+    seen, over, paid = [agents.reset(0)], False, dict.fromkeys(agents.names, 0.0)
     while not over:
-        now, rewards, over = agents.act({name: answer(each["action_mask"]) for name, each in seen[-1].items()})
+        now, rewards, over = agents.step({name: answer(each["action_mask"]) for name, each in seen[-1].items()})
         for name, reward in rewards.items():
             paid[name] += reward
         seen.append(now)
@@ -59,37 +59,37 @@ def test_every_agent_is_paid_what_all_jobs_waited(seed: int) -> None:
 def test_who_has_nothing_to_choose_is_absent() -> None:
     """The job of 8 devices fits into b alone."""
     agents = pullers(Workload.of([Job("wide", 0.0, 100.0, devices=8), Job("late", 10.0, 5.0)]))
-    assert set(agents.begin()) == {B}
-    seen, _, _ = agents.act({B: 0})
+    assert set(agents.reset()) == {B}
+    seen, _, _ = agents.step({B: 0})
     assert agents.queue.now_s == 10.0
     assert set(seen) == {A}, "b is full, and who runs there has come first"
 
 
 def test_the_first_pool_gets_the_job_that_two_want() -> None:
     agents = pullers(Workload.of([Job("one", 0.0, 100.0), Job("two", 0.0, 100.0)]))
-    agents.begin()
-    seen, _, _ = agents.act({A: 0, B: 0})
+    agents.reset()
+    seen, _, _ = agents.step({A: 0, B: 0})
     assert agents.queue.now_s == 0.0
     assert [int(each["action_mask"][:-1].sum()) for each in seen.values()] == [1, 1]
-    agents.act({A: 5, B: 0})
+    agents.step({A: 5, B: 0})
     assert agents.ledger().pool.tolist() == [0, 1]
     np.testing.assert_allclose(agents.ledger().finish_s, [100.0, 50.0])
 
 
 def test_who_says_none_is_asked_again_at_the_next_instant() -> None:
     agents = pullers(Workload.of([Job("one", 0.0, 100.0), Job("two", 30.0, 100.0)]))
-    agents.begin()
-    assert set(agents.act({A: 5, B: 5})[0]) == {A, B}
+    agents.reset()
+    assert set(agents.step({A: 5, B: 5})[0]) == {A, B}
     assert agents.queue.now_s == 30.0
-    seen, _, _ = agents.act({A: 0, B: 1})
+    seen, _, _ = agents.step({A: 0, B: 1})
     assert seen == {}, "both run, and so to the end"
 
 
 def test_nobody_may_wait_for_ever() -> None:
     agents = pullers(Workload.of([Job("one", 0.0, 100.0)]))
-    seen = agents.begin()
+    seen = agents.reset()
     assert [each["action_mask"].tolist() for each in seen.values()] == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]] * 2
-    assert agents.act({A: 5, B: 5})[2], "a masked answer counts as the first that is allowed"
+    assert agents.step({A: 5, B: 5})[2], "a masked answer counts as the first that is allowed"
 
 
 @pytest.mark.parametrize("seed", range(4))

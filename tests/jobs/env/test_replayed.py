@@ -12,15 +12,14 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import F
 from hippo.jobs.env.replayed import Replayed, ScoreLearner
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
-from hippo.jobs.online.learner import History
-from hippo.jobs.online.loop import Loop, serve
-from hippo.jobs.online.loop import Settings as LoopSettings
+from hippo.jobs.online.learner import JobHistory
+from hippo.jobs.online.loop import Loop, LoopSettings, serve
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 
 from .worlds import drawn, small_site
 
-RULES = Settings()
+RULES = ReplayRules()
 SCORES = ScoreLearner(small_site(), RULES, candidates=6, draws=3, rounds=1, jobs=40)
 MARGINS = Margins(0.05, 0.0, 30, 30, 60)
 
@@ -69,7 +68,7 @@ def test_scores_replay_what_they_decide() -> None:
 
 def test_an_update_is_no_worse_on_what_it_was_searched_on() -> None:
     workload = drawn(7, 40)
-    history = History(workload, np.ones(40, bool), workload.arrival_s, 1e9)
+    history = JobHistory(workload, np.ones(40, bool), workload.arrival_s, 1e9)
 
     def mean_s(weights: np.ndarray) -> float:
         return float((SCORES.policy(weights).finishes(workload) - workload.arrival_s).mean())

@@ -9,7 +9,7 @@ import pytest
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.policies.learned import suited
-from hippo.jobs.policies.policy import Policy
+from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.workload import Workload
 from hippo.registry import JOB_POLICIES, load
@@ -40,7 +40,7 @@ def test_what_is_not_over_cannot_be_seen_where_kinds_of_devices_differ(name: str
     decides_alike(workload, mixed, load(JOB_POLICIES, "policy", name))
 
 
-def decides_alike(workload: Workload, where: Site, policy: Policy) -> None:
+def decides_alike(workload: Workload, where: Site, policy: QueuePolicy) -> None:
     """Until a moment everything happens as it does if what is there then takes longer."""
     rng = np.random.default_rng(6)
     played = play(workload, where, policy)

@@ -16,7 +16,7 @@ from hippo.jobs.learned.memory import LearnedSetup, Memory
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
@@ -57,7 +57,7 @@ def in_front(known: Memory) -> NDArray[np.int64]:
 
 
 def opened(workload: Workload) -> World:
-    return open_world(workload, SITE, LEARNED, Settings(), learner=PLAIN).world
+    return open_world(workload, SITE, LEARNED, ReplayRules(), learner=PLAIN).world
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -103,7 +103,7 @@ def test_a_gang_as_large_as_a_domain_does_not_starve() -> None:
     order = np.argsort(columns["arrival_s"], kind="stable")
     workload = Workload.of_columns({name: each[order] for name, each in columns.items()}, users=("u",))
     gang = int(np.flatnonzero(workload.devices == 4)[0])
-    took_s = play(workload, SITE, LEARNED, Settings(), learner=PLAIN).finish_s - workload.arrival_s
+    took_s = play(workload, SITE, LEARNED, ReplayRules(), learner=PLAIN).finish_s - workload.arrival_s
     assert workload.load(SITE) < 0.7
     assert took_s[gang] < 4 * 5000.0
 
@@ -122,7 +122,7 @@ def test_where_gangs_fill_domains_it_is_no_worse_than_two_queues(seed: int) -> N
     found = Workload.of_columns(columns, users=("u", "v", "w"))
     workload = found.stretched(found.load(where) / 0.9)
     own, guard = (
-        (play(workload, where, policy, Settings(), learner=PLAIN).finish_s - workload.arrival_s).mean()
+        (play(workload, where, policy, ReplayRules(), learner=PLAIN).finish_s - workload.arrival_s).mean()
         for policy in (LEARNED, TWO_QUEUE)
     )
     assert own < guard
@@ -170,7 +170,7 @@ def test_jobs_of_unlike_kinds_have_fronts_of_their_own(seed: int) -> None:
     workload = scarce(seed)
     kind = np.where(np.arange(len(workload)) % 3 == 0, 2, workload.runs_on)
     workload = replace(workload.stretched(0.5), runs_on=kind)
-    world = open_world(workload, MIXED, LEARNED, Settings(), learner=PLAIN).world
+    world = open_world(workload, MIXED, LEARNED, ReplayRules(), learner=PLAIN).world
     known, narrowed = world.learned, 0
     while run(world, 1):
         jobs = known.active[: int(known.wanting[0])].tolist()
@@ -193,7 +193,7 @@ def test_gangs_that_only_the_largest_domain_suits_go_first_on_its_devices_alone(
     }
     workload = Workload.of_columns(columns)
     workload = workload.stretched(workload.load(SIZES) / 1.1)
-    world = open_world(workload, SIZES, LEARNED, Settings(), learner=PLAIN).world
+    world = open_world(workload, SIZES, LEARNED, ReplayRules(), learner=PLAIN).world
     known, narrowed = world.learned, 0
     while run(world, 1):
         jobs = known.active[: int(known.wanting[0])].tolist()
@@ -210,7 +210,7 @@ def test_small_jobs_do_not_wait_for_all_gangs_where_devices_of_their_kind_are_fe
     workload = scarce(seed, 1000)
     few = workload.runs_on == 0
     own, guard = (
-        (play(workload, MIXED, policy, Settings(), learner=PLAIN).finish_s - workload.arrival_s)[few].mean()
+        (play(workload, MIXED, policy, ReplayRules(), learner=PLAIN).finish_s - workload.arrival_s)[few].mean()
         for policy in (LEARNED, TWO_QUEUE)
     )
     assert own < guard

@@ -11,10 +11,10 @@ from hippo.errors import InputError
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.online.guard import Margins, TwoQueueGuard, judge, time_in_system, watch
-from hippo.jobs.online.learner import History, guessed_s, history_of
+from hippo.jobs.online.learner import JobHistory, guessed_s, history_of
 from hippo.jobs.online.log import Known, Transition
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
@@ -23,10 +23,10 @@ from .worlds import Fixed
 MARGINS = Margins(worse=0.1, better=0.02, judged_jobs=5, watched_jobs=5, history_jobs=10)
 
 
-def history(takes_s: float, *, jobs: int = 10, now_s: float = 1e6, apart_s: float = 1000.0) -> History:
+def history(takes_s: float, *, jobs: int = 10, now_s: float = 1e6, apart_s: float = 1000.0) -> JobHistory:
     """Jobs that took so long."""
     workload = Workload.of_columns({"arrival_s": apart_s * np.arange(jobs), "duration_s": np.full(jobs, 1.0)})
-    return History(workload, np.ones(jobs, bool), workload.arrival_s + takes_s, now_s)
+    return JobHistory(workload, np.ones(jobs, bool), workload.arrival_s + takes_s, now_s)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_the_guard_replays_two_queues() -> None:
     rng = np.random.default_rng(0)
     columns = {"arrival_s": np.cumsum(rng.exponential(300, 80)), "duration_s": rng.lognormal(7, 1.5, 80)}
     workload, where = Workload.of_columns(columns), site([Pool("a", "gpu", 1, 3)])
-    found = TwoQueueGuard(where, Settings()).finishes(workload)
+    found = TwoQueueGuard(where, ReplayRules()).finishes(workload)
     np.testing.assert_array_equal(found, play(workload, where, TWO_QUEUE).finish_s)
     refused = Workload.of([Job("wide", 0.0, 1.0, devices=4), Job("one", 0.0, 1.0)])
-    assert TwoQueueGuard(where, Settings()).finishes(refused).tolist() == [np.inf, 1.0]
+    assert TwoQueueGuard(where, ReplayRules()).finishes(refused).tolist() == [np.inf, 1.0]
 
 
 def test_the_guard_takes_the_first_that_is_allowed() -> None:
-    guard = TwoQueueGuard(site([Pool("a", "gpu", 1, 1)]), Settings())
+    guard = TwoQueueGuard(site([Pool("a", "gpu", 1, 1)]), ReplayRules())
     assert guard.probabilities(np.zeros(3, np.float32), np.array([False, True, True])).tolist() == [0, 1, 0]
 
 

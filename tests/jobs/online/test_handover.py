@@ -9,14 +9,14 @@ from hippo.errors import InputError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.online.handover import handed_over
-from hippo.jobs.online.learner import History, IndexLearner, IndexPolicy
+from hippo.jobs.online.learner import IndexLearner, IndexPolicy, JobHistory
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
-SITE, RULES = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)]), Settings()
+SITE, RULES = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)]), ReplayRules()
 LEARNER = IndexLearner(SITE, RULES, frozen=True)
 MEDIANS_S = np.array([100.0, 1000.0, 20_000.0])
 
@@ -94,7 +94,7 @@ def test_the_past_tells_whose_jobs_are_short(policy: IndexPolicy) -> None:
 
 def test_an_update_learns_what_the_new_jobs_last(policy: IndexPolicy) -> None:
     turned, workload = drawn(7, 400, MEDIANS_S[::-1]), drawn(8, 300, MEDIANS_S[::-1])
-    history = History(turned, np.ones(400, bool), turned.arrival_s, 1e9)
+    history = JobHistory(turned, np.ones(400, bool), turned.arrival_s, 1e9)
     updated = LEARNER.policy(LEARNER.update(policy.index, history))
     took = [float((each.finishes(workload) - workload.arrival_s).mean()) for each in (updated, policy)]
     assert took[0] < 0.9 * took[1]

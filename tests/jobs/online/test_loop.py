@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.online.guard import Margins, Verdict
+from hippo.jobs.online.guard import Margins, ReplayVerdict
 from hippo.jobs.online.log import Left, Log
-from hippo.jobs.online.loop import GUARD, Loop, Settings, serve
+from hippo.jobs.online.loop import GUARD, Loop, LoopSettings, serve
 
 from .worlds import ACTIONS, SHAPE, Counting, Fixed, Steady
 
 MARGINS = Margins(worse=0.1, better=0.02, judged_jobs=10, watched_jobs=10, history_jobs=30)
 
 
-def settings(folder: Path, **choices: object) -> Settings:
+def settings(folder: Path, **choices: object) -> LoopSettings:
     usual = {"review_every_jobs": 20, "margins": MARGINS, "background": "none", "durable": "normal"}
-    return Settings(folder, **(usual | choices))  # type: ignore[arg-type]
+    return LoopSettings(folder, **(usual | choices))  # type: ignore[arg-type]
 
 
 def weights(takes_s: float) -> np.ndarray:
@@ -220,9 +220,9 @@ def test_an_update_made_before_a_fall_must_beat_the_guard(tmp_path: Path) -> Non
         assert moment is not None
         loop.decide(moment)
         loop._fall("measured")
-        loop._learned((weights(100.0), Verdict(100.0, 200.0, 100.0, True, "replayed better")))
+        loop._learned((weights(100.0), ReplayVerdict(100.0, 200.0, 100.0, True, "replayed better")))
         assert loop.version == GUARD
-        loop._learned((weights(90.0), Verdict(90.0, 200.0, 100.0, True, "replayed better")))
+        loop._learned((weights(90.0), ReplayVerdict(90.0, 200.0, 100.0, True, "replayed better")))
         assert loop.version == 2
 
 
@@ -330,12 +330,12 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {tests!r})
 from worlds import Counting, Fixed, Steady
-from hippo.jobs.online.guard import Margins, Verdict
-from hippo.jobs.online.loop import Settings, serve
+from hippo.jobs.online.guard import Margins, ReplayVerdict
+from hippo.jobs.online.loop import LoopSettings, serve
 
 if __name__ == "__main__":
     margins = Margins(worse=.1, better=.02, judged_jobs=10, watched_jobs=10, history_jobs=30)
-    settings = Settings(Path(sys.argv[1]), review_every_jobs=20, margins=margins, background="process")
+    settings = LoopSettings(Path(sys.argv[1]), review_every_jobs=20, margins=margins, background="process")
     learner = Counting(sleeps_s=float(sys.argv[2]))
     class Telling(Steady):
         def carry_out(self, action):

@@ -11,9 +11,9 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.jobs.job import Job
-from hippo.jobs.online.learner import History
+from hippo.jobs.online.learner import JobHistory
 from hippo.jobs.online.log import Ended
-from hippo.jobs.online.loop import Moment, News
+from hippo.jobs.online.loop import LiveMoment, News
 from hippo.jobs.workload import Workload
 
 SHAPE, ACTIONS = (3,), 3
@@ -47,7 +47,7 @@ class Counting:
     def policy(self, weights: np.ndarray) -> Fixed:
         return Fixed(float(weights[0]), action=1)
 
-    def update(self, weights: np.ndarray, history: History) -> np.ndarray:
+    def update(self, weights: np.ndarray, history: JobHistory) -> np.ndarray:
         time.sleep(self.sleeps_s)
         if self.breaks:
             raise ZeroDivisionError("no luck")
@@ -76,7 +76,7 @@ class Steady:
     actions: list[int] = field(default_factory=list)
     watch: Callable[[int], None] = lambda number: None
 
-    def look(self) -> Moment | None:
+    def look(self) -> LiveMoment | None:
         number = self.first + len(self.actions)
         if len(self.actions) == self.moments:
             return None
@@ -85,7 +85,7 @@ class Steady:
         came = (Job(f"job {number}", now, 1e9),)
         ended = (Ended(f"job {number - 1}", now - 1000.0 + self.takes_s, 5.0),) if number and self.ends else ()
         seen = np.full(SHAPE, number, np.float32)
-        return Moment(now, seen, np.array([True, number % 2 == 0, True]), -1.0, came, ended)
+        return LiveMoment(now, seen, np.array([True, number % 2 == 0, True]), -1.0, came, ended)
 
     def carry_out(self, action: int) -> None:
         self.actions.append(action)

@@ -11,7 +11,7 @@ from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Kind, kinds_that_span
 from hippo.jobs.placement.step_time import slowdown, step_time
 from hippo.jobs.policies.heuristics import FIFO
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import site_of
 from hippo.jobs.workload import Workload
 
@@ -45,7 +45,7 @@ def comes_late(span: str, held: tuple[int, int]) -> Ledger:
     first = [Job(f"holder {index}", 0.0, 1000.0, devices=devices) for index, devices in enumerate(held)]
     workload = Workload.of([*first, Job("comes", 10.0, 100.0, devices=6)])
     table = slowdown(world, kinds_that_span(workload, site_of(world), span), planner=Counting(), most=ANY)
-    return play(workload, site_of(world), FIFO, Settings(span=span), slowdown=table)
+    return play(workload, site_of(world), FIFO, ReplayRules(span=span), slowdown=table)
 
 
 @pytest.mark.parametrize(("span", "finish_s"), [("never", 1100.0), ("must", 1100.0), ("free", 10.0 + 1.5 * 100.0)])
@@ -72,7 +72,7 @@ def test_two_transfers_by_hand(data: str, first: float, second: float):
             Job("second", 11.0, 100.0, data_gb=25.0, **far),
         ]
     )
-    played = play(workload, site_of(world), FIFO, Settings(data=data))
+    played = play(workload, site_of(world), FIFO, ReplayRules(data=data))
     assert played.finish_s[1:].tolist() == pytest.approx([first, second], abs=0.02)
     assert played.moved_gb.tolist() == [0.0, 50.0, 25.0]
     prices = prices_usd_per_gb(world, site_of(world).domains)

@@ -12,16 +12,16 @@ from hippo import registry
 from hippo.cli.main import run
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
-from hippo.jobs.policies.policy import Key, Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import Key, QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.workload import Workload
 
 FILE = '''"""Shortest remaining service first: the work that is left, times the devices."""
 
-from hippo.jobs.policies.policy import Key, Policy
+from hippo.jobs.policies.policy import Key, QueuePolicy
 
-SRSF = Policy(
+SRSF = QueuePolicy(
     name="srsf",
     summary="least remaining device time first; stops those with more",
     knows="durations",
@@ -46,10 +46,10 @@ def test_a_file_and_a_line_make_a_policy():
     """Tall (10 device-seconds) goes before wide (12). Late (6) stops it at 1, while 9 are left, and ends at 4. Then
     tall, until 13, and wide after it. By time alone (``srtf``) wide would have been first."""
     policy = registry.job_policy("srsf")
-    found = play(Workload.of(JOBS), TWO, policy, Settings(restart_s=0))
+    found = play(Workload.of(JOBS), TWO, policy, ReplayRules(restart_s=0))
     assert found.finish_s.tolist() == [13, 19, 4]
     assert found.preemptions.tolist() == [1, 0, 0]
-    by_time = play(Workload.of(JOBS), TWO, registry.job_policy("srtf"), Settings(restart_s=0))
+    by_time = play(Workload.of(JOBS), TWO, registry.job_policy("srtf"), ReplayRules(restart_s=0))
     assert by_time.finish_s.tolist() == [19, 9, 4]
 
 
@@ -69,7 +69,7 @@ def test_commands_know_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 def test_all_that_changes_in_a_key_counts():
     """Two jobs that could share nothing: who has had more work goes last (least attained service, levels at each
     second), so they take turns."""
-    turns = Policy(
+    turns = QueuePolicy(
         name="las",
         summary="least attained service first",
         knows="nothing",
@@ -78,6 +78,6 @@ def test_all_that_changes_in_a_key_counts():
         levels=tuple(np.arange(2.0, 40.0, 2.0)),
     )
     jobs = Workload.of([Job("one", 0, 4, devices=2), Job("other", 0, 4, devices=2)])
-    found = play(jobs, TWO, turns, Settings(restart_s=0))
+    found = play(jobs, TWO, turns, ReplayRules(restart_s=0))
     assert found.preemptions.sum() > 0
     assert found.finish_s.tolist() == [7, 8]

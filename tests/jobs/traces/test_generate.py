@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, Job
 from hippo.jobs.traces.generate import bursts, distances, fitted, generated, ks_distance
-from hippo.jobs.traces.load import Trace, load_trace, settled
+from hippo.jobs.traces.load import JobTrace, load_trace, settled
 from hippo.jobs.traces.mix import GRACE_S, SLACKS, Mix, mixed
 from hippo.jobs.traces.own import jobs_csv, jobs_json, read, write_jobs
 from hippo.jobs.traces.passed import Passed
@@ -20,7 +20,7 @@ from hippo.jobs.workload import Workload
 
 
 @pytest.fixture(scope="module")
-def philly(data: Path) -> Trace:
+def philly(data: Path) -> JobTrace:
     return load_trace(data / "traces" / "philly_open.csv.gz")
 
 
@@ -38,7 +38,7 @@ def test_the_distance_of_kolmogorov_and_smirnov_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_generated_trace_is_like_phillys(philly: Trace, seed: int):
+def test_a_generated_trace_is_like_phillys(philly: JobTrace, seed: int):
     fit_to = philly.workload
     drawn = generated(fitted(fit_to, begin_s=philly.begin_s), len(fit_to), np.random.default_rng(seed))
     far = distances(fit_to, drawn)
@@ -52,7 +52,7 @@ def test_a_generated_trace_is_like_phillys(philly: Trace, seed: int):
     assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.1
 
 
-def test_hours_are_as_uneven_as_in_the_trace(philly: Trace):
+def test_hours_are_as_uneven_as_in_the_trace(philly: JobTrace):
     fit_to = philly.workload
     drawn = generated(fitted(fit_to, begin_s=philly.begin_s), len(fit_to), np.random.default_rng(0))
     counts = [np.bincount((each.arrival_s // 3600).astype(int)) for each in (fit_to, drawn)]
@@ -61,7 +61,7 @@ def test_hours_are_as_uneven_as_in_the_trace(philly: Trace):
     assert unevenness[1] == pytest.approx(unevenness[0], rel=0.4)
 
 
-def test_the_seed_decides(philly: Trace):
+def test_the_seed_decides(philly: JobTrace):
     fit = fitted(philly.workload)
     one, same, other = (generated(fit, 500, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert jobs_csv(one) == jobs_csv(same)

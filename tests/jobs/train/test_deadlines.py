@@ -12,8 +12,8 @@ from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.learned.deadline import FEATURES, deadline_network, untrained
 from hippo.jobs.train import deadlines
-from hippo.jobs.train.deadlines import DuePolicy, Moments, begun, credits, update
-from hippo.jobs.train.settings import DeadlineTraining, Draws, Search, parse_deadline_settings
+from hippo.jobs.train.deadlines import DueMoments, DuePolicy, begun, credits, update
+from hippo.jobs.train.settings import DeadlineTraining, Draws, NoiseSearch, parse_deadline_settings
 from hippo.jobs.workload import Workload
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "algo" / "deadlines.yaml"
@@ -74,7 +74,7 @@ def test_an_update_learns_which_way_noise_pays():
     for turn in range(5):
         features = torch.ones(256, len(FEATURES))
         key = policy(features).detach() + 0.5 * torch.randn(256)
-        update(policy, optimizer, Moments(features, key, key), DeadlineTraining(), turn)
+        update(policy, optimizer, DueMoments(features, key, key), DeadlineTraining(), turn)
     assert policy(torch.ones(1, len(FEATURES))).item() > before + 0.1
 
 
@@ -98,4 +98,4 @@ def test_the_configuration_in_the_tree_is_the_default_one():
 
 def test_numbers_out_of_range_are_refused():
     with pytest.raises(InputError, match="share"):
-        Search(share=2.0)
+        NoiseSearch(share=2.0)

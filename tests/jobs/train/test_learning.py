@@ -11,7 +11,7 @@ import torch
 
 from hippo.jobs.job import KINDS
 from hippo.jobs.learned.weights import untrained
-from hippo.jobs.settings import Settings as Rules
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, site
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.settings import ALGORITHMS, Gradient, KeyTraining
@@ -31,7 +31,7 @@ def two_kinds(generator: np.random.Generator) -> Window:
         "duration_s": np.where(short, 1.0, LONG_S),
         "kind": np.where(short, KINDS.index("predict"), KINDS.index("train")),
     }
-    return Window(Workload.of_columns(columns), None, site([Pool("one", "gpu", 1, 1)]), Rules(restart_s=0.0))
+    return Window(Workload.of_columns(columns), None, site([Pool("one", "gpu", 1, 1)]), ReplayRules(restart_s=0.0))
 
 
 def settings(algorithm: str) -> KeyTraining:

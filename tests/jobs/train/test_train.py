@@ -17,8 +17,8 @@ from hippo.jobs.train.settings import (
     Gradient,
     Hazards,
     KeyTraining,
-    Run,
-    Search,
+    NoiseSearch,
+    QueueRun,
     Windows,
     parse_settings,
 )
@@ -44,7 +44,7 @@ def settings(trace: Path, updates: int) -> KeyTraining:
         windows=Windows(trace=str(trace), jobs=40, drawn=0, loads=(0.9,), domains=1, nodes=1, per_node=2),
         hazards=Hazards(keys=200, passes=1, rounds=1),
         gradient=Gradient(algorithm="a2c", rolls=2, share=0.3),
-        run=Run(minutes=0.0, updates=updates, validate_every=2, checkpoint_every=2),
+        run=QueueRun(minutes=0.0, updates=updates, validate_every=2, checkpoint_every=2),
     )
 
 
@@ -60,8 +60,8 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(trace: Path, tmp_p
 
 def test_a_run_on_deadlines_that_was_cut_off_goes_on_with_more_minutes(trace: Path, tmp_path: Path):
     windows = settings(trace, 0).windows
-    run = Run(minutes=0.0, updates=3, validate_every=2, checkpoint_every=2)
-    long = DeadlineTraining(windows=windows, search=Search(rolls=2, share=0.3), run=run)
+    run = QueueRun(minutes=0.0, updates=3, validate_every=2, checkpoint_every=2)
+    long = DeadlineTraining(windows=windows, search=NoiseSearch(rolls=2, share=0.3), run=run)
     whole = deadlines.train(long, out=tmp_path / "whole")
     cut = deadlines.train(replace(long, run=replace(run, updates=2)), out=tmp_path / "cut")
     assert cut["updates"] == 2

@@ -14,22 +14,28 @@ MOST_POOLS = 62
 @kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits (there it stands still) or runs."""
-    row, weights, changes = w.job[job], w.weights, 0.0
+    row, weights, parts, changes = w.job[job], w.weights, w.changes, 0.0
     if w.learns:
         return row[c.KEY]
-    if weights[c.REMAINING] != 0.0:
+    if parts == 0 or (w.known and row[c.KNOWN_KEY] >= c.NEVER):
+        return row[c.KNOWN_KEY]
+    if parts & 1 << c.REMAINING:
         changes += weights[c.REMAINING] * remaining(w, job, now)
-    if weights[c.EXPECTED] != 0.0:
+    if parts & 1 << c.EXPECTED:
         all_s = row[c.ESTIMATE] if row[c.ESTIMATE] == row[c.ESTIMATE] else row[c.DURATION]
         changes += weights[c.EXPECTED] * max(0.0, all_s - (row[c.DURATION] - remaining(w, job, now)))
-    if weights[c.ATTAINED] != 0.0:
+    if parts & 1 << c.ATTAINED:
         changes += weights[c.ATTAINED] * attained(w, job, now)
-    if weights[c.SERVICE] != 0.0:
+    if parts & 1 << c.SERVICE:
         runs_s = now - row[c.BEGAN] if w.mark[job, c.STATUS] == c.RUNNING else 0.0
         changes += weights[c.SERVICE] * (row[c.SERVED] + runs_s * row[c.RATE])
-    if weights[c.CROSSED] != 0.0:
+    if parts & 1 << c.CROSSED:
         changes += weights[c.CROSSED] * w.mark[job, c.LEVEL]
-    return row[c.KNOWN_KEY] + row[c.KEY_FACTOR] * changes
+    if w.factored:  # columns that say nothing are not read: most of the time goes into reading
+        changes *= row[c.KEY_FACTOR]
+    if w.known:
+        changes += row[c.KNOWN_KEY]
+    return changes
 
 
 @kernel(lean=True)

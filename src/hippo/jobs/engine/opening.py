@@ -16,8 +16,8 @@ from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import World
 from hippo.jobs.learned.memory import LearnedSetup, nothing, writable
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -39,8 +39,8 @@ class Opening:
 def open_world(
     workload: Workload,
     site: Site,
-    policy: Policy,
-    settings: Settings,
+    policy: QueuePolicy,
+    settings: ReplayRules,
     *,
     slowdown: Slowdown | None = None,
     segments: int = 0,
@@ -79,7 +79,7 @@ def open_world(
     return Opening(world, kinds.refused)
 
 
-def _check(policy: Policy, settings: Settings) -> None:
+def _check(policy: QueuePolicy, settings: ReplayRules) -> None:
     """A round must leave time to work, or jobs that take turns would never get on."""
     if policy.rounds and settings.restart_s >= settings.round_s:
         raise InputError(
@@ -95,7 +95,7 @@ def _last(workload: Workload) -> float:
     return float(workload.arrival_s[-1]) if len(workload) else 0.0
 
 
-def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
+def _rules(policy: QueuePolicy, settings: ReplayRules) -> dict[str, Any]:
     """What the policy may do, and what all must keep to."""
     failures = settings.failures
     return {
@@ -112,9 +112,10 @@ def _rules(policy: Policy, settings: Settings) -> dict[str, Any]:
     }
 
 
-def key_rules(policy: Policy) -> dict[str, Any]:
+def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     """What a policy ranks by and may do, as fields of a world."""
     key = policy.key
+    weights = np.array([key.remaining, key.expected, key.attained, key.served, key.level])
     same = ("preempts", "strict", "rounds", "per_device", "backfills", "learns", "for_deadlines")
     numbers = ("refresh_s", "patience_s", "promotes_after")
     return {
@@ -122,7 +123,10 @@ def key_rules(policy: Policy) -> dict[str, Any]:
         **{name: float(getattr(policy, name)) for name in numbers},
         "by_user": key.by_user,
         "by_share": key.by_share,
-        "weights": np.array([key.remaining, key.expected, key.attained, key.served, key.level]),
+        "known": key.known is not None or key.by_share,
+        "factored": key.factor is not None,
+        "changes": int(np.sum((weights != 0.0) << np.arange(len(weights)))),
+        "weights": weights,
         "levels": np.array(policy.levels, np.float64),
     }
 
@@ -146,7 +150,7 @@ def _places(site: Site, by_node: bool, jobs: int) -> dict[str, Any]:
     }
 
 
-def _jobs(workload: Workload, policy: Policy) -> Floats:
+def _jobs(workload: Workload, policy: QueuePolicy) -> Floats:
     job = np.zeros((len(workload), c.JOB_COLUMNS))
     job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s

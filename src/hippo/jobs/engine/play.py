@@ -18,8 +18,8 @@ from hippo.jobs.engine.world import Floats, World
 from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -30,8 +30,8 @@ STRIDE = 20_000
 def play(
     workload: Workload,
     site: Site,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: QueuePolicy,
+    settings: ReplayRules | None = None,
     *,
     slowdown: Slowdown | None = None,
     segments: bool = False,
@@ -44,7 +44,7 @@ def play(
     which the tests judge that no pool gives more than it has. ``learner``: weights and past of the learned policy
     (default: the weights that ship, no past). ``watch(jobs done, jobs)`` is called now and then.
     """
-    settings = settings or Settings()
+    settings = settings or ReplayRules()
     rows = 4 * len(workload) + 1024 if segments else 0
     while True:
         opening = open_world(workload, site, policy, settings, slowdown=slowdown, segments=rows, learner=learner)

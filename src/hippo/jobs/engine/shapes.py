@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import INSIDE, MOST_DOMAINS, Slowdown
-from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, Failures, Settings
+from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, Failures, ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -37,7 +37,7 @@ class Shapes:
     refused: tuple[tuple[int, str], ...]
 
 
-def shapes(workload: Workload, site: Site, settings: Settings, slowdown: Slowdown) -> Shapes:
+def shapes(workload: Workload, site: Site, settings: ReplayRules, slowdown: Slowdown) -> Shapes:
     """Find them all."""
     home = _homes(workload, site)
     asks, asked = _asks(workload, site, home)
@@ -81,7 +81,7 @@ def _share_up(failures: Failures, site: Site, devices: int, *, whole: Flags, par
 
 
 def _lost(
-    workload: Workload, site: Site, of_job: Ints, *, partly: Flags, together: list[float], settings: Settings
+    workload: Workload, site: Site, of_job: Ints, *, partly: Flags, together: list[float], settings: ReplayRules
 ) -> list[tuple[int, str]]:
     """Jobs that lose their work faster than they save it, or whose nodes are hardly ever up together, and why."""
     failures, found = settings.failures, []
@@ -130,14 +130,14 @@ def _usable(workload: Workload, site: Site, ask: tuple[int, float, int]) -> list
     return found
 
 
-def _rows(workload: Workload, slowdown: Slowdown, settings: Settings) -> Ints:
+def _rows(workload: Workload, slowdown: Slowdown, settings: ReplayRules) -> Ints:
     """(n,) the row of each job in the table of slowdowns; 0 inside one domain only."""
     if settings.span == "never" or not slowdown.kinds:
         return np.zeros(len(workload), np.int64)
     return slowdown.rows(workload)
 
 
-def _sets(found: Ints, partly: Flags, allowed: Flags, *, site: Site, settings: Settings, slowdown: Slowdown) -> Ints:
+def _sets(found: Ints, partly: Flags, allowed: Flags, *, site: Site, settings: ReplayRules, slowdown: Slowdown) -> Ints:
     """(S, M) sets of two domains or more that each shape may span, least slowdown first."""
     listed: list[list[int]] = []
     for (_, devices, row), parts, whole in zip(found, partly, allowed, strict=True):
@@ -193,7 +193,7 @@ def _no_place(workload: Workload, site: Site, job: int, *, home: int, usable: Fl
     return "" if usable.any() else f"no link leads from its data in '{site.domains[home]}' to devices that it could use"
 
 
-def _too_wide(workload: Workload, site: Site, job: int, *, usable: Flags, row: int, settings: Settings) -> str:
+def _too_wide(workload: Workload, site: Site, job: int, *, usable: Flags, row: int, settings: ReplayRules) -> str:
     """Why a job that the devices of no single domain can hold does not span either."""
     devices, pools = int(workload.devices[job]), [pool for pool, may in zip(site.pools, usable, strict=True) if may]
     text = f"needs {devices} devices at once; the largest domain has {max(pool.devices for pool in pools)}"

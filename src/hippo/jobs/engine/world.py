@@ -41,6 +41,9 @@ class World(NamedTuple):
     refresh_s: float  # learned keys are asked for again this often
     patience_s: float  # without an end in sight a head may be passed for so long
     promotes_after: float  # a stopped job begins at the first level again after so many times its service
+    known: bool  # keys have a part that is known when a job comes
+    factored: bool  # the rest is multiplied with a number of the job
+    changes: int  # which of the weights are not 0, as bits
     weights: Floats  # (5,) of what changes in a key
     levels: Floats  # (L,) of attained service
     job: Floats  # (n, JOB_COLUMNS)
@@ -80,32 +83,33 @@ class World(NamedTuple):
 
 
 (
+    LEFT,  # work, in seconds on devices of speed 1, as of its last start or stop
+    READY,  # when it computes: restarted, and its data there if it waits for them
+    RATE,  # work per second of the run that is on
+    KNOWN_KEY,  # what is known of its key when it comes
+    KEY_FACTOR,  # and what the rest of it is multiplied with
+    WORKED,  # the work done by then; no policy that knows nothing may ask what is left
+    SERVED,  # work that its devices could have done meanwhile, waits included
+    BEGAN,  # of the run that is on
+    FINISH,  # of the run that is on, if nobody stops it
+    KEY,  # of the learned policy
     ARRIVAL,
     DURATION,
     ESTIMATE,  # nan: none
     DEADLINE,  # inf: none
     GB,  # data that has to be where the job runs
-    LEFT,  # work, in seconds on devices of speed 1, as of its last start or stop
-    WORKED,  # the work done by then; no policy that knows nothing may ask what is left
     HELD,  # seconds that it has computed in runs that have ended, since it came or was promoted
     RUN,  # seconds on devices, in runs that have ended
-    SERVED,  # work that its devices could have done meanwhile, waits included
-    BEGAN,  # of the run that is on
-    READY,  # when it computes: restarted, and its data there if it waits for them
-    RATE,  # work per second of the run that is on
-    FINISH,  # of the run that is on, if nobody stops it
     SINCE,  # when it began to wait
     FIRST,  # start; nan: none
-    KEY,  # of the learned policy
-    KNOWN_KEY,  # of the others: what is known of it when the job comes
-    KEY_FACTOR,  # and what the rest of it is multiplied with
     MOVED,  # GB over links
     USD_PER_S,  # of the exchange between its domains
     USD,
     SLOWDOWN,
-) = range(23)
-JOB_COLUMNS = 23
-"""``World.job`` (n, ...), float64."""
+    SPARE_COLUMN,  # makes a row three lines of the CPU's cache
+) = range(24)
+JOB_COLUMNS = 24
+"""``World.job`` (n, ...), float64; what ranks jobs stands in the first eight."""
 
 (
     DEVICES,

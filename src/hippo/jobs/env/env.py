@@ -31,7 +31,7 @@ from hippo.jobs.env import moment
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -56,7 +56,7 @@ LARGEST = 20.0
 F, C = len(CANDIDATE_FEATURES), len(CONTEXT_FEATURES)
 
 
-class Observation(NamedTuple):
+class QueueObservation(NamedTuple):
     """Of one moment. Candidates stand in the order of Tiresias' two queues; rows of nobody are zero."""
 
     candidates: NDArray[np.float32]  # (M, F)
@@ -68,9 +68,9 @@ class Observation(NamedTuple):
         return np.concatenate([self.candidates.ravel(), self.context])
 
 
-def room(candidates: int) -> Observation:
+def room(candidates: int) -> QueueObservation:
     """An observation of nothing, to be written into."""
-    return Observation(
+    return QueueObservation(
         np.zeros((candidates, F), np.float32), np.zeros(C, np.float32), np.zeros(candidates + 1, np.bool_)
     )
 
@@ -89,10 +89,10 @@ def scale_of(workload: Workload) -> float:
 Draw = Callable[[np.random.Generator], Workload]
 
 
-class Came(NamedTuple):
+class QueueTimeStep(NamedTuple):
     """What an answer brought."""
 
-    observation: Observation  # nothing is allowed once the episode is over
+    observation: QueueObservation  # nothing is allowed once the episode is over
     reward: float
     done: bool
 
@@ -115,12 +115,12 @@ class Queue:
         draw: Draw,
         site: Site,
         *,
-        settings: Settings | None = None,
+        settings: ReplayRules | None = None,
         slowdown: Slowdown | None = None,
         force: bool = True,
     ) -> None:
         self.draw, self.site, self.force = draw, site, force
-        self.settings, self.slowdown = settings or Settings(), slowdown
+        self.settings, self.slowdown = settings or ReplayRules(), slowdown
 
     def open(self, workload: Workload) -> None:
         """Before the first arrival.
@@ -152,7 +152,7 @@ class Queue:
         coming = self.world.tally[c.ARRIVED] < len(self.workload)
         return bool(coming or self.world.tally[c.N_RUNNING] > 0)
 
-    def seen(self, pool: int, found: NDArray[np.int64], way: NDArray[np.int64]) -> Observation:
+    def seen(self, pool: int, found: NDArray[np.int64], way: NDArray[np.int64]) -> QueueObservation:
         """The candidates ``found`` (M,) as they are seen; ``pool``: whose, -1: of all."""
         kind, seen = self.workload.kind, room(len(found))
         moment.describe(self.world, self.at, pool, found, way, kind, self.past, seen.candidates, seen.context)
@@ -160,7 +160,7 @@ class Queue:
         return seen
 
 
-class Env:
+class QueueEnv:
     """One agent that answers for the whole site; see the top of the file.
 
     ``queue``: what it plays on; ``candidates``: M; ``seed``: of the workloads until ``reset`` is given one.
@@ -175,7 +175,7 @@ class Env:
         self.found, self._way = np.zeros(candidates, np.int64), np.zeros(candidates, np.int64)
         self._owed = 0.0
 
-    def reset(self, seed: int | None = None, workload: Workload | None = None) -> Observation:
+    def reset(self, seed: int | None = None, workload: Workload | None = None) -> QueueObservation:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ class Env:
         self._owed = came.reward  # jobs may wait for nodes that are down, before anything can be answered
         return came.observation
 
-    def step(self, answer: int) -> Came:
+    def step(self, answer: int) -> QueueTimeStep:
         """Carry out an answer: a candidate that the mask allows, or M for none."""
         count = self.queue.at[moment.COUNT]
         assert answer < count or (answer == self.size and self.queue.may_wait), "masked"
@@ -196,12 +196,12 @@ class Env:
         """The account of an episode that is over."""
         return ledger(self.queue.opening, "environment")
 
-    def _turn(self, job: int) -> Came:
+    def _turn(self, job: int) -> QueueTimeStep:
         queue = self.queue
         spent_s = moment.turn(queue.world, job, queue.force, queue.at, queue.past, self.found, self._way)
         seen, over = queue.seen(-1, self.found, self._way), bool(queue.at[moment.OVER])
         seen.mask[self.size] = not over and queue.may_wait
-        return Came(seen, paid(spent_s, scale_s=queue.scale_s), over)
+        return QueueTimeStep(seen, paid(spent_s, scale_s=queue.scale_s), over)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,23 +9,23 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, Env, F, Observation, Queue
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue, QueueEnv, QueueObservation
 
 Seen = dict[str, NDArray[Any]]
 
 
-def _as_dictionary(seen: Observation) -> Seen:
+def _as_dictionary(seen: QueueObservation) -> Seen:
     return {"candidates": seen.candidates, "context": seen.context, "action_mask": seen.mask.astype(np.int8)}
 
 
 class JobsEnv(gymnasium.Env[Seen, np.int64]):
-    """``Env`` for Gymnasium. A masked answer counts as the first that is allowed, so that its checker may answer at
-    random; ``info["action_mask"]`` says what is allowed, as ``sb3_contrib`` wants it, too."""
+    """``QueueEnv`` for Gymnasium. A masked answer counts as the first that is allowed, so that its checker may answer
+    at random; ``info["action_mask"]`` says what is allowed, as ``sb3_contrib`` wants it, too."""
 
     metadata = {"render_modes": []}
 
     def __init__(self, queue: Queue, *, candidates: int = MOST_CANDIDATES) -> None:
-        self.env = Env(queue, candidates=candidates)
+        self.env = QueueEnv(queue, candidates=candidates)
         parts: dict[str, spaces.Space[Any]] = {
             "candidates": spaces.Box(-LARGEST, LARGEST, (candidates, F), np.float32),
             "context": spaces.Box(-LARGEST, LARGEST, (C,), np.float32),
@@ -52,5 +52,5 @@ class JobsEnv(gymnasium.Env[Seen, np.int64]):
         """What may be answered now."""
         return self._seen.mask
 
-    def _told(self, seen: Observation) -> tuple[Seen, dict[str, Any]]:
+    def _told(self, seen: QueueObservation) -> tuple[Seen, dict[str, Any]]:
         return _as_dictionary(seen), {"action_mask": seen.mask}

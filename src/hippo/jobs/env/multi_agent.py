@@ -25,7 +25,7 @@ from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
-from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Observation, Queue, paid
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue, QueueObservation, paid
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.workload import Workload
 
@@ -51,7 +51,7 @@ class Pullers:
         self.found, self._way = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._count, self._within = np.zeros(len(pools), np.int64), np.zeros(len(pools), np.bool_)
 
-    def begin(self, seed: int | None = None, workload: Workload | None = None) -> Seen:
+    def reset(self, seed: int | None = None, workload: Workload | None = None) -> Seen:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ class Pullers:
         self._count[:], self._within[:] = 0, False
         return self._turn(np.full(len(self.names), -1, np.int64))
 
-    def act(self, answers: Mapping[str, int]) -> tuple[Seen, dict[str, float], bool]:
+    def step(self, answers: Mapping[str, int]) -> tuple[Seen, dict[str, float], bool]:
         """Answers of those who were asked; what is seen next, rewards, whether the episode is over.
 
         A masked answer counts as the first that is allowed, because RLlib's check of environments answers at random.
@@ -90,7 +90,7 @@ class Pullers:
 
     def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:
         self.queue.at[moment.COUNT] = self._count[pool]
-        found: Observation = self.queue.seen(pool, self.found[pool], self._way[pool])
+        found: QueueObservation = self.queue.seen(pool, self.found[pool], self._way[pool])
         found.mask[self.size] = self.queue.may_wait
         return {OBSERVED: found.flat(), ALLOWED: found.mask.astype(np.float32)}
 
@@ -133,10 +133,10 @@ def multi_agent_env(queue: Queue, **choices: Any) -> Any:
             self.action_spaces = {name: spaces.Discrete(size) for name in self.agents}
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Seen, dict[str, Any]]:
-            return self.pullers.begin(seed), {}
+            return self.pullers.reset(seed), {}
 
         def step(self, action_dict: dict[str, int]) -> tuple[Any, ...]:
-            seen, rewards, over = self.pullers.act(action_dict)
+            seen, rewards, over = self.pullers.step(action_dict)
             told = {"__common__": {"mean_completion_s": self.pullers.mean_completion_s}} if over else {}
             return seen, rewards, {"__all__": over}, {"__all__": False}, told
 

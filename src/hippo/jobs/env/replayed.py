@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine import world as c
-from hippo.jobs.env.env import CANDIDATE_FEATURES, MOST_CANDIDATES, Env, F, Observation, Queue
+from hippo.jobs.env.env import CANDIDATE_FEATURES, MOST_CANDIDATES, F, Queue, QueueEnv, QueueObservation
 from hippo.jobs.job import Job
-from hippo.jobs.online.learner import History
+from hippo.jobs.online.learner import JobHistory
 from hippo.jobs.online.log import Ended, Left
-from hippo.jobs.online.loop import Moment, News
-from hippo.jobs.settings import Settings
+from hippo.jobs.online.loop import LiveMoment, News
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 from hippo.learn.weights import Form
@@ -24,7 +24,7 @@ SCORES = Form("policy of an online loop", {"candidates": list(CANDIDATE_FEATURES
 
 
 class Replayed:
-    """``online.loop.Source`` on an ``Env``: a workload is played once, moment by moment.
+    """``online.loop.LiveSite`` on a ``QueueEnv``: a workload is played once, moment by moment.
 
     ``begins_s``: where its clock stands in the loop's log; ``run``: what the names of its jobs begin with there.
     """
@@ -33,17 +33,17 @@ class Replayed:
         self,
         workload: Workload,
         site: Site,
-        settings: Settings,
+        settings: ReplayRules,
         *,
         candidates: int = MOST_CANDIDATES,
         force: bool = True,
     ) -> None:
-        self.env = Env(Queue(lambda rng: workload, site, settings=settings, force=force), candidates=candidates)
+        self.env = QueueEnv(Queue(lambda rng: workload, site, settings=settings, force=force), candidates=candidates)
         self.workload, self.begins_s, self.run = workload, 0.0, ""
-        self._seen: Observation | None = self.env.reset()
+        self._seen: QueueObservation | None = self.env.reset()
         self._reward, self._told_came, self._told = 0.0, 0, np.zeros(len(workload), np.bool_)
 
-    def look(self) -> Moment | None:
+    def look(self) -> LiveMoment | None:
         """The next moment; None: every job has ended."""
         if self._seen is None:
             return None
@@ -51,7 +51,7 @@ class Replayed:
         arrived = int(world.tally[c.ARRIVED])
         new, seen = self.rest(), self._seen
         had_s = self._attained_s(arrived)
-        return Moment(new.time_s, seen.flat(), seen.mask, new.reward, new.came, new.ended, had_s, new.left)
+        return LiveMoment(new.time_s, seen.flat(), seen.mask, new.reward, new.came, new.ended, had_s, new.left)
 
     def rest(self) -> News:
         """What has come about since the last moment that was answered; jobs that the site refuses have left."""
@@ -103,7 +103,7 @@ class Scores:
 
     weights: Floats  # (F,)
     site: Site
-    settings: Settings
+    settings: ReplayRules
     candidates: int = MOST_CANDIDATES
     force: bool = True
 
@@ -117,7 +117,7 @@ class Scores:
     def finishes(self, workload: Workload) -> Floats:
         """(n,) when the jobs end; inf where the site refuses one."""
         queue = Queue(lambda rng: workload, self.site, settings=self.settings, force=self.force)
-        env = Env(queue, candidates=self.candidates)
+        env = QueueEnv(queue, candidates=self.candidates)
         seen, over = env.reset(), False
         while not over:
             answer = int(np.argmax(self.probabilities(seen.flat(), seen.mask)))
@@ -135,7 +135,7 @@ class ScoreLearner:
     cross-entropy method of Rubinstein 1999). Small on purpose; ``hippo.jobs.train`` holds the policies that ship."""
 
     site: Site
-    settings: Settings
+    settings: ReplayRules
     candidates: int = MOST_CANDIDATES
     force: bool = True  # whether jobs are stopped for others
     draws: int = 8
@@ -156,7 +156,7 @@ class ScoreLearner:
         """Of these scores."""
         return Scores(weights, self.site, self.settings, self.candidates, self.force)
 
-    def update(self, weights: Floats, history: History) -> Floats:
+    def update(self, weights: Floats, history: JobHistory) -> Floats:
         """Searched on the last ``jobs`` of the history."""
         rows = np.arange(max(0, len(history.workload) - self.jobs), len(history.workload))
         recent = history.workload.take(rows).part(0.0, 1.0)

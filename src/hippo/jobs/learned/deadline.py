@@ -53,7 +53,7 @@ def bin_at(time_s):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def arrived(known, job, devices):  # type: ignore[no-untyped-def]
-    """A job joins the queue; ``known`` is a ``due.Due``."""
+    """A job joins the queue; ``known`` is a ``Due``."""
     if known.window[job] >= 0:
         known.live[0] += devices
 

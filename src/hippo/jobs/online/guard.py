@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
-from hippo.jobs.online.learner import History, Policy
+from hippo.jobs.online.learner import JobHistory, OnlinePolicy
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 
@@ -49,7 +49,7 @@ class Margins:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReplayVerdict:
     """Seconds in the system per judged job (``time_in_system``), and what follows."""
 
     new_s: float
@@ -76,7 +76,7 @@ class TwoQueueGuard:
     """
 
     site: Site
-    settings: Settings
+    settings: ReplayRules
     stops: bool = True
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Floats:
@@ -103,7 +103,9 @@ def time_in_system(workload: Workload, finish_s: Floats, *, jobs: int, until_s: 
     return float(np.maximum(here_s, 0.0).sum() / min(jobs, len(workload)))
 
 
-def judge(new: Policy, present: Policy, guard: Policy, history: History, margins: Margins) -> Verdict:
+def judge(
+    new: OnlinePolicy, present: OnlinePolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+) -> ReplayVerdict:
     """Whether ``new`` may serve: better than ``present``, and hardly worse than ``guard``, on the last jobs."""
 
     own_s = guard.finishes(history.workload)
@@ -115,13 +117,13 @@ def judge(new: Policy, present: Policy, guard: Policy, history: History, margins
     new_s, guard_s = mean_s(new.finishes(history.workload)), mean_s(own_s)
     present_s = guard_s if present is guard else mean_s(present.finishes(history.workload))
     if not new_s <= (1 + margins.worse) * guard_s:  # nan is not better
-        return Verdict(new_s, present_s, guard_s, False, "replayed worse than the guard")
+        return ReplayVerdict(new_s, present_s, guard_s, False, "replayed worse than the guard")
     if not new_s <= (1 - margins.better) * present_s:
-        return Verdict(new_s, present_s, guard_s, False, "replayed no better than the policy that serves")
-    return Verdict(new_s, present_s, guard_s, True, "replayed better")
+        return ReplayVerdict(new_s, present_s, guard_s, False, "replayed no better than the policy that serves")
+    return ReplayVerdict(new_s, present_s, guard_s, True, "replayed better")
 
 
-def watch(guard: Policy, history: History, margins: Margins, *, since_s: float = -np.inf) -> Watch:
+def watch(guard: OnlinePolicy, history: JobHistory, margins: Margins, *, since_s: float = -np.inf) -> Watch:
     """Whether the jobs that came last fare worse than under the guard, by more than the margin.
 
     Of the last ``watched_jobs`` those count that came while the present policy served (from ``since_s`` on). The guard

@@ -12,10 +12,10 @@ from hippo.jobs.engine.learned_keys import learn
 from hippo.jobs.engine.opening import key_rules
 from hippo.jobs.engine.world import World
 from hippo.jobs.learned.memory import Memory, writable
-from hippo.jobs.policies.policy import Policy
+from hippo.jobs.policies.policy import QueuePolicy
 
 
-def handed_over(world: World, policy: Policy, memory: Memory | None = None) -> World:
+def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None) -> World:
     """The same world, in the same state, under another policy from now on.
 
     ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world

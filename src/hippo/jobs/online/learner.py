@@ -21,7 +21,7 @@ from hippo.jobs.learned.past import BINS, EDGES_S, size_class
 from hippo.jobs.learned.weights import Weights, packed, unpacked, untrained
 from hippo.jobs.online.log import Known, Transition
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
 from hippo.jobs.workload import Workload
 from hippo.learn.weights import Form
@@ -37,7 +37,7 @@ GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class JobHistory:
     """Jobs that came last, and the decisions.
 
     Of a job that has not ended, or left without having ended, the duration is a guess (``guessed_s``).
@@ -49,15 +49,15 @@ class History:
     now_s: float
     transitions: tuple[Transition, ...] = ()
 
-    def older(self, jobs: int) -> History:
+    def older(self, jobs: int) -> JobHistory:
         """All but the last so many jobs, and the decisions before the first of those came."""
         keep = np.arange(len(self.workload)) < len(self.workload) - jobs
         until_s = self.workload.arrival_s[~keep].min(initial=np.inf)
         transitions = tuple(each for each in self.transitions if each.time_s < until_s)
-        return History(self.workload.take(keep), self.ended[keep], self.finish_s[keep], self.now_s, transitions)
+        return JobHistory(self.workload.take(keep), self.ended[keep], self.finish_s[keep], self.now_s, transitions)
 
 
-class Policy(Protocol):
+class OnlinePolicy(Protocol):
     """Decides, and says what it would have done."""
 
     def probabilities(self, observation: NDArray[np.float32], mask: NDArray[np.bool_]) -> Floats:
@@ -69,14 +69,14 @@ class Policy(Protocol):
         ...
 
 
-class Learner(Protocol[W]):
+class OnlineLearner(Protocol[W]):
     """Policies of one family, by their weights. Frozen data: it goes to another process."""
 
-    def policy(self, weights: W) -> Policy:
+    def policy(self, weights: W) -> OnlinePolicy:
         """The policy of these weights."""
         ...
 
-    def update(self, weights: W, history: History) -> W:
+    def update(self, weights: W, history: JobHistory) -> W:
         """Better ones, it is hoped; new arrays."""
         ...
 
@@ -95,7 +95,7 @@ def history_of(
     *,
     now_s: float,
     transitions: tuple[Transition, ...] = (),
-) -> History:
+) -> JobHistory:
     """The history of these jobs, by arrival; ``attained_s``: work that jobs in the system have had."""
     workload = Workload.of(each.job for each in known)
     ran_s = np.array([np.nan if each.ran_s is None else each.ran_s for each in known])
@@ -103,7 +103,7 @@ def history_of(
     had_s = np.array([attained_s.get(each.job.name, 0.0) for each in known])
     ended = np.isfinite(ran_s)
     duration_s = guessed_s(ran_s, had_s, workload.devices)
-    return History(replace(workload, duration_s=duration_s), ended, finish_s, now_s, transitions)
+    return JobHistory(replace(workload, duration_s=duration_s), ended, finish_s, now_s, transitions)
 
 
 def guessed_s(ran_s: Floats, attained_s: Floats, devices: NDArray[np.int64]) -> Floats:
@@ -159,7 +159,7 @@ class IndexPolicy:
 
     index: Index
     site: Site
-    settings: Settings
+    settings: ReplayRules
     frozen: bool = False
 
     def opened(self, workload: Workload) -> Opening:
@@ -203,7 +203,7 @@ class IndexLearner:
     """Updates refill the tables from recent history, and the prior of jobs of which nothing is known."""
 
     site: Site
-    settings: Settings
+    settings: ReplayRules
     most_jobs: int = 2000
     frozen: bool = False
 
@@ -216,7 +216,7 @@ class IndexLearner:
         """As it serves."""
         return IndexPolicy(weights, self.site, self.settings, self.frozen)
 
-    def update(self, weights: Index, history: History) -> Index:
+    def update(self, weights: Index, history: JobHistory) -> Index:
         """From the jobs that came last and have ended."""
         rows = np.flatnonzero(history.ended)[-self.most_jobs :]
         past = history.workload.take(rows)

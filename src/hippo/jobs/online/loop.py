@@ -29,8 +29,8 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.files import write_whole
 from hippo.jobs.job import Job
 from hippo.jobs.online.background import WAYS, Background, Failed
-from hippo.jobs.online.guard import Margins, Verdict, Watch, judge, watch
-from hippo.jobs.online.learner import History, Learner, Policy, history_of
+from hippo.jobs.online.guard import Margins, ReplayVerdict, Watch, judge, watch
+from hippo.jobs.online.learner import JobHistory, OnlineLearner, OnlinePolicy, history_of
 from hippo.jobs.online.log import DURABLE, Ended, Left, Log, Transition
 
 W = TypeVar("W")
@@ -39,7 +39,7 @@ GUARD = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class LiveMoment:
     """What is there to decide on, and what has come about since the last decision."""
 
     time_s: float
@@ -63,10 +63,10 @@ class News:
     left: tuple[Left, ...] = ()
 
 
-class Source(Protocol):
+class LiveSite(Protocol):
     """A site that runs."""
 
-    def look(self) -> Moment | None:
+    def look(self) -> LiveMoment | None:
         """Wait until something can be decided; None: never again."""
         ...
 
@@ -80,7 +80,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """Of a loop. ``folder`` holds its log and its policies; an empty one is a new start."""
 
     folder: Path
@@ -111,11 +111,11 @@ class Review:
 
     seen: Watch
     weights: Any = None
-    verdict: Verdict | None = None
+    verdict: ReplayVerdict | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedPolicy:
     """Who decides, since when, and from which weights learning goes on."""
 
     since_s: float
@@ -124,8 +124,8 @@ class Served:
 
 
 def updated(
-    learner: Learner[Any], served: Served, guard: Policy, history: History, margins: Margins
-) -> tuple[Any, Verdict] | None:
+    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+) -> tuple[Any, ReplayVerdict] | None:
     """New weights and what they are worth; None: no job has ended from which to learn.
 
     An update learns from the jobs before those on which it is judged.
@@ -138,7 +138,9 @@ def updated(
     return weights, judge(learner.policy(weights), present, guard, history, margins)
 
 
-def review(learner: Learner[Any], served: Served, guard: Policy, history: History, margins: Margins) -> Review:
+def review(
+    learner: OnlineLearner[Any], served: ServedPolicy, guard: OnlinePolicy, history: JobHistory, margins: Margins
+) -> Review:
     """Both halves of a review at once, for who plays the rules without a loop: the watch, then the update."""
     seen = watch(guard, history, margins, since_s=served.since_s)
     found = updated(learner, replace(served, by_guard=served.by_guard or seen.fallen), guard, history, margins)
@@ -154,14 +156,14 @@ class Loop(Generic[W]):
         Another loop uses the folder; its log is damaged (and was put aside) or belongs to other observations.
     """
 
-    def __init__(self, learner: Learner[W], first: W, guard: Policy, settings: Settings) -> None:
+    def __init__(self, learner: OnlineLearner[W], first: W, guard: OnlinePolicy, settings: LoopSettings) -> None:
         self.learner, self.guard, self.settings = learner, guard, settings
         self._watching, self._learning = (Background(settings.background) for _ in range(2))
-        self._looked: History | None = None  # what the watch under way looks at
+        self._looked: JobHistory | None = None  # what the watch under way looks at
         self._log: Log | None = None
         self._weights: W = first  # from which the next update starts
         self._version = GUARD
-        self._serving: Policy = guard
+        self._serving: OnlinePolicy = guard
         self._reviewed, self._told, self._last = (0, 0), (0, 0), 0  # told: jobs that came, jobs that ended
         self.time_s = 0.0
 
@@ -191,7 +193,7 @@ class Loop(Generic[W]):
         """Who serves; 0: the guard."""
         return self._version
 
-    def decide(self, moment: Moment) -> int:
+    def decide(self, moment: LiveMoment) -> int:
         """What to do; on disk when this returns."""
         if self._log is None:
             self.open(moment)
@@ -203,7 +205,7 @@ class Loop(Generic[W]):
         (self._last,) = self.log.decided([Transition(*now, action, float(chances[action]))])
         return action
 
-    def told(self, news: Moment | News) -> None:
+    def told(self, news: LiveMoment | News) -> None:
         """Note what has come about since the last decision (``decide`` does it; at the end nobody decides any more)."""
         self.time_s = news.time_s
         outcomes = [(self._last, news.reward, news.time_s)] if self._last else []
@@ -220,7 +222,7 @@ class Loop(Generic[W]):
             self._learned(self._learning.take(patient=True))
 
     # --------------------------------------------------------------------------------------------------------- reviews
-    def _look_back(self, moment: Moment) -> None:
+    def _look_back(self, moment: LiveMoment) -> None:
         """Act on what has come back; begin a review when it is due."""
         self._take()
         since = [now - then for now, then in zip(self._told, self._reviewed, strict=True)]
@@ -248,7 +250,7 @@ class Loop(Generic[W]):
             since_s = time_s
         return since_s
 
-    def _history(self, moment: Moment) -> History:
+    def _history(self, moment: LiveMoment) -> JobHistory:
         known = self.log.jobs(self.settings.margins.history_jobs)
         wanted = self.settings.update_transitions
         transitions = self.log.transitions(wanted) if wanted else ()
@@ -265,12 +267,12 @@ class Loop(Generic[W]):
         margins = self.settings.margins
         if self._learning.busy or history is None or self._told[1] <= margins.judged_jobs:
             return
-        served = Served(self._since_s(), self._weights, self._version == GUARD)
+        served = ServedPolicy(self._since_s(), self._weights, self._version == GUARD)
         self._learning.start(updated, self.learner, served, self.guard, history, margins)
         if self.settings.background == "none":
             self._learned(self._learning.take())
 
-    def _learned(self, found: tuple[W, Verdict] | Failed | None) -> None:
+    def _learned(self, found: tuple[W, ReplayVerdict] | Failed | None) -> None:
         """Swap, or leave everything as it is."""
         if isinstance(found, Failed):
             self._note(f"update failed: {found.reason}")
@@ -300,7 +302,7 @@ class Loop(Generic[W]):
         self._weights, self._version, self._serving = weights, version, policy
 
     # ----------------------------------------------------------------------------------------------------------- start
-    def open(self, like: Moment) -> float:
+    def open(self, like: LiveMoment) -> float:
         """Open the log (``decide`` does, where nobody has), for moments like this one: go on where the last loop ended,
         or begin. When the last decision was made, 0 in a new log: a source's clock must not lie before."""
         path, actions = self.settings.folder / "log.sqlite", len(like.mask)
@@ -332,7 +334,7 @@ class Loop(Generic[W]):
             return
         self.log.serve(GUARD, self.time_s, "no policy is whole")
 
-    def _chances(self, moment: Moment) -> NDArray[np.float64]:
+    def _chances(self, moment: LiveMoment) -> NDArray[np.float64]:
         """Of the policy that serves; if it has no answer that can be given out, it is out and the guard answers."""
         if self._version != GUARD:
             try:
@@ -362,11 +364,11 @@ def fault_of(chances: NDArray[np.float64], mask: NDArray[np.bool_]) -> str:
     return "it chose what is not allowed" if chances[~mask].any() else ""
 
 
-def _watch(guard: Policy, history: History, margins: Margins, since_s: float) -> Watch:
+def _watch(guard: OnlinePolicy, history: JobHistory, margins: Margins, since_s: float) -> Watch:
     return watch(guard, history, margins, since_s=since_s)
 
 
-def serve(source: Source, learner: Learner[W], first: W, guard: Policy, settings: Settings) -> int:
+def serve(source: LiveSite, learner: OnlineLearner[W], first: W, guard: OnlinePolicy, settings: LoopSettings) -> int:
     """Serve until the source ends; the decisions that were made."""
     with Loop(learner, first, guard, settings) as loop:
         made = 0
@@ -393,7 +395,7 @@ def _put(folder: Path, version: int, content: bytes) -> tuple[str, str]:
     return name, hashlib.sha256(content).hexdigest()
 
 
-def _load(folder: Path, name: str, sha256: str, learner: Learner[W]) -> W:
+def _load(folder: Path, name: str, sha256: str, learner: OnlineLearner[W]) -> W:
     """Read a policy; ``InputError`` where it is missing, not what was written, or of another shape."""
     path = folder / name
     try:

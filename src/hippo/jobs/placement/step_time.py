@@ -101,14 +101,14 @@ MOST_SETS = 11  # unlike sets of domains that are planned for each kind of job: 
 
 
 @dataclass(frozen=True)
-class Step:
+class PlacedStep:
     """One optimizer step of a placement; infinite where nothing fits."""
 
     step_time_s: float
     egress_usd: float = 0.0
 
 
-NEVER = Step(np.inf)
+NEVER = PlacedStep(np.inf)
 
 
 def step_time(cluster: Cluster, devices_by_domain: Mapping[str, int]) -> float:
@@ -125,11 +125,11 @@ def step_time(cluster: Cluster, devices_by_domain: Mapping[str, int]) -> float:
     return _step(training(sum(counts.values())), there, STOP, Exact()).step_time_s
 
 
-def _step(wanted: Training, cluster: Cluster, stop: Stop, planner: Planner) -> Step:
+def _step(wanted: Training, cluster: Cluster, stop: Stop, planner: Planner) -> PlacedStep:
     if not joined(cluster):
         return NEVER
     score = planner.propose(problem(wanted, cluster), stop).score
-    return NEVER if score is None else Step(score.step_time_s, score.egress_usd_per_step)
+    return NEVER if score is None else PlacedStep(score.step_time_s, score.egress_usd_per_step)
 
 
 # ------------------------------------------------------------------------------------------------------------ the table
@@ -145,22 +145,22 @@ class _Question:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asking:
+class _AskedOnce:
     """Asks the planner once for everything that is alike."""
 
     cluster: Cluster
     stop: Stop
     planner: Planner
-    _known: dict[tuple[str, Signature], Step] = field(default_factory=dict)
+    _known: dict[tuple[str, Signature], PlacedStep] = field(default_factory=dict)
 
-    def step(self, wanted: Training, cluster: Cluster) -> Step:
+    def step(self, wanted: Training, cluster: Cluster) -> PlacedStep:
         """The step of this training there; the same object for all that is alike."""
         key = (wanted.model, signature(cluster))
         if key not in self._known:
             self._known[key] = _step(wanted, cluster, self.stop, self.planner)
         return self._known[key]
 
-    def inside(self, kind: Kind, devices: int) -> tuple[Training, Step]:
+    def inside(self, kind: Kind, devices: int) -> tuple[Training, PlacedStep]:
         """What such a job trains, and its step on ``devices`` devices of the best single domain.
 
         Domains that have so many count; where none has, each is taken to be larger than it is.
@@ -196,7 +196,7 @@ def slowdown(
     time over the set / step time inside one domain, both planned for equal parts of the nearest ``rung``. At most
     ``MOST_SETS`` unlike sets are planned for each kind: few domains before many, quick links before slow ones.
     """
-    asking = _Asking(cluster, stop, planner or Exact())
+    asking = _AskedOnce(cluster, stop, planner or Exact())
     wanted = tuple(dict.fromkeys(kind for kind in kinds if kind.devices > 1))
     table, largest = Slowdown.none(len(cluster.domains)), max(domain.gpus for domain in cluster.domains)
     factor = np.repeat(table.factor, len(wanted) + 1, axis=0)
@@ -211,7 +211,7 @@ def slowdown(
     return Slowdown(wanted, factor, usd_per_s)
 
 
-def _answer(asking: _Asking, question: _Question) -> tuple[float, float]:
+def _answer(asking: _AskedOnce, question: _Question) -> tuple[float, float]:
     """Factor, and USD/s for what crosses the links."""
     if not question.kind.trains:
         return 1.0, 0.0
@@ -259,5 +259,5 @@ def _slowest(cluster: Cluster, question: _Question) -> float:
     return max((1.0 / max(link.rate_bytes_per_s(nodes[link.source]), 1e-9) for link in there.links), default=np.inf)
 
 
-def _seconds(step: Step) -> float:
+def _seconds(step: PlacedStep) -> float:
     return step.step_time_s

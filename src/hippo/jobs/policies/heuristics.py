@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.policies.policy import LAST, Key, Policy
+from hippo.jobs.policies.policy import LAST, Key, QueuePolicy
 from hippo.jobs.workload import Workload
 
 Floats = NDArray[np.float64]
 
-FIFO = Policy(
+FIFO = QueuePolicy(
     name="fifo",
     summary="first come, first served; a job that does not fit holds up all behind it",
     knows="nothing",
@@ -25,7 +25,7 @@ def _estimate(workload: Workload) -> Floats:
     return np.where(np.isnan(workload.estimate_s), LAST, workload.estimate_s)
 
 
-BACKFILL = Policy(
+BACKFILL = QueuePolicy(
     name="backfill",
     summary="FIFO; later jobs pass a head that does not fit if by the submitters' estimates they do not hold it up, "
     "or without estimates while it has waited less than a day",
@@ -41,7 +41,7 @@ def _duration(workload: Workload) -> Floats:
     return workload.duration_s
 
 
-SJF = Policy(
+SJF = QueuePolicy(
     name="sjf",
     summary="shortest job first; jobs that run are left to run",
     knows="durations",
@@ -49,7 +49,7 @@ SJF = Policy(
     source="Smith, Various optimizers for single-stage production, 1956",
 )
 
-SRTF = Policy(
+SRTF = QueuePolicy(
     name="srtf",
     summary="shortest remaining time first; stops those with more left",
     knows="durations",
@@ -59,7 +59,7 @@ SRTF = Policy(
 )
 """A limit for those who do not know durations, at equal speeds."""
 
-FAIR = Policy(
+FAIR = QueuePolicy(
     name="fair",
     summary="the user with the least attained device time goes next; who comes back starts with the least of those "
     "who are there",
@@ -68,7 +68,7 @@ FAIR = Policy(
     source="Goyal, Vin, Cheng, Start-time fair queueing, SIGCOMM 1996 (virtual time of users who come back)",
 )
 
-TWO_QUEUE = Policy(
+TWO_QUEUE = QueuePolicy(
     name="two_queue",
     summary="least attained device time in two queues, first come first served in each; promotes who starves",
     knows="nothing",
@@ -82,7 +82,7 @@ TWO_QUEUE = Policy(
 least of 3,600 to 800,000 (at 3,600 it is 1.3 to 1.5 times as long); on the rest of it that choice is within 12 % of the
 best border in hindsight."""
 
-MAX_MIN = Policy(
+MAX_MIN = QueuePolicy(
     name="max_min",
     summary="each job is entitled to an equal share (water-filling where jobs may use different pools); who is "
     "furthest behind goes first and takes the faster devices, in rounds",
@@ -102,7 +102,7 @@ def _priority_then_deadline(workload: Workload) -> Floats:
     return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1).astype(np.float64)
 
 
-DEADLINE = Policy(
+DEADLINE = QueuePolicy(
     name="deadline",
     summary="higher priority first, then the earlier deadline; stops those behind",
     knows="nothing",
@@ -116,7 +116,7 @@ def _deadline(workload: Workload) -> Floats:
     return np.minimum(workload.deadline_s, LAST)
 
 
-LEAST_SLACK = Policy(
+LEAST_SLACK = QueuePolicy(
     name="least_slack",
     summary="least time to the deadline less the work left (estimated, else known); stops those with more",
     knows="durations",

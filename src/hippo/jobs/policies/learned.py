@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hippo.jobs.learned.past import EDGES_S
-from hippo.jobs.policies.policy import Policy
+from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.workload import Workload
 
 DEADLINE_REFRESH_S = 600.0
@@ -16,7 +16,7 @@ DEADLINE_REFRESH_S = 600.0
 REFRESH_S = 1800.0
 """All keys are worked out again this often: what others have done since tells of a job, too."""
 
-LEARNED = Policy(
+LEARNED = QueuePolicy(
     name="learned",
     summary="Gittins rank of what the past of like jobs says, times devices, corrected by a small network; gangs first "
     "of those that fill the site",
@@ -38,6 +38,6 @@ LEARNED_DEADLINES = replace(
 """What ``learned`` means where jobs have deadlines."""
 
 
-def suited(policy: Policy, workload: Workload) -> Policy:
+def suited(policy: QueuePolicy, workload: Workload) -> QueuePolicy:
     """The policy itself, or the learned one's form for deadlines, where some job of the workload has one."""
     return LEARNED_DEADLINES if policy is LEARNED and bool(np.isfinite(workload.deadline_s).any()) else policy

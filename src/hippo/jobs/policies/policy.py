@@ -41,7 +41,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Policy:
+class QueuePolicy:
     """Ranks the jobs that want to run by its key, and may do the following with the ranking."""
 
     name: str

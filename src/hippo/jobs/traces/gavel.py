@@ -15,9 +15,9 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import Floats, Rows, Tally
+from hippo.jobs.traces.rows import Floats, Tally, TraceRows
 from hippo.jobs.traces.source import Head
-from hippo.jobs.traces.table import Chunk, Shape, chunks, counts, is_number, numbers
+from hippo.jobs.traces.table import Chunk, TableShape, chunks, counts, is_number, numbers
 
 SEVEN = ("job_type", "command", "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time", "scale_factor")
 TEN = (
@@ -34,11 +34,11 @@ def looks(head: Head) -> bool:
     return len(fields) in FORMS and all(map(is_number, fields[-2:]))
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     names = _names(Head.of(path))
     told, tally = "SLO" in names, Tally()
-    for chunk in chunks(path, Shape("\t", names), passed):
+    for chunk in chunks(path, TableShape("\t", names), passed):
         arrival_s, workers = numbers(chunk.column("arrival_time"), passed), counts(chunk.column("scale_factor"), passed)
         duration_s = _duration(chunk, workers, v100_steps_per_s if told else _msr, passed)
         tally.lines(chunk.line)

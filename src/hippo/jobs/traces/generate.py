@@ -39,7 +39,7 @@ POINTS: Floats = np.unique(np.concatenate((_EVEN, _TAIL, 1.0 - _TAIL)))
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class TraceFit:
     """A workload in numbers that draw another like it."""
 
     users: tuple[str, ...]  # (U,)
@@ -56,7 +56,7 @@ class Fit:
     begin_s: float  # where in the week the trace begins, s
 
 
-def fitted(workload: Workload, *, begin_s: float | None = None) -> Fit:
+def fitted(workload: Workload, *, begin_s: float | None = None) -> TraceFit:
     """The fit of a trace; ``begin_s``: Unix seconds of its first arrival (None: the week begins there).
 
     Raises
@@ -81,7 +81,7 @@ def fitted(workload: Workload, *, begin_s: float | None = None) -> Fit:
     begin = 0.0 if begin_s is None else begin_s % (WEEK_H * HOUR_S)
     rate, evenness = _rate(workload.arrival_s[order][first], begin, float(workload.arrival_s[-1]))
     by_user = np.bincount(user[first], minlength=len(workload.users)).astype(np.float64)
-    return Fit(
+    return TraceFit(
         users=workload.users,
         user_share=by_user / by_user.sum(),
         burst_length=np.array([_quantiles(lengths[user[first] == u]) for u in range(len(workload.users))]),
@@ -197,7 +197,7 @@ AT_ONCE_H = 24 * 7
 LAST_DIGIT = 3  # of seconds that are written
 
 
-def generated(fit: Fit, jobs: int, rng: Rng) -> Workload:
+def generated(fit: TraceFit, jobs: int, rng: Rng) -> Workload:
     """A workload of ``jobs`` jobs; the clock starts at the first.
 
     Each hour's rate of bursts is that of the hour of the week times a gamma factor; within the hour they are uniform.
@@ -245,7 +245,7 @@ def _lengths(workload: Workload) -> Ints:
 
 
 # -------------------------------------------------------------------------------------------------------------- draws
-def _drawn_bursts(fit: Fit, jobs: int, rng: Rng) -> tuple[Floats, Ints, Ints]:
+def _drawn_bursts(fit: TraceFit, jobs: int, rng: Rng) -> tuple[Floats, Ints, Ints]:
     """Begin, user and length of bursts, week by week, until there are enough jobs."""
     begins, users, lengths = [], [], []
     held, hour = 0, 0
@@ -266,7 +266,7 @@ def _drawn_bursts(fit: Fit, jobs: int, rng: Rng) -> tuple[Floats, Ints, Ints]:
     return np.concatenate(begins), np.concatenate(users), np.concatenate(lengths)
 
 
-def _jobs(fit: Fit, begin_s: Floats, user: Ints, length: Ints, rng: Rng) -> dict[str, NDArray[np.generic]]:
+def _jobs(fit: TraceFit, begin_s: Floats, user: Ints, length: Ints, rng: Rng) -> dict[str, NDArray[np.generic]]:
     """Columns of all jobs of the bursts."""
     burst, kind = np.repeat(np.arange(len(length)), length), length_class(length)
     size = _sizes(fit, user, kind, rng)
@@ -285,7 +285,7 @@ def _jobs(fit: Fit, begin_s: Floats, user: Ints, length: Ints, rng: Rng) -> dict
     }
 
 
-def _sizes(fit: Fit, user: Ints, kind: Ints, rng: Rng) -> Ints:
+def _sizes(fit: TraceFit, user: Ints, kind: Ints, rng: Rng) -> Ints:
     """Index of the size of every burst, by the share in its user's bursts of such a length."""
     upto = np.cumsum(fit.size_share, axis=2)[kind, user]
     drawn = rng.random(len(user))[:, None] * upto[:, -1:]

@@ -13,9 +13,9 @@ import numpy as np
 
 from hippo.jobs.job import KINDS
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import CPU, Coded, Floats, Rows, Tally
+from hippo.jobs.traces.rows import CPU, Coded, Floats, Tally, TraceRows
 from hippo.jobs.traces.source import Head, require
-from hippo.jobs.traces.table import Chunk, Shape, chunks, counts, numbers, times
+from hippo.jobs.traces.table import Chunk, TableShape, chunks, counts, numbers, times
 
 NEEDED = ("job_id", "gpu_num", "submit_time")
 
@@ -25,13 +25,13 @@ def looks(head: Head) -> bool:
     return head.names(*NEEDED)
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     columns = Head.of(path).columns
     require(columns, *NEEDED, *(() if "duration" in columns else ("start_time", "end_time")), source=passed.source)
     owner = next((name for name in ("user", "vc") if name in columns), None)
     tally = Tally()
-    for chunk in chunks(path, Shape(), passed):
+    for chunk in chunks(path, TableShape(), passed):
         tally.lines(chunk.line)
         tally.add("arrival_s", times(chunk.column("submit_time"), passed))
         tally.add("duration_s", _duration(chunk, passed))
@@ -45,7 +45,7 @@ def read(path: Path, passed: Passed) -> Rows:
     return with_cpu_jobs(tally, origin_s=0.0)
 
 
-def with_cpu_jobs(tally: Tally, *, origin_s: float | None) -> Rows:
+def with_cpu_jobs(tally: Tally, *, origin_s: float | None) -> TraceRows:
     """Rows whose column ``alone`` says which jobs take CPU cores and no GPU: they preprocess, on kind ``cpu``."""
     alone = tally.take("alone").astype(np.int64)
     return tally.rows(runs_on=Coded(alone, ("", CPU)), kind=Coded(alone, (KINDS[0], KINDS[1])), origin_s=origin_s)

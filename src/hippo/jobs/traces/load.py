@@ -14,7 +14,7 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.jobs.job import KINDS, MOST_DEVICES, MOST_GB
 from hippo.jobs.traces import gavel, helios, own, pai, philly, swf
 from hippo.jobs.traces.passed import TWICE, Passed
-from hippo.jobs.traces.rows import Coded, Floats, Ints, Rows
+from hippo.jobs.traces.rows import Coded, Floats, Ints, TraceRows
 from hippo.jobs.traces.source import Head
 from hippo.jobs.workload import Workload
 
@@ -31,7 +31,7 @@ NO_SIZE = "no number of devices"
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class JobTrace:
     """The jobs of a file."""
 
     workload: Workload
@@ -41,7 +41,7 @@ class Trace:
     passed: Mapping[str, int]  # reason -> jobs that are not in the workload
 
 
-def settled(rows: Rows, passed: Passed, form: str) -> Trace:
+def settled(rows: TraceRows, passed: Passed, form: str) -> JobTrace:
     """The trace of rows.
 
     Raises
@@ -60,7 +60,7 @@ def settled(rows: Rows, passed: Passed, form: str) -> Trace:
     late = int(np.count_nonzero(np.diff(chosen.arrival_s) < 0))
     first_s = float(chosen.arrival_s.min())
     sorting = f"sorted: {late:,} {'row arrives' if late == 1 else 'rows arrive'} before the row above"
-    return Trace(
+    return JobTrace(
         workload=_workload(chosen, first_s),
         format=form,
         begin_s=None if rows.origin_s is None else rows.origin_s + first_s,
@@ -69,7 +69,7 @@ def settled(rows: Rows, passed: Passed, form: str) -> Trace:
     )
 
 
-def _judge(rows: Rows, passed: Passed) -> None:
+def _judge(rows: TraceRows, passed: Passed) -> None:
     """Wrong rows first, then jobs that never ran."""
     _refuse(rows.duration_s < 0, "a negative duration", rows.duration_s, rows, passed)
     short = (rows.duration_s > 0) & (rows.duration_s < LEAST_S)
@@ -93,18 +93,18 @@ def _judge(rows: Rows, passed: Passed) -> None:
     passed.leave(rows.line[rows.devices == 0], NO_DEVICE)
 
 
-def _far(rows: Rows) -> NDArray[np.bool_]:
+def _far(rows: TraceRows) -> NDArray[np.bool_]:
     """(n,) jobs that ran and arrive so far from the median of these that some time must be told in other units."""
     ran = (rows.duration_s > 0) & ~np.isnan(rows.arrival_s)
     return ran & (np.abs(rows.arrival_s - np.median(rows.arrival_s[ran])) > MOST_S) if ran.any() else ran
 
 
-def _refuse(wrong: NDArray[np.bool_], problem: str, values: Floats, rows: Rows, passed: Passed) -> None:
+def _refuse(wrong: NDArray[np.bool_], problem: str, values: Floats, rows: TraceRows, passed: Passed) -> None:
     for row in np.flatnonzero(wrong & passed.kept(rows.line)).tolist():
         passed.refuse(int(rows.line[row]), problem, value=float(values[row]), remedy="correct it")
 
 
-def _refuse_twice(rows: Rows, passed: Passed) -> None:
+def _refuse_twice(rows: TraceRows, passed: Passed) -> None:
     """An id that stands twice: both lines are named, the second row is the wrong one."""
     if rows.names is None:
         return
@@ -120,7 +120,7 @@ def _refuse_twice(rows: Rows, passed: Passed) -> None:
             passed.refuse(line, problem, value=name, remedy="keep one of them", counted=TWICE)
 
 
-def _workload(rows: Rows, first_s: float) -> Workload:
+def _workload(rows: TraceRows, first_s: float) -> Workload:
     """Columns as a workload wants them: words by number, times from the first arrival, nothing missing."""
     columns: dict[str, Any] = {
         "arrival_s": rows.arrival_s - first_s,
@@ -164,7 +164,7 @@ class Format:
     name: str
     family: str  # what --format calls it
     looks: Callable[[Head], bool]
-    read: Callable[[Path, Passed], Rows]
+    read: Callable[[Path, Passed], TraceRows]
 
 
 ALL = (
@@ -184,7 +184,7 @@ FORMATS: Mapping[str, tuple[Format, ...]] = {
 }
 
 
-def load_trace(path: str | Path, *, form: str | None = None, skip_bad: bool = False) -> Trace:
+def load_trace(path: str | Path, *, form: str | None = None, skip_bad: bool = False) -> JobTrace:
     """The jobs of a trace.
 
     Parameters

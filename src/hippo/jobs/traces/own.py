@@ -24,9 +24,9 @@ from hippo.errors import InputError, UnknownNameError
 from hippo.files import write_whole
 from hippo.jobs.job import KINDS, Job
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import Rows, Tally
+from hippo.jobs.traces.rows import Tally, TraceRows
 from hippo.jobs.traces.source import Head, require, whole_text
-from hippo.jobs.traces.table import Chunk, Column, Shape, amounts, chunks, counts, entries, numbers
+from hippo.jobs.traces.table import Chunk, TableShape, TextColumn, amounts, chunks, counts, entries, numbers
 from hippo.jobs.workload import Workload
 from hippo.problem.load import load_model
 
@@ -44,7 +44,7 @@ def looks(head: Head) -> bool:
     return head.names(*NEEDED) or head.json and (f'"{MARK}"' in head.text or '"arrival_s"' in head.text)
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     head, tally = Head.of(path), Tally()
     if head.json:
@@ -55,7 +55,7 @@ def read(path: Path, passed: Passed) -> Rows:
         for name in head.columns:
             if name not in FIELDS:
                 raise UnknownNameError("field of a job", name, FIELDS, source=passed.source, key="line 1")
-        for chunk in chunks(path, Shape(), passed):
+        for chunk in chunks(path, TableShape(), passed):
             _add(chunk, passed, tally)
     return tally.rows()
 
@@ -105,10 +105,10 @@ def _add(chunk: Chunk, passed: Passed, tally: Tally) -> None:
     tally.lines(chunk.line)
     for name in NUMBERS:
         read_in = amounts if name == "arrival_s" else numbers
-        tally.add(name, read_in(Column(name, chunk.texts.get(name, empty), chunk.line), passed))
-    priorities = Column("priority", chunk.texts.get("priority", empty), chunk.line)
+        tally.add(name, read_in(TextColumn(name, chunk.texts.get(name, empty), chunk.line), passed))
+    priorities = TextColumn("priority", chunk.texts.get("priority", empty), chunk.line)
     tally.add("priority", counts(priorities, passed, least=-MOST_PRIORITY, most=MOST_PRIORITY))
-    devices = counts(Column("devices", chunk.texts.get("devices", empty), chunk.line), passed)
+    devices = counts(TextColumn("devices", chunk.texts.get("devices", empty), chunk.line), passed)
     _check_models(chunk, passed)
     tally.add("devices", np.where(np.isnan(devices), 1.0, devices))
     for name in WORDS:

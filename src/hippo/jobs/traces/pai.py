@@ -17,9 +17,9 @@ import numpy as np
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS
 from hippo.jobs.traces.passed import STILL, TWICE, Passed
-from hippo.jobs.traces.rows import CPU, Coded, Floats, Ints, Rows, Tally, Words
+from hippo.jobs.traces.rows import CPU, Coded, Floats, Ints, Tally, TraceRows, Words
 from hippo.jobs.traces.source import Head
-from hippo.jobs.traces.table import Shape, amounts, chunks, is_number, numbers
+from hippo.jobs.traces.table import TableShape, amounts, chunks, is_number, numbers
 
 TASK = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu"),
@@ -68,7 +68,7 @@ class Submitted:
     user: Coded  # (m,)
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read(path: Path, passed: Passed) -> TraceRows:
     """The jobs of a folder or of a task table."""
     tasks, jobs = _files(path)
     head = Head.of(tasks)
@@ -76,7 +76,7 @@ def read(path: Path, passed: Passed) -> Rows:
         remedy = "give the folder of both tables, or pai_task_table"
         raise InputError("no table of tasks: it holds no sizes", source=str(tasks), remedy=remedy)
     tally, words = Tally(), Words()
-    shape = Shape() if head.names("job_name", "inst_num") else Shape(names=TASK)
+    shape = TableShape() if head.names("job_name", "inst_num") else TableShape(names=TASK)
     for chunk in chunks(tasks, shape, passed):
         copies = np.nan_to_num(amounts(chunk.column("inst_num"), passed), nan=1.0)
         tally.lines(chunk.line)
@@ -111,7 +111,7 @@ def _submitted(path: Path, passed: Passed) -> Submitted:
     """The job table; a name that stands twice is refused with both lines."""
     head, tally = Head.of(path), Tally()
     told = Passed(str(path), skip_bad=passed.skip_bad)
-    for chunk in chunks(path, Shape() if head.names(*JOB) else Shape(names=JOB), told):
+    for chunk in chunks(path, TableShape() if head.names(*JOB) else TableShape(names=JOB), told):
         tally.lines(chunk.line)
         tally.add("arrival_s", numbers(chunk.column("start_time"), told))
         tally.say("user", chunk.texts["user"])
@@ -126,7 +126,7 @@ def _submitted(path: Path, passed: Passed) -> Submitted:
     return Submitted(place, tally.column("arrival_s"), tally.coded("user"))
 
 
-def _jobs(tally: Tally, names: tuple[str, ...], submitted: Submitted | None, passed: Passed) -> Rows:
+def _jobs(tally: Tally, names: tuple[str, ...], submitted: Submitted | None, passed: Passed) -> TraceRows:
     """Tasks joined to jobs."""
     line = tally.line
     start_s, end_s = tally.column("start_s"), tally.column("end_s")
@@ -145,7 +145,7 @@ def _jobs(tally: Tally, names: tuple[str, ...], submitted: Submitted | None, pas
     np.minimum.at(lines, job[taken], line[taken])
     kept = np.isin(np.arange(len(names)), job[taken])
     passed.leave(np.unique(lines[job[taken & tally.column("runs").astype(np.bool_)]]), STILL)
-    rows = Rows(
+    rows = TraceRows(
         line=lines,
         arrival_s=np.where(np.isfinite(first), first, 0.0),
         duration_s=np.where(np.isfinite(last), last - np.where(np.isfinite(first), first, 0.0), np.nan),
@@ -177,7 +177,7 @@ def _refuse_again(tally: Tally, names: tuple[str, ...], passed: Passed) -> None:
         passed.refuse(int(line[below[row]]), task, key="job_name", value=job, remedy=remedy, counted="a task again")
 
 
-def _with(rows: Rows, submitted: Submitted) -> Rows:
+def _with(rows: TraceRows, submitted: Submitted) -> TraceRows:
     """Arrival and user from the job table, where it knows the job; a job arrives no later than it starts."""
     place = np.array([submitted.place.get(name, -1) for name in rows.names or ()], np.int64)
     known = (place >= 0) & ~np.isnan(_at(submitted.arrival_s, place))

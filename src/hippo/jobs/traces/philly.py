@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from hippo.jobs.traces.passed import STILL, Passed
-from hippo.jobs.traces.rows import Floats, Ints, Rows, Tally, Words
+from hippo.jobs.traces.rows import Floats, Ints, Tally, TraceRows, Words
 from hippo.jobs.traces.source import Head, require, whole_text
-from hippo.jobs.traces.table import Column, Shape, chunks, counts, entries, numbers, times
+from hippo.jobs.traces.table import TableShape, TextColumn, chunks, counts, entries, numbers, times
 
 
 def looks_json(head: Head) -> bool:
@@ -30,7 +30,7 @@ def looks_json(head: Head) -> bool:
     return head.json and '"attempts"' in head.text and '"submitted_time"' in head.text
 
 
-def read_json(path: Path, passed: Passed) -> Rows:
+def read_json(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     lines: list[int] = []
     names: list[str] = []
@@ -50,9 +50,9 @@ def read_json(path: Path, passed: Passed) -> Rows:
         user.append(users.one(_text(entry.get("user")) or _text(entry.get("vc"))))
         gpus.append(max((held for _, held in attempts), default=0))
     line_of = np.array(lines, np.int64)
-    return Rows(
+    return TraceRows(
         line=line_of,
-        arrival_s=times(Column("submitted_time", submitted, line_of), passed),
+        arrival_s=times(TextColumn("submitted_time", submitted, line_of), passed),
         duration_s=_ran(runs, line_of, passed),
         devices=np.array(gpus, np.float64),
         user=users.coded(user),
@@ -89,7 +89,7 @@ def _ran(runs: Sequence[tuple[int, str, str]], line_of: Ints, passed: Passed) ->
     """(n,) seconds that the attempts of each job ran together; NaN: none did. ``runs``: job, start, end."""
     job = np.array([number for number, _, _ in runs], np.int64)
     starts, ends = [start for _, start, _ in runs], [end for _, _, end in runs]
-    start_s, end_s = (times(Column("attempts", texts, line_of[job]), passed) for texts in (starts, ends))
+    start_s, end_s = (times(TextColumn("attempts", texts, line_of[job]), passed) for texts in (starts, ends))
     for row in np.flatnonzero(end_s < start_s).tolist():
         line = int(line_of[job[row]])
         passed.refuse(line, "an attempt ends before it starts", value=ends[row], remedy="correct the times")
@@ -123,14 +123,14 @@ def looks_csv(head: Head) -> bool:
     return head.names(*NEEDED)
 
 
-def read_csv(path: Path, passed: Passed) -> Rows:
+def read_csv(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     columns = Head.of(path).columns
     require(columns, *NEEDED, source=passed.source)
     name = next((name for name in ("jobid", "job_id") if name in columns), None)
     owner = next((name for name in ("user", "cluster", "vc") if name in columns), None)
     tally = Tally()
-    for chunk in chunks(path, Shape(), passed):
+    for chunk in chunks(path, TableShape(), passed):
         tally.lines(chunk.line)
         tally.add("arrival_s", times(chunk.column("timestamp"), passed))
         tally.add("duration_s", numbers(chunk.column("duration"), passed))

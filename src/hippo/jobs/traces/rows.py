@@ -60,7 +60,7 @@ class Coded:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TraceRows:
     """n jobs in the order of the file. NaN: the file does not say.
 
     Times count from any origin; ``origin_s`` is that origin in Unix seconds where the format tells dates.
@@ -84,7 +84,7 @@ class Rows:
     origin_s: float | None = None
     never_ran: str = "never ran"  # reason told for jobs without a duration
 
-    def taken(self, rows: Ints) -> Rows:
+    def taken(self, rows: Ints) -> TraceRows:
         """These rows, in this order."""
         found: dict[str, Any] = {}
         for each in fields(self):
@@ -148,12 +148,12 @@ class Tally:
         """Ids of all rows; None where the format has none."""
         return tuple(chain.from_iterable(self._names)) if self._names else None
 
-    def rows(self, **more: Any) -> Rows:
-        """What was collected; ``more`` are further fields of ``Rows``, ready made."""
+    def rows(self, **more: Any) -> TraceRows:
+        """What was collected; ``more`` are further fields of ``TraceRows``, ready made."""
         found: dict[str, Any] = {
             name: self.coded(name) if name in self._words else self.column(name) for name in self._columns
         }
         for name in ("arrival_s", "duration_s", "devices"):
             found.setdefault(name, np.zeros(0))
         found.setdefault("user", Coded.same("", len(self.line)))
-        return Rows(**{"line": self.line, "names": self.names, **found, **more})
+        return TraceRows(**{"line": self.line, "names": self.names, **found, **more})

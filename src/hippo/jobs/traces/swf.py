@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.traces.rows import Floats, Rows, Tally
+from hippo.jobs.traces.rows import Floats, Tally, TraceRows
 from hippo.jobs.traces.source import Head
-from hippo.jobs.traces.table import SPACES, Chunk, Shape, chunks, counts, is_number, numbers
+from hippo.jobs.traces.table import SPACES, Chunk, TableShape, chunks, counts, is_number, numbers
 
 NAMES = (
     *("job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory"),
@@ -35,10 +35,10 @@ def looks(head: Head) -> bool:
     return head.first.lstrip().startswith(";") or len(fields) == len(NAMES) and all(map(is_number, fields))
 
 
-def read(path: Path, passed: Passed) -> Rows:
+def read(path: Path, passed: Passed) -> TraceRows:
     """The rows of a file."""
     head, tally = Head.of(path), Tally()
-    for chunk in chunks(path, Shape(SPACES, NAMES, comment=";"), passed):
+    for chunk in chunks(path, TableShape(SPACES, NAMES, comment=";"), passed):
         devices = counts(chunk.column("allocated processors"), passed, least=-1)
         asked = counts(chunk.column("requested processors"), passed, least=-1)
         memory = _known(chunk, "requested memory", passed)

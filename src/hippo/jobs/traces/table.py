@@ -31,7 +31,7 @@ FORM = "0000-00-00 00:00:00"
 LARGEST = 1e15
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """A named column of a chunk and the lines it stands in."""
 
     name: str
@@ -39,7 +39,7 @@ class Column(NamedTuple):
     line: Ints  # (n,)
 
 
-def numbers(column: Column, passed: Passed) -> Floats:
+def numbers(column: TextColumn, passed: Passed) -> Floats:
     """(n,) floats; NaN where nothing is said; what is no finite number is refused with its line."""
     try:
         found = np.array(column.texts, np.float64)
@@ -52,7 +52,7 @@ def numbers(column: Column, passed: Passed) -> Floats:
     return found
 
 
-def times(column: Column, passed: Passed) -> Floats:
+def times(column: TextColumn, passed: Passed) -> Floats:
     """(n,) Unix seconds of ``YYYY-MM-DD HH:MM:SS``; NaN where nothing is said.
 
     Without an offset times are taken as they stand; with one (``Z``, ``+08:00``) they are converted to UTC. A trace
@@ -72,7 +72,7 @@ def times(column: Column, passed: Passed) -> Floats:
     return _of_one_clock(column, found, passed)
 
 
-def _in_seconds(column: Column, passed: Passed) -> bool:
+def _in_seconds(column: TextColumn, passed: Passed) -> bool:
     """Whether a column of times holds seconds; its first chunk that says anything decides for all."""
     known = passed.in_seconds.get(column.name)
     if known is not None:
@@ -82,7 +82,7 @@ def _in_seconds(column: Column, passed: Passed) -> bool:
     return passed.in_seconds.setdefault(column.name, all(map(is_number, column.texts)))
 
 
-def _of_one_clock(column: Column, found: Floats, passed: Passed) -> Floats:
+def _of_one_clock(column: TextColumn, found: Floats, passed: Passed) -> Floats:
     """Refuses times with an offset in a trace whose first time has none, and the other way round."""
     for row in np.flatnonzero(~np.isnan(found)).tolist():
         text = column.texts[row].strip()
@@ -97,7 +97,7 @@ def _of_one_clock(column: Column, found: Floats, passed: Passed) -> Floats:
     return found
 
 
-def counts(column: Column, passed: Passed, *, least: float = 0.0, most: float = math.inf) -> Floats:
+def counts(column: TextColumn, passed: Passed, *, least: float = 0.0, most: float = math.inf) -> Floats:
     """(n,) whole numbers as floats; NaN where nothing is said; others, smaller and larger ones are refused with their
     line."""
     found = numbers(column, passed)
@@ -112,7 +112,7 @@ def counts(column: Column, passed: Passed, *, least: float = 0.0, most: float = 
     return found
 
 
-def amounts(column: Column, passed: Passed) -> Floats:
+def amounts(column: TextColumn, passed: Passed) -> Floats:
     """(n,) numbers of 0 or more; NaN where nothing is said; negative ones are refused with their line."""
     found = numbers(column, passed)
     for row in np.flatnonzero(found < 0).tolist():
@@ -153,7 +153,7 @@ def _seconds(found: np.ndarray[tuple[int], np.dtype[np.datetime64]]) -> Floats:
     return seconds
 
 
-def _one_by_one(column: Column, passed: Passed, read: Callable[[str], float], problem: str, remedy: str) -> Floats:
+def _one_by_one(column: TextColumn, passed: Passed, read: Callable[[str], float], problem: str, remedy: str) -> Floats:
     """The slow way: every text by itself, so that the line of a wrong one is known."""
     found = np.full(len(column.texts), np.nan)
     for row, text in enumerate(column.texts):
@@ -189,7 +189,7 @@ SPACES = " "
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """How a table is written: what parts fields, how many there are, names where the file has none.
 
     ``names``: of the columns, for files without a header; empty: the first line names them.
@@ -207,16 +207,16 @@ class Chunk:
     line: Ints  # (n,)
     texts: dict[str, Sequence[str]]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> TextColumn:
         """A column that must be there."""
-        return Column(name, self.texts[name], self.line)
+        return TextColumn(name, self.texts[name], self.line)
 
     def has(self, name: str) -> bool:
         """Whether the table has the column."""
         return name in self.texts
 
 
-def chunks(path: Path, shape: Shape, passed: Passed) -> Iterator[Chunk]:
+def chunks(path: Path, shape: TableShape, passed: Passed) -> Iterator[Chunk]:
     """The table in chunks; rows with another number of fields are refused with their line (a truncated last one too).
 
     Raises ``InputError`` for what is no CSV and for a file without rows.
@@ -247,7 +247,7 @@ def _header(fields: list[str], passed: Passed) -> tuple[str, ...]:
     return names
 
 
-def _split(text: TextIO, shape: Shape) -> Iterator[tuple[int, list[list[str]]]]:
+def _split(text: TextIO, shape: TableShape) -> Iterator[tuple[int, list[list[str]]]]:
     """Lines above a part and its fields, parted by blanks; a remark has none."""
     before = 0
     while lines := list(islice(text, CHUNK)):
@@ -255,7 +255,7 @@ def _split(text: TextIO, shape: Shape) -> Iterator[tuple[int, list[list[str]]]]:
         before += len(lines)
 
 
-def _parsed(text: TextIO, shape: Shape, passed: Passed) -> Iterator[tuple[int, list[list[str]]]]:
+def _parsed(text: TextIO, shape: TableShape, passed: Passed) -> Iterator[tuple[int, list[list[str]]]]:
     """Lines above a part and its fields; blank lines have none."""
     if shape.delimiter == "\t":
         reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)

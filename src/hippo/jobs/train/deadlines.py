@@ -41,7 +41,7 @@ from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.train.settings import DeadlineTraining
-from hippo.jobs.train.windows import REPLAY_BYTES, Bank, Window, bank
+from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.jobs.workload import Workload
 from hippo.learn import ppo
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
@@ -147,7 +147,7 @@ def stretch(window: Window, settings: DeadlineTraining, generator: np.random.Gen
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class DueMoments:
     """Keys that were given with noise, and what came of it."""
 
     features: Tensor  # (N, F)
@@ -157,7 +157,7 @@ class Moments:
 
 def roll(
     at: Stretch, weights: DueWeights, settings: DeadlineTraining, generator: np.random.Generator
-) -> tuple[Moments, float]:
+) -> tuple[DueMoments, float]:
     """A stretch with noise against itself without, and the cost without."""
     n, search = len(at.workload), settings.search
     base = at.costs(at.play(weights))
@@ -168,7 +168,7 @@ def roll(
     job = trial.job[:used]
     credit = credits(at.workload, spared, job, search.horizon_s)
     seen = torch.from_numpy(trial.seen[:used].copy()), torch.from_numpy(trial.push[:used].astype(np.float32))
-    return Moments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
+    return DueMoments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
 
 
 def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
@@ -184,13 +184,13 @@ def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_
     return found
 
 
-def joined(parts: list[Moments]) -> Moments:
+def joined(parts: list[DueMoments]) -> DueMoments:
     """The moments of several stretches."""
-    return Moments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
+    return DueMoments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
 
 
 def update(
-    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: Moments, settings: DeadlineTraining, seed: int
+    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: DueMoments, settings: DeadlineTraining, seed: int
 ) -> dict[str, float]:
     """One update by ``hippo.learn.ppo``; its figures. Nothing is learned where noise made no difference."""
     if not moments.credit.any():
@@ -232,9 +232,9 @@ def train(
     before = earlier_run(out, resume=resume)
     if before is not None:
         must_match(before, settings, free=FREE)
-    windows = bank(settings.windows)
-    say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
-    session = _Session(settings, windows, out, before, progress)
+    windows = trace_windows(settings.windows)
+    say(f"{len(windows.training):,} jobs to learn from, {len(windows.validation):,} to validate on")
+    session = _DeadlineSession(settings, windows, out, before, progress)
     session.run()
     return session.answer()
 
@@ -249,16 +249,21 @@ def needs(settings: DeadlineTraining) -> list[Need]:
     ]
 
 
-class _Session:
+class _DeadlineSession:
     """One run."""
 
     def __init__(
-        self, settings: DeadlineTraining, windows: Bank, out: Path, before: Checkpoint | None, progress: Progress
+        self,
+        settings: DeadlineTraining,
+        windows: TraceWindows,
+        out: Path,
+        before: Checkpoint | None,
+        progress: Progress,
     ) -> None:
         self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
         self.began = time.monotonic() - (before.seconds if before else 0.0)
         self.tracker = Tracker(out, resumed_at=before.update if before else 0)
-        self.looks = looks(windows, settings)
+        self.validation = validation_windows(windows, settings)
         torch.manual_seed(settings.run.seed)
         self.policy, self.base = DuePolicy(settings.search.noise), begun(settings)
         self.policy.take(self.base._replace(first=self.policy.into(self.base).first))
@@ -267,7 +272,7 @@ class _Session:
         self.optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
         self.best, self.update = self.policy.into(self.base), 0
         if before is None:
-            self.start = self.least = look(self.looks, self.best)
+            self.start = self.least = validated(self.validation, self.best)
             return
         self.policy.load_state_dict(before.policy)
         self.optimizer.load_state_dict(before.optimizer)
@@ -282,7 +287,7 @@ class _Session:
             figures = self._step()
             if self.update % run.validate_every == 0:
                 now = self.policy.into(self.base)
-                figures["looked_at"] = look(self.looks, now)
+                figures["looked_at"] = validated(self.validation, now)
                 if figures["looked_at"] < self.least:
                     self.best, self.least = now, figures["looked_at"]
             self.tracker.write(self.update, {**figures, "minutes": self.seconds / 60})
@@ -336,17 +341,17 @@ class _Session:
         }
 
 
-def looks(windows: Bank, settings: DeadlineTraining) -> tuple[Stretch, ...]:
+def validation_windows(windows: TraceWindows, settings: DeadlineTraining) -> tuple[Stretch, ...]:
     """What is looked at: the first jobs of every window with every setting, without estimates."""
     first = np.arange(settings.windows.jobs)
     return tuple(
         Stretch(window, drawn(window.workload.take(first[: len(window.workload)]), setting, place))
-        for place, window in enumerate(windows.looks())
+        for place, window in enumerate(windows.validation_windows())
         for setting in settings.draws.settings
     )
 
 
-def look(looks: tuple[Stretch, ...], weights: DueWeights) -> float:
+def validated(windows: tuple[Stretch, ...], weights: DueWeights) -> float:
     """Mean of the shares missed and of the weight missed, in percent, over what is looked at."""
-    found = [missed(each.play(weights), each.workload) for each in looks]
+    found = [missed(each.play(weights), each.workload) for each in windows]
     return float(np.mean([50.0 * (each.share + each.weighted) for each in found])) if found else float("nan")

@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class HazardRows:
     """Bins at risk, and which of them the job ended in."""
 
     seen: Tensor  # (R, V)
@@ -79,7 +79,7 @@ def prior(duration_s: Floats) -> Floats:
 def fit(
     weights: Weights,
     windows: Sequence[Window],
-    looks: Sequence[Window],
+    validation: Sequence[Window],
     settings: Hazards,
     seed: int,
     track: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
@@ -92,7 +92,7 @@ def fit(
     best, least, number = weights, np.inf, 0
     for _ in range(settings.rounds):
         learn = [collected(window, best, settings.keys) for window in windows]
-        held = joined([collected(window, best, settings.keys // 4) for window in looks] or learn)
+        held = joined([collected(window, best, settings.keys // 4) for window in validation] or learn)
         rows, network = joined(learn), HazardNetwork(best)
         least = surprise(network, held)
         track(number, {"surprise": least})
@@ -111,7 +111,7 @@ def need(settings: Hazards, windows: int) -> float:
     return settings.keys * (BINS * seen + 2 * windows * AT_RISK * (seen + 4))
 
 
-def collected(window: Window, weights: Weights, keys: int) -> Rows:
+def collected(window: Window, weights: Weights, keys: int) -> HazardRows:
     """What a replay saw of bins at about so many keys."""
     every = max(1, KEYS_PER_JOB * len(window.workload) // keys)
     written = trial(np.zeros((0, 0)), bins=keys, every=every)
@@ -123,23 +123,23 @@ def collected(window: Window, weights: Weights, keys: int) -> Rows:
     at_risk = (bins >= own[:, None]) & (bins <= end[:, None])
     ended = (bins == end[:, None])[at_risk]
     seen = torch.from_numpy(written.bins[:used][at_risk])
-    return Rows(seen, torch.from_numpy(ended.astype(np.float32)), used)
+    return HazardRows(seen, torch.from_numpy(ended.astype(np.float32)), used)
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def joined(parts: Sequence[HazardRows]) -> HazardRows:
     """Rows of several replays."""
     seen, ended = (torch.cat([getattr(each, name) for each in parts]) for name in ("seen", "ended"))
-    return Rows(seen, ended, sum(each.jobs for each in parts))
+    return HazardRows(seen, ended, sum(each.jobs for each in parts))
 
 
-def surprise(network: HazardNetwork, rows: Rows) -> float:
+def surprise(network: HazardNetwork, rows: HazardRows) -> float:
     """Minus the mean log likelihood of a duration, in nats."""
     with torch.no_grad():
         lost = nn.functional.binary_cross_entropy_with_logits(network(rows.seen), rows.ended, reduction="sum")
     return float(lost) / max(rows.jobs, 1)
 
 
-def _passes(network: HazardNetwork, rows: Rows, settings: Hazards) -> Iterator[float]:
+def _passes(network: HazardNetwork, rows: HazardRows, settings: Hazards) -> Iterator[float]:
     """Descends, pass after pass over the rows; the mean loss of each."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     for number in range(settings.passes):

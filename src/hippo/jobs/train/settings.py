@@ -59,8 +59,8 @@ class Gradient(Checked):
 
 
 @dataclass(frozen=True)
-class Run(Checked):
-    """How long, and how often it looks up."""
+class QueueRun(Checked):
+    """How long, and how often it is validated."""
 
     seed: int = within(0, 0, 2**31)
     minutes: float = within(20.0, 0.0, 1e6)  # of wall clock; 0: no limit
@@ -91,7 +91,7 @@ class KeyTraining:
     hazards: Hazards = field(default_factory=Hazards)
     gradient: Gradient = field(default_factory=Gradient)
     ppo: Ppo = field(default_factory=_key_ppo)
-    run: Run = field(default_factory=Run)
+    run: QueueRun = field(default_factory=QueueRun)
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> KeyTraining:
@@ -109,7 +109,7 @@ class Draws(Checked):
 
 
 @dataclass(frozen=True)
-class Search(Checked):
+class NoiseSearch(Checked):
     """Noise on keys, and what it is credited with."""
 
     noise: float = within(0.7, 1e-3, 10.0)  # deviation of the key's logarithm
@@ -130,9 +130,9 @@ class DeadlineTraining:
 
     windows: Windows = field(default_factory=lambda: Windows(jobs=5000, loads=(1.7, 2.5, 3.5)))
     draws: Draws = field(default_factory=Draws)
-    search: Search = field(default_factory=Search)
+    search: NoiseSearch = field(default_factory=NoiseSearch)
     ppo: Ppo = field(default_factory=_deadline_ppo)
-    run: Run = field(default_factory=Run)
+    run: QueueRun = field(default_factory=QueueRun)
 
 
 def parse_deadline_settings(document: Any, *, source: str | None = None) -> DeadlineTraining:

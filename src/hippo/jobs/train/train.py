@@ -20,7 +20,7 @@ from hippo.jobs.train import algorithms, hazards, rollout
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import Moments, joined, noise, roll
 from hippo.jobs.train.settings import KeyTraining
-from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, Bank, Window, bank
+from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
 from hippo.learn.memory import Need, refuse_too_large
 from hippo.learn.tracking import Tracker
@@ -64,36 +64,42 @@ def train(
     if before is not None:
         must_match(before, settings, free=FREE)
     began = time.monotonic() - (before.seconds if before else 0.0)
-    windows = bank(settings.windows)
+    windows = trace_windows(settings.windows)
     tracker = Tracker(out, resumed_at=before.update if before else 0)
-    say(f"{len(windows.learn):,} jobs to learn from, {len(windows.look):,} to look at")
-    session = _Session(settings, windows, tracker, out, began, progress)
+    say(f"{len(windows.training):,} jobs to learn from, {len(windows.validation):,} to validate on")
+    session = _KeySession(settings, windows, tracker, out, began, progress)
     found = session.run(before)
     tracker.close()
     return found
 
 
 def needs(settings: KeyTraining) -> list[Need]:
-    """What the windows hold (the drawn ones twice: to learn on and to look at), the estimate, and one update."""
+    """What the windows hold (the drawn ones twice: to learn and to validate on), the estimate, and one update."""
     windows, gradient = settings.windows, settings.gradient
-    strangers, apart = 2 * windows.drawn, 4 + windows.drawn + 2  # of the trace, drawn, a quarter of those looked at
+    synthetic, apart = 2 * windows.drawn, 4 + windows.drawn + 2  # of the trace, drawn, a quarter of those looked at
     return [
-        Need(windows.jobs * (2 * strangers * JOB_BYTES + 2 * REPLAY_BYTES), ("windows.jobs", "windows.drawn")),
+        Need(windows.jobs * (2 * synthetic * JOB_BYTES + 2 * REPLAY_BYTES), ("windows.jobs", "windows.drawn")),
         Need(hazards.need(settings.hazards, apart), ("hazards.keys", "windows.drawn")),
         Need(rollout.need(windows.jobs, gradient.share, gradient.rolls), ("gradient.rolls", "gradient.share")),
     ]
 
 
-class _Session:
+class _KeySession:
     """One run."""
 
     def __init__(
-        self, settings: KeyTraining, windows: Bank, tracker: Tracker, out: Path, began: float, progress: Progress
+        self,
+        settings: KeyTraining,
+        windows: TraceWindows,
+        tracker: Tracker,
+        out: Path,
+        began: float,
+        progress: Progress,
     ) -> None:
         self.settings, self.windows, self.tracker, self.out = settings, windows, tracker, out
         self.began, self.progress = began, progress
-        self.looks = windows.looks()
-        self.limits = [window.limit_s() for window in self.looks]
+        self.validation = windows.validation_windows()
+        self.limits = [window.limit_s() for window in self.validation]
         torch.manual_seed(settings.run.seed)
         self.policy = KeyPolicy(settings.gradient.noise)
         self.optimizer = optimizer(self.policy, settings)
@@ -102,49 +108,50 @@ class _Session:
         """From nothing or from a checkpoint to the end; what ``train`` answers."""
         if before is None:
             base = self._estimate()
-            best, start, update = base, self._look(base), 0
-            best_look = start
+            best, start, update = base, self._validate(base), 0
+            best_score = start
         else:
             base, best = (Weights(**stored) for stored in before.shares)
             self.policy.load_state_dict(before.policy)
             self.optimizer.load_state_dict(before.optimizer)
-            update, start, best_look = before.update, before.notes["start"], before.notes["best"]
+            update, start, best_score = before.update, before.notes["start"], before.notes["best"]
         run = self.settings.run
         while update < run.updates and not self._late():
             update += 1
             figures = step(self.policy, self.optimizer, self.windows.draw, base, self.settings, update)
             if update % run.validate_every == 0 or update == run.updates:
-                look = self._look(self.policy.into(base))
-                figures["of_limit"] = look
-                if look < best_look:
-                    best, best_look = self.policy.into(base), look
+                score = self._validate(self.policy.into(base))
+                figures["of_limit"] = score
+                if score < best_score:
+                    best, best_score = self.policy.into(base), score
             self.tracker.write(update, {**figures, "minutes": self._seconds() / 60})
             if update % run.checkpoint_every == 0:
-                self._save(update, base, best, {"start": start, "best": best_look})
+                self._save(update, base, best, {"start": start, "best": best_score})
             self.progress(f"{self.settings.gradient.algorithm}, update {update}", update / max(run.updates, 1))
-        self._save(update, base, best, {"start": start, "best": best_look})
-        return self._answer(update, best, start, best_look)
+        self._save(update, base, best, {"start": start, "best": best_score})
+        return self._answer(update, best, start, best_score)
 
     def _estimate(self) -> Weights:
         """Prior and hazard network."""
         self.progress("how long jobs run", 0.0)
-        known = self.windows.learn
+        known = self.windows.training
         weights = untrained()._replace(prior=hazards.prior(known.duration_s))
         seed, least = self.settings.run.seed, self.settings.windows.loads[0]
-        replays = (*self.windows.halves(None), *self.windows.halves(least), *self.windows.strangers(seed))
-        looks = (*self.looks, *self.windows.strangers(seed + 1)[:2])
+        replays = (*self.windows.halves(None), *self.windows.halves(least), *self.windows.synthetic(seed))
+        validation = (*self.validation, *self.windows.synthetic(seed + 1)[:2])
 
         def track(number: int, figures: dict[str, float]) -> None:
             self.tracker.write(0, {**figures, "pass": number, "minutes": self._seconds() / 60})
 
-        return hazards.fit(weights, replays, looks, self.settings.hazards, seed, track)
+        return hazards.fit(weights, replays, validation, self.settings.hazards, seed, track)
 
-    def _look(self, weights: Weights) -> float:
+    def _validate(self, weights: Weights) -> float:
         """Mean completion over the clairvoyant's, the geometric mean over the windows that are looked at."""
-        if not self.looks:
+        if not self.validation:
             return float("nan")
         ratios = [
-            window.mean_completion_s(weights) / limit for window, limit in zip(self.looks, self.limits, strict=True)
+            window.mean_completion_s(weights) / limit
+            for window, limit in zip(self.validation, self.limits, strict=True)
         ]
         return float(np.exp(np.mean(np.log(ratios))))
 
@@ -164,10 +171,10 @@ class _Session:
             ),
         )
 
-    def _answer(self, update: int, best: Weights, start: float, look: float) -> dict[str, Any]:
+    def _answer(self, update: int, best: Weights, start: float, score: float) -> dict[str, Any]:
         told = ""
-        if not np.isnan(look):
-            told = f"\nmean completion on jobs that were not learned from, over the clairvoyant's: {look:.4f}"
+        if not np.isnan(score):
+            told = f"\nmean completion on jobs that were not learned from, over the clairvoyant's: {score:.4f}"
             told += f" ({start:.4f} before the policy gradient)"
         path, curve = self.out / SHIPPED, self.out / "curve.jsonl"
         words = f"{update} updates, {self._seconds() / 60:.1f} minutes{told}\npolicy {path}, curve {curve}"
@@ -176,7 +183,7 @@ class _Session:
             "curve": str(curve),
             "updates": update,
             "seconds": round(self._seconds(), 1),
-            "of_limit": None if np.isnan(look) else look,
+            "of_limit": None if np.isnan(score) else score,
             "start": None if np.isnan(start) else start,
             "words": words,
         }

@@ -13,7 +13,7 @@ from hippo.jobs.learned.memory import LearnedSetup, Trial
 from hippo.jobs.learned.weights import Weights
 from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.settings import Settings as Rules
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Pool, Site, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.train.settings import Windows
@@ -22,7 +22,7 @@ from hippo.jobs.workload import Workload
 Floats = NDArray[np.float64]
 
 MOST_PAST = 8000  # jobs before a window that its replays remember
-PARTS = 2  # of the time that is looked at
+PARTS = 2  # of the time that is validated on
 JOB_BYTES = 104.0  # of a workload
 REPLAY_BYTES = 3000.0  # of a job in a replay, with its noise in every bin
 
@@ -34,7 +34,7 @@ class Window:
     workload: Workload
     past: Workload | None
     site: Site
-    rules: Rules = Rules()
+    rules: ReplayRules = ReplayRules()
 
     def play(self, weights: Weights, trial: Trial | None = None) -> Floats:
         """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
@@ -52,40 +52,40 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Bank:
-    """The part of a trace that is learned from, and the part that is looked at."""
+class TraceWindows:
+    """The part of a trace that is learned from, and the part that is validated on."""
 
     settings: Windows
-    learn: Workload
-    look: Workload
+    training: Workload
+    validation: Workload
     site: Site
 
     def draw(self, generator: np.random.Generator) -> Window:
         """A window of the part that is learned from, at one of the loads."""
-        jobs = min(self.settings.jobs, len(self.learn))
-        first = int(generator.integers(0, len(self.learn) - jobs + 1))
+        jobs = min(self.settings.jobs, len(self.training))
+        first = int(generator.integers(0, len(self.training) - jobs + 1))
         load = float(generator.choice(self.settings.loads))
-        return self._window(self.learn, first, first + jobs, load)
+        return self._window(self.training, first, first + jobs, load)
 
     def halves(self, load: float | None) -> tuple[Window, ...]:
         """The part that is learned from as a whole, from an empty past, and its second half."""
-        jobs = len(self.learn)
-        return self._window(self.learn, 0, jobs, load), self._window(self.learn, jobs // 2, jobs, load)
+        jobs = len(self.training)
+        return self._window(self.training, 0, jobs, load), self._window(self.training, jobs // 2, jobs, load)
 
-    def strangers(self, seed: int) -> tuple[Window, ...]:
+    def synthetic(self, seed: int) -> tuple[Window, ...]:
         """Drawn jobs, ``drawn`` windows of them."""
-        rules = Rules(restart_s=self.settings.restart_s)
+        rules = ReplayRules(restart_s=self.settings.restart_s)
         return tuple(
             drawn(self.site, 2 * self.settings.jobs, np.random.default_rng([seed, number]), rules)
             for number in range(self.settings.drawn)
         )
 
-    def looks(self) -> tuple[Window, ...]:
-        """What is looked at, at the first and the last of the loads."""
-        if not len(self.look):
+    def validation_windows(self) -> tuple[Window, ...]:
+        """What is validated on, at the first and the last of the loads."""
+        if not len(self.validation):
             return ()
-        both = Workload.of_columns(_columns(self.learn, self.look), users=self.learn.users)
-        cuts = np.linspace(len(self.learn), len(both), PARTS + 1).astype(int)
+        both = Workload.of_columns(_columns(self.training, self.validation), users=self.training.users)
+        cuts = np.linspace(len(self.training), len(both), PARTS + 1).astype(int)
         loads = dict.fromkeys((self.settings.loads[0], self.settings.loads[-1]))
         return tuple(
             self._window(both, int(a), int(b), load) for a, b in zip(cuts, cuts[1:], strict=False) for load in loads
@@ -98,10 +98,10 @@ class Bank:
         if load is not None:
             found = chosen.load(self.site)
             chosen = chosen.stretched(found / load) if 0 < found < np.inf else chosen
-        return Window(chosen, past, self.site, Rules(restart_s=self.settings.restart_s))
+        return Window(chosen, past, self.site, ReplayRules(restart_s=self.settings.restart_s))
 
 
-def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: Rules) -> Window:
+def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: ReplayRules) -> Window:
     """Jobs of users that no trace has: each has a usual duration, from minutes to days, and keeps to it closely or
     hardly; bursts of one to thirty alike. What is learned from one trace alone need not hold for the next."""
     users = int(generator.integers(2, 16))
@@ -121,7 +121,7 @@ def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: Rules) 
     return Window(found.stretched(found.load(where)), None, where, rules)
 
 
-def bank(settings: Windows) -> Bank:
+def trace_windows(settings: Windows) -> TraceWindows:
     """The windows of a trace.
 
     Raises
@@ -134,12 +134,15 @@ def bank(settings: Windows) -> Bank:
         raise InputError("names no trace to learn from", source="windows", key="trace", value="", remedy=remedy)
     whole = load_trace(settings.trace, form=settings.format or None).workload
     pools = [Pool(f"domain-{k}", "gpu", settings.nodes, settings.per_node) for k in range(settings.domains)]
-    learn, look = whole.part(0.0, settings.last), whole.part(settings.last, max(settings.last, settings.validate))
-    if len(learn) < settings.jobs:
+    training, validation = (
+        whole.part(0.0, settings.last),
+        whole.part(settings.last, max(settings.last, settings.validate)),
+    )
+    if len(training) < settings.jobs:
         remedy = "give a longer trace, or smaller windows"
-        problem = f"has {len(learn)} jobs to learn from, fewer than one window"
+        problem = f"has {len(training)} jobs to learn from, fewer than one window"
         raise InputError(problem, source=settings.trace, key="windows.jobs", value=settings.jobs, remedy=remedy)
-    return Bank(settings, learn, look, site(pools))
+    return TraceWindows(settings, training, validation, site(pools))
 
 
 def _from_zero(jobs: Workload) -> Workload:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from hippo.jobs.engine.play import play
-from hippo.jobs.figures import Figures, Group, figures
+from hippo.jobs.figures import JobGroup, ReplayFigures, figures
 from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Slowdown
-from hippo.jobs.policies.policy import Policy
-from hippo.jobs.settings import Settings
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import Site
-from hippo.jobs.traces.load import Trace
+from hippo.jobs.traces.load import JobTrace
 from hippo.jobs.workload import Workload
 from hippo.problem.cluster import Cluster
 
@@ -32,23 +32,23 @@ MOST_REFUSED = 10_000
 class Play:
     """One replay."""
 
-    policy: Policy
+    policy: QueuePolicy
     ledger: Ledger
-    figures: Figures
+    figures: ReplayFigures
     egress_usd: float  # for data moved and for what spanning jobs exchanged
     seconds: float  # that the replay took
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
+class ReplayAccount:
     """What was asked, and what came of it; the first play is the one that was asked for."""
 
     source: str
-    trace: Trace
+    trace: JobTrace
     workload: Workload
     cluster: Cluster
     site: Site
-    settings: Settings
+    settings: ReplayRules
     slowdown: Slowdown | None
     load: float  # offered, on the devices that the jobs run on
     left_out: Mapping[str, int]  # reason -> jobs
@@ -98,7 +98,9 @@ class Account:
         }
 
 
-def played(account: Account, policy: Policy, *, watch: Callable[[int, int], None] | None = None) -> Account:
+def played(
+    account: ReplayAccount, policy: QueuePolicy, *, watch: Callable[[int, int], None] | None = None
+) -> ReplayAccount:
     """The account with one replay more."""
     begun = time.perf_counter()
     ledger = play(
@@ -121,7 +123,7 @@ def row(each: Play) -> dict[str, Any]:
     """The keys of one play."""
     found = {
         field.name: _told(getattr(each.figures, field.name))
-        for field in fields(Figures)
+        for field in fields(ReplayFigures)
         if field.name not in ("users", "sizes")
     }
     found["knows"], found["preempts"] = each.policy.knows, each.policy.preempts
@@ -131,8 +133,8 @@ def row(each: Play) -> dict[str, Any]:
     return found
 
 
-def _group(group: Group) -> dict[str, Any]:
-    return {field.name: _told(getattr(group, field.name)) for field in fields(Group)}
+def _group(group: JobGroup) -> dict[str, Any]:
+    return {field.name: _told(getattr(group, field.name)) for field in fields(JobGroup)}
 
 
 def _told(value: Any) -> Any:
