@@ -33,11 +33,11 @@ from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIME
 from hippo.dispatch.noise.timed_play import TimedPlay, timed_hint, timed_learned
 from hippo.dispatch.noise.trial import ZERO_BUBBLE, Baseline, Trial, order_for, trial
 from hippo.errors import InputError
-from hippo.report.charts import Axis, Line
+from hippo.report.charts import Axis, Curve
 from hippo.report.fitted import FittedTable
 from hippo.report.fluctuation_html import (
     CASE_HEAD,
-    Section,
+    PagePart,
     case_cells,
     habits,
     page_table,
@@ -158,14 +158,14 @@ def table(outcomes: Sequence[Outcome]) -> FittedTable:
 def makespans(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan against fluctuation, a panel for each pipeline, and the floor below."""
 
-    def lines(here: Sequence[Outcome]) -> list[Line]:
+    def lines(here: Sequence[Outcome]) -> list[Curve]:
         floor = [(100 * each.case.level, float(each.trial.floor.mean())) for each in here]
         most = 1.25 * max(mean for _, mean in floor)  # a line far above the floor would flatten the others
-        drawn = [Line("floor, all draws known", floor, "var(--ink)", dashed=True)]
+        drawn = [Curve("floor, all draws known", floor, "var(--ink)", dashed=True)]
         for line, (name, colour) in LINES.items():
             means = [(100 * each.case.level, each.mean(line)) for each in here]
             if line != "zero bubble" or max(mean for _, mean in means) < most:
-                drawn.append(Line(name, means, colour, strong=line == "learned"))
+                drawn.append(Curve(name, means, colour, strong=line == "learned"))
         return drawn
 
     return panels(outcomes, lines, Axis(""))
@@ -174,12 +174,12 @@ def makespans(outcomes: Sequence[Outcome]) -> Markup:
 def gaps(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan above the floor, in %."""
 
-    def lines(here: Sequence[Outcome]) -> list[Line]:
+    def lines(here: Sequence[Outcome]) -> list[Curve]:
         drawn = []
         for line, (name, colour) in LINES.items():
             if line != "zero bubble":
                 above = [(100 * each.case.level, 100 * each.above_floor(line)) for each in here]
-                drawn.append(Line(name, above, colour, strong=line == "learned"))
+                drawn.append(Curve(name, above, colour, strong=line == "learned"))
         return drawn
 
     return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
@@ -264,7 +264,7 @@ def page(outcomes: Sequence[Outcome], shown: Pair, size: Size) -> str:
         "everybody."
     )
     sections = (
-        Section(
+        PagePart(
             "makespan",
             "Expected makespan",
             "Makespan",
@@ -273,8 +273,8 @@ def page(outcomes: Sequence[Outcome], shown: Pair, size: Size) -> str:
             "fixed order are left out of panels where they would flatten the rest.",
             makespans(outcomes),
         ),
-        Section("gaps", "Above hindsight", "Hindsight", "The same as a share above that floor.", gaps(outcomes)),
-        Section(
+        PagePart("gaps", "Above hindsight", "Hindsight", "The same as a share above that floor.", gaps(outcomes)),
+        PagePart(
             "play",
             "One play, run both ways",
             "One play",
@@ -282,14 +282,14 @@ def page(outcomes: Sequence[Outcome], shown: Pair, size: Size) -> str:
             "that waits by choice could run something and waits for what it expects.",
             pair_chart(shown),
         ),
-        Section(
+        PagePart(
             "habits",
             "What the two do differently",
             "Habits",
             "Times in units of F.",
             page_table(_head_of_differences(shown), differences(shown)),
         ),
-        Section(
+        PagePart(
             "figures",
             "Every figure",
             "Figures",

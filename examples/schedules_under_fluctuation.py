@@ -32,9 +32,9 @@ from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, c
 from hippo.dispatch.noise.hindsight import floors
 from hippo.dispatch.noise.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
 from hippo.errors import InfeasibleError, InputError
-from hippo.report.charts import Axis, Line
+from hippo.report.charts import Axis, Curve
 from hippo.report.fitted import FittedTable
-from hippo.report.fluctuation_html import CASE_HEAD, Section, case_cells, page_table, panels, terminal_table
+from hippo.report.fluctuation_html import CASE_HEAD, PagePart, case_cells, page_table, panels, terminal_table
 from hippo.report.fluctuation_html import page as whole_page
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
@@ -169,13 +169,13 @@ def table(outcomes: Sequence[Outcome]) -> FittedTable:
 def gains(outcomes: Sequence[Outcome]) -> Markup:
     """Time saved against fluctuation, a panel for each pipeline; solid: baseline in fixed order, dashed: as a hint."""
 
-    def lines(here: Sequence[Outcome]) -> list[Line]:
+    def lines(here: Sequence[Outcome]) -> list[Curve]:
         drawn = []
         for name in BASELINES:
             for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
                 saved = [(100 * each.case.level, each.gain(name, run)) for each in here]
                 points = [(level, 100 * gain) for level, gain in saved if gain is not None]
-                drawn.append(Line(f"{SHOWN[name]}, {shown}", points, COLOURS[name], dashed=run == "hint"))
+                drawn.append(Curve(f"{SHOWN[name]}, {shown}", points, COLOURS[name], dashed=run == "hint"))
         return drawn
 
     return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
@@ -184,19 +184,19 @@ def gains(outcomes: Sequence[Outcome]) -> Markup:
 def above_floor(outcomes: Sequence[Outcome]) -> Markup:
     """Expected makespan above the floor: what of it dispatch can save, and where it cannot."""
 
-    def lines(here: Sequence[Outcome]) -> list[Line]:
+    def lines(here: Sequence[Outcome]) -> list[Curve]:
         def above(means: Sequence[float]) -> list[tuple[float, float]]:
             pairs = zip(means, here, strict=True)
             return [(100 * each.case.level, 100 * (mean / each.floor - 1)) for mean, each in pairs]
 
         drawn = [
-            Line(f"best {shown}", above([each.best[name].mean for each in here]), BEST_COLOURS[name])
+            Curve(f"best {shown}", above([each.best[name].mean for each in here]), BEST_COLOURS[name])
             for name, shown in BEST.items()
         ]
         for run, shown in (("fixed", "fixed order"), ("hint", "as a hint")):
             colour = BEST_COLOURS["fixed" if run == "fixed" else "patient"]
             means = [_least(each, run) or np.nan for each in here]
-            drawn.append(Line(f"best baseline, {shown}", above(means), colour, dashed=True))
+            drawn.append(Curve(f"best baseline, {shown}", above(means), colour, dashed=True))
         return drawn
 
     return panels(outcomes, lines, Axis("", "{:.3g} %".format, zero=True))
@@ -211,7 +211,7 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
         f"standard deviation. {size.samples} plays of each schedule, all on the same draws."
     )
     sections = (
-        Section(
+        PagePart(
             "gains",
             "Time saved by the recommended order",
             "Time saved",
@@ -219,7 +219,7 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
             "dispatch, with patience where that is better. ZB-H2 needs memory for 2 p micro-batches. Scales differ.",
             gains(outcomes),
         ),
-        Section(
+        PagePart(
             "ways",
             "Fixed order or hint",
             "Fixed or hint",
@@ -230,7 +230,7 @@ def page(outcomes: Sequence[Outcome], size: Size) -> str:
             "better than plain dispatch. Scales differ.",
             above_floor(outcomes),
         ),
-        Section(
+        PagePart(
             "figures",
             "Every figure",
             "Figures",

@@ -1,7 +1,7 @@
 """Takes the pictures of the pages from a report or from the page of a schedule, with the Chromium of the tests.
 
-    .venv/bin/hippo compare --model llama-3-70b --cluster four-hubs --out out     (what `make run` does)
-    .venv/bin/python -m docs.img.take out/report.html
+    .venv/bin/hippo compare --model llama-3-70b --cluster four-hubs --out out/compare     (what `make compare` does)
+    .venv/bin/python -m docs.img.take out/compare/report.html
     .venv/bin/hippo schedule .. --out out     (the command of the front page)
     .venv/bin/python -m docs.img.take out/schedule.html
     .venv/bin/hippo watch .. --out out     (the command of docs/watch.md)
@@ -33,7 +33,7 @@ OF_JOBS = ("policies", "time", "completion", "groups", "waited", "refused")
 OF_DISPATCH = ("makespan", "gaps", "play", "habits", "figures")
 
 PICTURES: Mapping[str, tuple[str, ...]] = {
-    "report": ("hero", "why", "step", "network"),
+    "report": ("hero", "why", "step"),
     "report-step": ("step",),
     "report-network": ("network",),
     "report-planners": ("planners",),

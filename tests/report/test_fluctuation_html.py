@@ -15,9 +15,9 @@ from rich.console import Console
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.dispatch.noise.fluctuation_grid import Case, cases
 from hippo.dispatch.noise.timed_play import TimedPlay, timed
-from hippo.report.charts import Axis, Line
+from hippo.report.charts import Axis, Curve
 from hippo.report.fluctuation_html import (
-    Section,
+    PagePart,
     case_cells,
     habits,
     page,
@@ -62,8 +62,8 @@ def test_the_table_of_a_page() -> None:
     assert 'class="n hint"' not in page_table("abcde", ROWS)
 
 
-def rising(here: Sequence[Outcome]) -> list[Line]:
-    return [Line("<mine>", [(100 * each.case.level, 1.0 + each.case.level) for each in here], "var(--good)")]
+def rising(here: Sequence[Outcome]) -> list[Curve]:
+    return [Curve("<mine>", [(100 * each.case.level, 1.0 + each.case.level) for each in here], "var(--good)")]
 
 
 def test_a_panel_for_each_pipeline() -> None:
@@ -80,7 +80,7 @@ def test_a_panel_for_each_pipeline() -> None:
 
 
 def test_a_page_escapes_names_and_needs_nothing_from_outside() -> None:
-    section = Section("one", "The <first>", "First", "What it shows", Markup("<p>as it is</p>"))
+    section = PagePart("one", "The <first>", "First", "What it shows", Markup("<p>as it is</p>"))
     whole = page("A <title>", "A & B?", ["Yes."], [section])
     assert "<title>A &lt;title&gt;</title>" in whole
     assert "The &lt;first&gt;" in whole

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
 
+from hippo.report.charts import ticks
 from hippo.report.run_html import run_html
 from hippo.report.run_terminal import run_view
 
@@ -75,3 +77,22 @@ def test_pictures_are_well_formed(steps: int):
         ElementTree.fromstring("<svg" + picture.split("</svg>")[0] + "</svg>")
     assert "nan" not in page
     assert said(DOCUMENT | {"measured_step_s": values, "loss": values, "reference_loss": None})
+
+
+def test_axes_have_round_marks_and_end_where_the_lines_end():
+    picture = run_html(DOCUMENT | {"measured_step_s": [2.0, 0.37, 0.39, 0.38], "predicted_step_s": 0.357}).split(
+        "<svg"
+    )[2]
+    words = re.findall(r'<text class="small"[^>]*>(.*?)</text>', picture.split("</svg>")[0])
+    assert words[:5] == ["0", "100 ms", "200 ms", "300 ms", "400 ms"]  # times begin at zero
+    assert words[5:8] == ["12", "13", "14"]  # whole steps
+    assert words[8:] == ["step time", "step"]
+    assert "predicted</text>" in picture  # beside its line
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 7.0), (5.134, 5.746), (97.3, 161.0), (1e-7, 3e-7)])
+def test_marks_are_round_and_inside(low: float, high: float):
+    found = ticks(low, high)
+    assert 3 <= len(found) <= 7
+    assert low - 1e-9 <= found[0] < found[-1] <= high + 1e-9
+    assert all(float(f"{mark:.3g}") == pytest.approx(mark) for mark in found)

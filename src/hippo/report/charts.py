@@ -82,7 +82,7 @@ class Labels:
 # ---------------------------------------------------------------------------------------------------------------- axes
 def round_step(low: float, high: float, count: int = 5) -> float:
     """The distance of about ``count`` round marks inside [low, high]: 1, 2, 2.5 or 5 times a power of ten."""
-    raw = (high - low) / count
+    raw = ((high - low) or 1.0) / count
     power = 10.0 ** floor(log10(raw))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * (1 - 1e-9))
 
@@ -107,7 +107,7 @@ class Axis:
 
 # --------------------------------------------------------------------------------------------------------------- lines
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A named line through ``points``; ``colour`` is CSS."""
 
     name: str
@@ -118,7 +118,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChartSize:
     """The size of a chart; ``names`` is the room at the right for the names of lines, 0: a legend stands elsewhere."""
 
     width: float = 920.0
@@ -127,29 +127,30 @@ class Frame:
     names: float = 110.0
 
 
-def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, frame: Frame = Frame()) -> Markup:
+def line_chart(title: str, lines: Sequence[Curve], x: Axis, y: Axis, size: ChartSize = ChartSize()) -> Markup:
     """Lines with dots; x ends where the data end, y at round marks, every line is named beside its end."""
     every = [point for line in lines for point in line.points]
     x0, x1 = min(point[0] for point in every), max(point[0] for point in every)
-    low, high = _rounded(min(point[1] for point in every), max(point[1] for point in every), zero=y.zero)
-    right, top, bottom = frame.width - max(frame.names, 14.0), 22.0, frame.height - 40.0
+    levels = _levels(min(point[1] for point in every), max(point[1] for point in every), zero=y.zero)
+    low, high = levels[0], levels[-1]
+    right, top, bottom = size.width - max(size.names, 14.0), 22.0, size.height - 40.0
 
     def across(value: float) -> float:
-        return frame.left + (value - x0) / ((x1 - x0) or 1.0) * (right - frame.left)
+        return size.left + (value - x0) / ((x1 - x0) or 1.0) * (right - size.left)
 
     def up(value: float) -> float:
         return bottom - (value - low) / (high - low) * (bottom - top)
 
-    parts = [_opening(title, frame.width, frame.height)]
-    for value in ticks(low, high):
-        parts.append(_rule(frame.left, right, up(value), up(value)))
-        parts.append(_text(frame.left - 8, up(value) + 4, y.words(value), "end"))
+    parts = [_opening(title, size.width, size.height)]
+    for value in levels:
+        parts.append(_rule(size.left, right, up(value), up(value)))
+        parts.append(_text(size.left - 8, up(value) + 4, y.words(value), "end"))
     for value in x.marks or (ticks(x0, x1, 8) if x1 > x0 else [x0]):
         if x.whole and value != round(value):
             continue
         parts.append(_text(across(value), bottom + 17, x.words(value)))
-    parts.append(_text(frame.left - 8, 11, y.label, "start" if frame.left < 60 else "middle"))
-    parts.append(_text(right, frame.height - 6, x.label, "end"))
+    parts.append(_text(size.left - 8, 11, y.label, "start" if size.left < 60 else "middle"))
+    parts.append(_text(right, size.height - 6, x.label, "end"))
     for line in lines:
         if not line.points:
             continue
@@ -163,7 +164,7 @@ def line_chart(title: str, lines: Sequence[Line], x: Axis, y: Axis, frame: Frame
                 f'data-tip="{escape(f"{line.name}: {y.words(b)} at {x.words(a)}")}"/>'
                 for a, b in line.points
             ]
-    if frame.names:
+    if size.names:
         for at, line in _ends(lines, up):
             parts.append(
                 f'<text x="{right + 8:.1f}" y="{at + 4:.1f}" style="fill:{line.colour}">{escape(line.name)}</text>'
@@ -175,18 +176,18 @@ MOST_DOTS = 60
 """Lines of more points are drawn without dots."""
 
 
-def _rounded(low: float, high: float, *, zero: bool) -> tuple[float, float]:
-    """The least range with round ends that holds both; never empty."""
+def _levels(low: float, high: float, *, zero: bool) -> list[float]:
+    """Round values, the first at or below ``low``, the last at or above ``high``; two at least."""
     low = min(low, 0.0) if zero else low
     if high <= low:
         low, high = (low, low + 1.0) if low == 0 else (low - 0.1 * abs(low), low + 0.1 * abs(low))
     step = round_step(low, high)
-    return floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step
+    return [index * step for index in range(floor(low / step + 1e-9), ceil(high / step - 1e-9) + 1)]
 
 
-def _ends(lines: Sequence[Line], up: Callable[[float], float]) -> list[tuple[float, Line]]:
+def _ends(lines: Sequence[Curve], up: Callable[[float], float]) -> list[tuple[float, Curve]]:
     """Where the names of lines stand: at their ends, moved down where they would cover the one above."""
-    placed: list[tuple[float, Line]] = []
+    placed: list[tuple[float, Curve]] = []
     drawn = [line for line in lines if line.points]
     for line in sorted(drawn, key=lambda line: up(line.points[-1][1])):
         at = up(line.points[-1][1])
@@ -194,7 +195,7 @@ def _ends(lines: Sequence[Line], up: Callable[[float], float]) -> list[tuple[flo
     return placed
 
 
-def legend(lines: Iterable[Line]) -> Markup:
+def legend(lines: Iterable[Curve]) -> Markup:
     """The names of lines that several charts share, each once."""
     shown = {line.name: line for line in lines}.values()
     items = "".join(
@@ -207,7 +208,7 @@ def legend(lines: Iterable[Line]) -> Markup:
 
 # ---------------------------------------------------------------------------------------------------------------- bars
 @dataclass(frozen=True)
-class Bar:
+class TimeBar:
     """What a row does for a while; ``look`` is a class of the style sheet."""
 
     row: int
@@ -218,7 +219,7 @@ class Bar:
 
 
 def bar_chart(
-    title: str, rows: Sequence[str], bars: Iterable[Bar], time: Axis, *, end: float, height: float = 22.0
+    title: str, rows: Sequence[str], bars: Iterable[TimeBar], time: Axis, *, end: float, height: float = 22.0
 ) -> Markup:
     """Bars of each row over time; the axis ends at ``end``, where the longest of the charts that share it ends."""
     width, height, foot = 920.0, 22.0, 36.0

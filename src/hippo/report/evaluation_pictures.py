@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from hippo.report.charts import ticks
 from hippo.report.evaluation_page import ordered
 
 Document = Mapping[str, Any]
@@ -36,7 +37,7 @@ def families(found: Document) -> str:
     least = min((each["mean"] for _, _, shares in rows for each in shares.values() if each), default=0.0)
     low = max(0.0, int(10 * least) / 10)
     x = _scale(low, 1.0, LEFT, WIDTH - 20)
-    marks = [_gridline(x(tick), TOP - 8, at - LINE, f"{100 * tick:.0f} %") for tick in _ticks(low, 1.0)]
+    marks = [_gridline(x(tick), TOP - 8, at - LINE, f"{100 * tick:.0f} %") for tick in ticks(low, 1.0)]
     for top, family, shares in rows:
         marks.append(_text(LEFT - 10, top + len(names) * LINE / 2, family, anchor="end"))
         for line, (name, told) in enumerate(shares.items()):
@@ -62,7 +63,7 @@ def movement(found: Document) -> str:
     bottom = TOP + 260
     x, y = _scale(0.0, max(swings), LEFT, WIDTH - 40), _scale(0.0, max(highest, 0.05), bottom, TOP)
     marks = [_text(x(swing), bottom + 18, f"±{100 * swing:.0f} %", anchor="middle") for swing in swings]
-    for tick in _ticks(0.0, max(highest, 0.05)):
+    for tick in ticks(0.0, max(highest, 0.05)):
         marks.append(f'<line x1="{LEFT}" x2="{WIDTH - 40}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ccc"/>')
         marks.append(_text(LEFT - 8, y(tick) + 4, f"{100 * tick:.0f} %", anchor="end"))
     for index, name in enumerate(names):
@@ -91,7 +92,7 @@ def front(found: Document) -> str:
         for a, b, _ in points
     ]
     marks += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" fill="{COLOURS[1]}"/>' for a, b, _ in plans]
-    for tick in _ticks(0.0, max(each[0] for each in every)):
+    for tick in ticks(0.0, max(each[0] for each in every)):
         marks.append(_gridline(x(tick), TOP, bottom, f"{tick:g} s", below=True))
     top = max(each[1] for each in every)
     marks.append(_text(LEFT - 8, y(top) + 4, f"{top:.3g} USD", anchor="end"))
@@ -125,7 +126,7 @@ def over_time(title: str, hours: Sequence[float], values: Mapping[str, Sequence[
     low, high, bottom = min(0.0, *every), max(0.0, *every), TOP + 260
     x, y = _scale(min(hours), max(hours), LEFT, WIDTH - 20), _scale(low, high, bottom, TOP)
     marks = _levels(y, low, high)
-    marks += [_text(x(tick), bottom + 18, f"{tick:g} h", anchor="middle") for tick in _ticks(min(hours), max(hours))]
+    marks += [_text(x(tick), bottom + 18, f"{tick:g} h", anchor="middle") for tick in ticks(min(hours), max(hours))]
     for index, row in enumerate(values.values()):
         points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in zip(hours, row, strict=True))
         colour = COLOURS[index % len(COLOURS)]
@@ -136,21 +137,6 @@ def over_time(title: str, hours: Sequence[float], values: Mapping[str, Sequence[
 # ------------------------------------------------------------------------------------------------------------- parts
 def _scale(low: float, high: float, first: float, last: float) -> Any:
     return lambda value: first + (value - low) / ((high - low) or 1.0) * (last - first)
-
-
-def _ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """Round values from low to high, at most ``most`` of them."""
-    span, step = (high - low) or 1.0, 1.0
-    while step > span:
-        step /= 10
-    while span / step > most:
-        step *= 10
-    for part in (0.1, 0.2, 0.5):
-        if span / (step * part) <= most:
-            step *= part
-            break
-    first = int(-(-low // step))
-    return [index * step for index in range(first, int(high / step + 1e-9) + 1)]
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "start") -> str:
@@ -165,7 +151,7 @@ def _gridline(x: float, top: float, bottom: float, words: str, *, below: bool = 
 def _levels(y: Any, low: float, high: float, *, percents: bool = False) -> list[str]:
     """Lines across with their values at the left."""
     found = []
-    for tick in _ticks(low, high):
+    for tick in ticks(low, high):
         found.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ccc"/>')
         words = f"{100 * tick:.0f} %" if percents else f"{tick:,.6g}"
         found.append(_text(LEFT - 8, y(tick) + 4, words, anchor="end"))

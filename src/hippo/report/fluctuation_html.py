@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hippo.dispatch.noise.fluctuation_grid import PANELS, UNIFORM, Case
 from hippo.dispatch.noise.timed_play import TimedPlay, pauses
-from hippo.report.charts import Axis, Bar, Frame, Line, bar_chart, legend, line_chart
+from hippo.report.charts import Axis, ChartSize, Curve, TimeBar, bar_chart, legend, line_chart
 from hippo.report.fitted import FittedTable, column
 from hippo.report.frame import frame, template
 from hippo.schedule.problem import ScheduleProblem
@@ -23,7 +23,7 @@ from hippo.schedule.problem import ScheduleProblem
 PIPELINE = 3
 """Cells that name a pipeline, first in each row of a table: layout, memory, delay."""
 
-PANEL = Frame(width=250.0, height=190.0, left=52.0, names=0.0)
+PANEL = ChartSize(width=250.0, height=190.0, left=52.0, names=0.0)
 
 OPERATIONS = (("k0", "F"), ("k1", "B"), ("k2", "W"))
 PAUSES = {False: ("starved", "starved"), True: ("waits", "waits by choice")}
@@ -79,13 +79,13 @@ def page_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, marked: bo
 
 
 # -------------------------------------------------------------------------------------------------------------- charts
-def panels(outcomes: Sequence[Outcome], lines: Callable[[Sequence[Outcome]], list[Line]], y: Axis) -> Markup:
+def panels(outcomes: Sequence[Outcome], lines: Callable[[Sequence[Outcome]], list[Curve]], y: Axis) -> Markup:
     """A small chart for each pipeline over the fluctuation (%), a row for each layout and memory, one legend above.
 
     ``lines`` draws the outcomes of one pipeline.
     """
     x = Axis("fluctuation", "{:.0f} %".format, marks=tuple(sorted({100 * each.case.level for each in outcomes})))
-    known: list[Line] = []
+    known: list[Curve] = []
     parts = []
     for layout, memory in PANELS:
         here = [each for each in outcomes if (each.case.layout, each.case.memory) == (layout, memory)]
@@ -114,10 +114,10 @@ def plays_chart(problem: ScheduleProblem, plays: Sequence[TimedPlay], titles: Se
         for kind, (look, letter) in enumerate(OPERATIONS):
             for (rank, batch), start in np.ndenumerate(play.start[kind]):
                 stop = float(play.end[kind, rank, batch])
-                bars.append(Bar(rank, float(start), stop, look, f"{letter}{batch}: {start:.2f} to {stop:.2f}"))
+                bars.append(TimeBar(rank, float(start), stop, look, f"{letter}{batch}: {start:.2f} to {stop:.2f}"))
         for each in pauses(problem, play):
             look, name = PAUSES[each.by_choice]
-            bars.append(Bar(each.rank, each.begin, each.end, look, f"{name}: {each.begin:.2f} to {each.end:.2f}"))
+            bars.append(TimeBar(each.rank, each.begin, each.end, look, f"{name}: {each.begin:.2f} to {each.end:.2f}"))
         chart = bar_chart(title, ranks, bars, Axis(f"time, in {unit}"), end=end)
         parts.append(f'<h3>{escape(title)}</h3><div class="scroll">{chart}</div>')
     return Markup(f'<div class="card">{"".join(parts)}</div>')
@@ -145,7 +145,7 @@ def habits(problem: ScheduleProblem, play: TimedPlay) -> dict[str, float]:
 
 # ---------------------------------------------------------------------------------------------------------------- page
 @dataclass(frozen=True)
-class Section:
+class PagePart:
     """One part of a page: its anchor, its name above and in the header, what it shows, and that."""
 
     anchor: str
@@ -155,7 +155,7 @@ class Section:
     content: Markup
 
 
-def page(title: str, question: str, said: Sequence[str], sections: Sequence[Section]) -> str:
+def page(title: str, question: str, said: Sequence[str], sections: Sequence[PagePart]) -> str:
     """One file that needs nothing from outside; ``said`` answers in sentences, the most important first."""
     content = {"title": title, "question": question, "said": said, "sections": sections}
     return template("fluctuation.html.j2").render(**frame(), **content)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.decide.wording import number
+from hippo.report.charts import ticks
 from hippo.report.palette import DOMAIN_COLOURS
 
 Floats = NDArray[np.float64]
@@ -76,7 +77,7 @@ def chart(lines: Sequence[ChartLine], axes: Axes, *, title: str) -> str:
         return bottom - y / top * (bottom - TOP)
 
     parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {axes.height}" role="img" aria-label="{escape(title)}">']
-    for value in _levels(top):
+    for value in ticks(0.0, top):
         place = float(up(np.array([value]))[0])
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>')
         words = f"{100 * value:.0f} %" if axes.percent else f"{value:,g}"
@@ -163,13 +164,6 @@ def _range(lines: Sequence[ChartLine], *, log: bool) -> tuple[float, float]:
         return low, high if high > low else low + 1.0
     low = max(low, 1.0)
     return low, max(high, 10.0 * low)
-
-
-def _levels(top: float) -> list[float]:
-    """Round values from 0 up to ``top``, four or five of them."""
-    size = 10.0 ** math.floor(math.log10(top / 4.0))
-    step = next(size * each for each in (1, 2, 2.5, 5, 10) if top / (size * each) <= 5)
-    return [step * place for place in range(int(top / step + 1e-9) + 1)]
 
 
 def _marks(low: float, high: float, *, log: bool) -> list[tuple[float, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hippo.decide.wording import seconds
-from hippo.report.charts import Axis, Bar, Line, bar_chart, line_chart
+from hippo.report.charts import Axis, Curve, TimeBar, bar_chart, line_chart
 from hippo.report.frame import frame, template
 from hippo.report.run_terminal import sentence
 
@@ -51,7 +51,7 @@ def _times(document: Mapping[str, Any]) -> Markup:
     points = _by_step(document, document["measured_step_s"])
     shown = points[1:] or points
     predicted = [(step, document["predicted_step_s"]) for step in (shown[0][0], shown[-1][0])]
-    lines = (Line("predicted", predicted, "var(--d1)", dashed=True), Line("measured", shown, "var(--accent)"))
+    lines = (Curve("predicted", predicted, "var(--d1)", dashed=True), Curve("measured", shown, "var(--accent)"))
     return line_chart(
         "Step times, measured and predicted", lines, Axis("step", whole=True), Axis("step time", _time, zero=True)
     )
@@ -59,8 +59,8 @@ def _times(document: Mapping[str, Any]) -> Markup:
 
 def _loss(document: Mapping[str, Any]) -> Markup:
     lines = (
-        Line("in one process", _by_step(document, document["reference_loss"] or []), "var(--d1)", dashed=True),
-        Line("loss", _by_step(document, document["loss"]), "var(--accent)"),
+        Curve("in one process", _by_step(document, document["reference_loss"] or []), "var(--d1)", dashed=True),
+        Curve("loss", _by_step(document, document["loss"]), "var(--accent)"),
     )
     return line_chart("Loss by step", lines, Axis("step", whole=True), Axis("loss"))
 
@@ -80,7 +80,7 @@ def _last_step(timeline: Sequence[Mapping[str, Any]]) -> Markup:
         for kind, chunk, wave, start, end in each["operations"][: max(1, MOST_DRAWN // len(timeline))]:
             look, told = KINDS[kind]
             told += (f" of wave {wave}" if wave >= 0 else "") + (f", chunk {chunk}" if chunk else "")
-            bars.append(Bar(row, start, end, look, f"{told}: {1e3 * start:.0f} to {1e3 * end:.0f} ms"))
+            bars.append(TimeBar(row, start, end, look, f"{told}: {1e3 * start:.0f} to {1e3 * end:.0f} ms"))
     rows = [f"rank {each['rank']}, {each['domain']}" for each in timeline]
     end = max(bar.end for bar in bars)
     return bar_chart("Operations of the last step", rows, bars, Axis("time in the step", _time), end=end)
