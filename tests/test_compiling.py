@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_completed_leaves_nothing(pair: Path, tmp_path: Pa
     )
     assert done.stdout.strip() == "30.0 twice times"
     assert done.stderr.count("is not kept") == 1
-    assert list((tmp_path / "cache").glob("*/*")) == []
+    assert list((tmp_path / "cache").glob("*/*.*")) == []
 
 
 @pytest.mark.usefixtures("namespaces")
@@ -188,7 +188,7 @@ def test_a_full_disk_stops_nobody(pair: Path, tmp_path: Path) -> None:
 def test_a_damaged_file_is_compiled_again(pair: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     _ask(pair, HIPPO_CACHE=str(cache))
-    for number, file in enumerate(cache.glob("*/*")):
+    for number, file in enumerate(cache.glob("*/*.*")):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content if number else b"")
@@ -202,8 +202,10 @@ def test_two_processes_may_compile_at_once(pair: Path, tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", ASK], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    assert [each.communicate()[0].split()[0] for each in both] == ["30.0", "30.0"]
-    assert sorted(file.suffix for file in (tmp_path / "cache").glob("*/*")) == [".entry", ".inner"]
+    answers = [each.communicate()[0].split() for each in both]
+    assert [answer[0] for answer in answers] == ["30.0", "30.0"]
+    assert sorted(name for answer in answers for name in answer[1:]) == ["times", "twice"]  # nothing twice
+    assert sorted(file.suffix for file in (tmp_path / "cache").glob("*/*.*")) == [".entry", ".inner"]
     assert _ask(pair, HIPPO_CACHE=str(tmp_path / "cache")) == ("30.0", "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,21 @@ def planned(monkeypatch, tmp_path) -> list[str]:
     return names
 
 
+@pytest.fixture
+def parts(monkeypatch, tmp_path) -> list[str]:
+    """Names of what was compiled for; nothing is."""
+    names: list[str] = []
+    monkeypatch.setattr(first_use, "_parts", lambda name: (lambda: names.append(name),))
+    monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
+    return names
+
+
 def test_once_per_planner(planned, tmp_path):
     said: list[tuple[str, float]] = []
     for _ in range(2):
         first_use.prepare([planner("even"), planner("zero")], progress=lambda *words: said.append(words))
     assert planned == ["even", "zero"]
-    assert said == [("even: compiling, once", 0.0), ("zero: compiling, once", 0.0)]
+    assert said == [("compiling for even, once, about 5 s", 0.0), ("compiling for zero, once, about 5 s", 0.0)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prepared-even", "prepared-zero"]
 
 
@@ -73,24 +83,57 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
     assert done.stdout == "True []\n"
 
 
-def test_schedules_once(monkeypatch, tmp_path):
-    made: list[bool] = []
-    monkeypatch.setattr(first_use, "_schedule_something", lambda: made.append(True))
+@pytest.mark.parametrize(
+    ("purpose", "said"),
+    [
+        ("schedule", ["schedules of `schedule`"]),
+        ("jobs", ["jobs of `jobs`"]),
+        ("watch", ["exact of `plan`", "moving of `watch`"]),  # the planner fills its cache of plans first
+    ],
+)
+def test_a_command_once(parts, purpose, said):
+    words: list[str] = []
+    for _ in range(2):
+        first_use.purposes()[purpose](progress=lambda phase, share: words.append(phase))
+    assert parts == [each.partition(" ")[0] for each in said]
+    assert [phase.partition(" for ")[2].partition(",")[0] for phase in words] == [
+        each.partition(" of ")[2] for each in said
+    ]
+
+
+def test_where_nothing_is_kept_no_second_process_is_started(monkeypatch):
+    begun: list[str] = []
+    monkeypatch.setattr(first_use, "_parts", lambda name: (lambda: begun.append("one"), lambda: begun.append("two")))
+    monkeypatch.setattr(compiling, "folder", lambda: None)
+    monkeypatch.setattr(first_use.subprocess, "Popen", lambda *command, **options: begun.append("process"))
+    first_use.prepare_schedules()
+    assert begun == ["one", "two"]
+
+
+def test_a_second_process_begins_with_the_last_part(monkeypatch, tmp_path):
+    """It is told so in a line of Python, which must run."""
+    commands: list[list[str]] = []
+
+    class Started:
+        def __init__(self, command: list[str], **options: object) -> None:
+            commands.append(command)
+
+        def terminate(self) -> None:
+            commands.append(["terminate"])
+
+        def wait(self) -> None:
+            commands.append(["wait"])
+
+    did: list[str] = []
+    monkeypatch.setattr(first_use, "_parts", lambda name: tuple(partial(did.append, each) for each in "abc"))
     monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
-    said: list[str] = []
-    for _ in range(2):
-        first_use.prepare_schedules(progress=lambda phase, share: said.append(phase))
-    assert made == [True]
-    assert said == ["schedules: compiling, once"]
-
-
-def test_moving_networks_once_and_the_planner_that_fills_books_first(planned, monkeypatch):
-    monkeypatch.setattr(first_use, "_move_something", lambda: planned.append("moving"))
-    said: list[str] = []
-    for _ in range(2):
-        first_use.prepare_moving(progress=lambda phase, share: said.append(phase))
-    assert planned == ["exact", "moving"]
-    assert said == ["exact: compiling, once", "moving networks: compiling, once"]
+    monkeypatch.setattr(first_use.subprocess, "Popen", Started)
+    monkeypatch.setattr(first_use.os, "cpu_count", lambda: 2)
+    first_use.prepare_schedules()
+    assert did == ["a", "b", "c"]
+    assert commands[1:] == [["terminate"], ["wait"]]
+    exec(commands[0][2])
+    assert did == ["a", "b", "c", "c", "b"]
 
 
 MOVED = """
@@ -116,14 +159,3 @@ def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
         [sys.executable, "-c", COUNTER + MOVED], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True []\n"
-
-
-def test_the_queue_once(monkeypatch, tmp_path):
-    made: list[bool] = []
-    monkeypatch.setattr(first_use, "_replay_something", lambda: made.append(True))
-    monkeypatch.setattr(compiling, "folder", lambda: tmp_path)
-    said: list[str] = []
-    for _ in range(2):
-        first_use.prepare_jobs(progress=lambda phase, share: said.append(phase))
-    assert made == [True]
-    assert said == ["the queue: compiling, once"]

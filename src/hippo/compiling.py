@@ -17,6 +17,7 @@ one that does is refused when it is compiled.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import shutil
@@ -35,7 +36,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, types, typing
+from numba import types
+from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
@@ -86,7 +88,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """For a kernel that calls this one; constants are compiled as any number."""
         pysig, folded = self._compiler.fold_argument_types(args, kws)
-        arguments = tuple(numba.types.unliteral(each) for each in folded)
+        arguments = tuple(types.unliteral(each) for each in folded)
         self.compile_inner(arguments)
         name = self.py_func.__name__
         signatures = [each.signature for each in self.inner.values()]
@@ -106,14 +108,16 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         args, result_type = sigutils.normalize_signature(sig)
         with global_compiler_lock, self._compiling_counter:
             if args not in self.overloads:
-                self.add_overload(self._entry(args, result_type))
+                with _alone(self.py_func.__module__, self._file(args, ENTRY)):
+                    self.add_overload(self._entry(args, result_type))
             return self.overloads[args].entry_point
 
     def compile_inner(self, args: tuple[Any, ...]) -> None:
         """The intermediate code for these types; for kernels."""
         with global_compiler_lock, self._compiling_counter:
             if args not in self.inner:
-                found = self.inner[args] = self._intermediate(args)
+                with _alone(self.py_func.__module__, self._file(args, INNER)):
+                    found = self.inner[args] = self._intermediate(args)
                 self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
 
     def _entry(self, args: Any, result_type: Any) -> Any:
@@ -356,6 +360,34 @@ def _read(module: str, name: str) -> Any:
     return pickle.loads(content[32:]) if sha256(content[32:]).digest() == content[:32] else None
 
 
+@contextmanager
+def _alone(module: str, name: str) -> Iterator[None]:
+    """One process at a time makes an entry: others wait for it, and read it. Where files cannot be locked, none waits.
+
+    Kernels wait for those that they call only, so that no two processes wait for each other.
+    """
+    package, at = module.partition(".")[0], int(sha256(name.encode()).hexdigest()[:12], 16)
+    place = _folder(package)
+    locks = None if place is None or (place / name).exists() else _locks(package)
+    if locks is not None:
+        with suppress(OSError):
+            fcntl.lockf(locks, fcntl.LOCK_EX, 1, at)
+    try:
+        yield
+    finally:
+        if locks is not None:
+            with suppress(OSError):
+                fcntl.lockf(locks, fcntl.LOCK_UN, 1, at)
+
+
+@cache
+def _locks(package: str) -> int | None:
+    """The file that is locked, a byte per entry; closed by nobody: that would give up all locks of the process."""
+    with suppress(OSError):
+        return os.open(str(_folder(package)) + "/locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return None
+
+
 def _write(module: str, name: str, state: Any) -> None:
     """Keep an entry, whole or not at all; where that fails, it is said once."""
     place = _folder(module.partition(".")[0])
@@ -364,7 +396,7 @@ def _write(module: str, name: str, state: Any) -> None:
     content = serialize.dumps(state)
     try:
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place, prefix="writing-", delete=False) as stream:
+        with tempfile.NamedTemporaryFile(dir=place, prefix="writing.", delete=False) as stream:
             try:
                 stream.write(sha256(content).digest() + content)
                 stream.close()

@@ -7,8 +7,11 @@ was done with these sources. Nothing heavy is imported where the mark is there.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
@@ -22,6 +25,14 @@ MARK = "prepared"
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
 SCHEDULES, MOVING, JOBS = "schedules", "moving", "jobs"  # in the names of their marks
+WORDS = {
+    "exact": ("`plan`", 20),
+    SCHEDULES: ("`schedule`", 30),
+    MOVING: ("`watch`", 40),
+    JOBS: ("`jobs`", 20),
+}
+"""Whom it is for, and seconds on two quiet cores."""
+ABOUT_S = 5  # for another planner
 EPOCHS = 24  # of a small moving world: long enough for a move, a lever and plans made anew
 
 
@@ -29,52 +40,82 @@ def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> No
     """Compiles what these planners and the explanation of their plans need; free where that was done before."""
     for each in asked:
         if each.name in AUTO:
-            _once(each.name, each.name, lambda each=each: _plan_something(each), progress)  # type: ignore[misc]
+            _once(each.name, progress)
 
 
 def prepare_schedules(*, progress: Progress | None = None) -> None:
     """Compiles what ``hippo schedule`` and the last ordering of a plan need; free where that was done before."""
-    _once(SCHEDULES, "schedules", _schedule_something, progress)
+    _once(SCHEDULES, progress)
 
 
 def prepare_moving(*, progress: Progress | None = None) -> None:
     """Compiles what methods, hindsight and the environment need; free where that was done before."""
     prepare((planner(FRONT),), progress=progress)  # it fills their caches
-    _once(MOVING, "moving networks", _move_something, progress)
+    _once(MOVING, progress)
 
 
 def prepare_jobs(*, progress: Progress | None = None) -> None:
     """Compiles what a replay of jobs needs, for all policies at once; free where that was done before."""
-    _once(JOBS, "the queue", _replay_something, progress)
+    _once(JOBS, progress)
 
 
-def _once(name: str, words: str, compiles: Callable[[], None], progress: Progress | None) -> None:
+def purposes() -> dict[str, Callable[..., None]]:
+    """What ``hippo prepare`` can be asked for: commands, and ``planners`` for the ways of planning beside ``exact``."""
+    return {
+        "plan": lambda **watch: prepare((planner(FRONT),), **watch),
+        "schedule": prepare_schedules,
+        "watch": prepare_moving,
+        "jobs": prepare_jobs,
+        "planners": lambda **watch: prepare(planners(AUTO), **watch),
+    }
+
+
+def _parts(name: str) -> tuple[Callable[[], None], ...]:
+    """What compiles all that a purpose needs, in two or more steps where there are two that share little."""
+    if name == SCHEDULES:
+        return (_schedule_something, _dispatch_something)
+    if name == MOVING:
+        return (_move_something, _train_something)
+    if name == JOBS:
+        return (_replay_something,)
+    own = (lambda: _plan_something(planner(name)),)
+    return (*own, _explain_something) if name == FRONT else own
+
+
+def _once(name: str, progress: Progress | None) -> None:
     from hippo.compiling import folder
 
     kept = folder()
     mark = None if kept is None else kept / f"{MARK}-{name}"
-    if mark is None or not mark.exists():
-        if progress is not None:
-            progress(f"{words}: compiling, once", 0.0)
-        compiles()
-        if mark is not None:
-            with suppress(OSError):  # nothing can be written: what was compiled has said so
-                mark.touch()
+    if mark is not None and mark.exists():
+        return
+    parts = _parts(name)
+    words, about_s = WORDS.get(name, (name, ABOUT_S))
+    with _from_the_last(name) if len(parts) > 1 and mark is not None else nullcontext():
+        for number, part in enumerate(parts):
+            if progress is not None:
+                progress(f"compiling for {words}, once, about {about_s} s", number / len(parts))
+            part()
+    if mark is not None:
+        with suppress(OSError):  # nothing can be written: what was compiled has said so
+            mark.touch()
 
 
-def prepare_all() -> None:
-    """Compiles everything, on two cores; for installers."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for each in [pool.submit(task) for task in (prepare_moving, _prepare_planning, prepare_jobs)]:
-            each.result()
-
-
-def _prepare_planning() -> None:
-    prepare(planners(name for name in AUTO if name != FRONT))  # that one goes with the other half
-    prepare_schedules()
+@contextmanager
+def _from_the_last(name: str) -> Iterator[None]:
+    """A second process that goes through the parts from the last; what it cannot do is done without it."""
+    if (os.cpu_count() or 1) < 2:
+        yield
+        return
+    command = [sys.executable, "-c", f"from hippo.first_use import _parts\nfor part in _parts({name!r})[:0:-1]: part()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    nobody = subprocess.DEVNULL
+    helper = subprocess.Popen(command, env=environment, stdin=nobody, stdout=nobody, stderr=nobody)
+    try:
+        yield
+    finally:
+        helper.terminate()  # all parts are done, or the user has had enough
+        helper.wait()
 
 
 def _schedule_something() -> None:
@@ -82,8 +123,6 @@ def _schedule_something() -> None:
     import numpy as np
 
     from hippo.dispatch.noise.fluctuation import Fluctuation, makespans
-    from hippo.dispatch.noise.learned_play import spread_learned
-    from hippo.schedule.methods import LEARNED
     from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
     from hippo.schedule.solve import solve
 
@@ -94,18 +133,24 @@ def _schedule_something() -> None:
         solve(small, "best", time_limit_s=0.1, hint=True)
         for by_hint in (False, True):
             makespans(small, answer.schedule, Fluctuation(), samples=2, rng=rng, by_hint=by_hint)
+
+
+def _dispatch_something() -> None:
+    """What a small network orders, alone and under fluctuation."""
+    from hippo.dispatch.noise.fluctuation import Fluctuation
+    from hippo.dispatch.noise.learned_play import spread_learned
+    from hippo.schedule.methods import LEARNED
+    from hippo.schedule.problem import ScheduleProblem
+    from hippo.schedule.solve import solve
+
     plain = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3)
     solve(plain, LEARNED)
     spread_learned(plain, Fluctuation(), samples=2)
 
 
 def _move_something() -> None:
-    """Every method in a small world with every forecast, hindsight of it, and a few steps of the environment there."""
-    import numpy as np
-
+    """Every method in a small world with every forecast, and hindsight of it."""
     from hippo.network.dynamics.forecast import FORECASTS
-    from hippo.network.env import dataset
-    from hippo.network.env.env import Env
     from hippo.network.rules.worth import Now, ahead, worth
     from hippo.network.worlds import judge
     from hippo.network.worlds.play import foresee, play, steps
@@ -122,6 +167,18 @@ def _move_something() -> None:
     worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))  # asked while a move is under way
     for name in FORECASTS:
         foresee(world, name)
+
+
+def _train_something() -> None:
+    """A few steps of the environment in a small world."""
+    import numpy as np
+
+    from hippo.network.env import dataset
+    from hippo.network.env.env import Env
+    from hippo.network.worlds import judge
+
+    world = _moving_world()
+    setting = judge.scenario_of(world)
     env = Env(dataset.dataset_of([dataset.prepare(world, setting.cache)]), 1)
     env.reset()
     env.step(np.zeros(1, np.int64))
@@ -175,6 +232,16 @@ def _plan_something(asked: Planner) -> None:
         choose.decide(problem, (asked,), stop, baseline=usual, local_sgd=local_sgd)
         if asked.name == FRONT:
             pareto_front(problem, (asked,), stop, search=front_candidates, baseline=usual)
+
+
+def _explain_something() -> None:
+    """What is said of a plan, whoever made it."""
+    from hippo.decide import choose
+    from hippo.planners.base import Stop
+
+    usual, local_sgd = planners(USUAL), planner(LOCAL_SGD)
+    for problem in _problems():
+        choose.decide(problem, usual[:1], Stop(PATIENCE_S), baseline=usual, local_sgd=local_sgd)
 
 
 def _problems() -> Iterator[Problem]:

@@ -26,6 +26,7 @@ from hippo.cli.jobs import jobs
 from hippo.cli.output import say, silence_stdout
 from hippo.cli.pareto import pareto
 from hippo.cli.plan import plan
+from hippo.cli.prepare import prepare
 from hippo.cli.probe import probe
 from hippo.cli.profile import profile
 from hippo.cli.run import run as run_plan
@@ -54,6 +55,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     probe,
     profile,
     catalogue,
+    prepare,
     bench,
 )
 

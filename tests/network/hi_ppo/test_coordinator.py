@@ -12,10 +12,11 @@ import pytest
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecast, Telemetry
 from hippo.network.hi_ppo import coordinator as hi
-from hippo.network.hi_ppo import refresh, verification
+from hippo.network.hi_ppo import verification
 from hippo.network.hi_ppo.coordinator import CoordinatorSettings, HiPpo
 from hippo.network.hi_ppo.upper_agent import Sight
 from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules import renewal
 from hippo.network.rules.move import STREAMING
 from hippo.network.rules.trigger import Thresholds
 from hippo.network.rules.view import Action, How, View
@@ -240,7 +241,7 @@ def test_a_slow_construction_makes_no_decision_late(cache: PlanCache, monkeypatc
 
 
 def test_a_move_waits_for_plans_that_are_about_to_be_made(cache: PlanCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "replan", lambda *_: None)
+    monkeypatch.setattr(renewal, "replan", lambda *_: None)
     settings = replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True)
     hippo = method(Action(How.STOP, ALONE), settings=settings)
     hippo.begin(view(cache, running=-1))
@@ -260,7 +261,7 @@ def test_what_is_found_makes_the_answer_be_given_again(cache: PlanCache, monkeyp
     def replan(view: View, running: int) -> None:
         view.cache.add(replace(view.cache.configurations[running].plan, recompute="full"), origin="anew")
 
-    monkeypatch.setattr(refresh, "replan", replan)
+    monkeypatch.setattr(renewal, "replan", replan)
     hippo = method(Action(How.SWITCH, ACROSS), settings=replace(ALWAYS, thresholds=Thresholds(every=99), fresh=True))
     hippo.begin(view(cache, running=-1))
     halved = view(cache, USUAL / 2, epoch=20)

@@ -50,7 +50,6 @@ from hippo.network.hi_ppo.account import (
     said,
 )
 from hippo.network.hi_ppo.constructor import CONSTRUCTING, construct
-from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.hi_ppo.upper_agent import Sight, look
 from hippo.network.hi_ppo.verification import (
     CLEARLY,
@@ -70,6 +69,7 @@ from hippo.network.plans.step_times import fits
 from hippo.network.rules import preferences
 from hippo.network.rules.move import STILL
 from hippo.network.rules.rates import best_lever
+from hippo.network.rules.renewal import Refresher
 from hippo.network.rules.trigger import Due, Seen, Standing, Thresholds, due, runs, seen, standing
 from hippo.network.rules.view import Action, How, View
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from hippo.learn.serving import Network, perceptron
 from hippo.learn.weights import Form
-from hippo.network.hi_ppo.refresh import Refresher
 from hippo.network.methods.static import start
 from hippo.network.observation.features import CONTEXT, EDGES, MOST_OPTIONS, NODES, OPTIONS, Observation
+from hippo.network.rules.renewal import Refresher
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen, standing
 from hippo.network.rules.view import Action, How, View
 

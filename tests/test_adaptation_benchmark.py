@@ -11,12 +11,16 @@ import torch
 
 from hippo.learn.settings import Ppo
 from hippo.network.env.dataset import Dataset
-from hippo.network.train.adapt import Reptile, beginning, chosen, last, learned, of_hindsight, reptile
 from hippo.network.train.settings import HiPpoSettings, TrainingRun
 from hippo.network.train.upper_network import GlobalAgent
 from hippo.network.train.worlds import played, worth
 
-from ..drawn import drawn_dataset
+from .network.drawn import drawn_dataset
+from .scripts import script
+
+_reptile = script("benchmarks/_reptile.py")
+Reptile, beginning, chosen, last = _reptile.Reptile, _reptile.beginning, _reptile.chosen, _reptile.last
+learned, of_hindsight, reptile = _reptile.learned, _reptile.of_hindsight, _reptile.reptile
 
 SMALL = HiPpoSettings(ppo=Ppo(steps_per_update=64, minibatch=32, passes=2), run=TrainingRun(parallel=8, shares=1))
 
