@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -30,7 +30,6 @@ def factors_of(problem: ScheduleProblem, samples: int, fluctuation: Fluctuation,
 
 
 # ------------------------------------------------------------------------------------------------- against the replay
-@settings(max_examples=40, deadline=None)
 @given(schedule_problems(), st.sampled_from(["gpipe", "1f1b", "zb-h1", "zb-h2"]))
 def test_without_fluctuation_every_play_is_the_replay(problem: ScheduleProblem, method: str) -> None:
     try:
