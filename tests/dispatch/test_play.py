@@ -29,8 +29,8 @@ from hippo.dispatch.noise.timed_play import order_run, timed
 from hippo.dispatch.play import act, best_choice, following, room
 from hippo.dispatch.state import new_state
 from hippo.errors import InputError
+from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import makespans, queues
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, Link, ScheduleProblem
 from hippo.schedule.replay import makespan, replay

@@ -17,8 +17,8 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.schedule import best as best_module
 from hippo.schedule.best import best
 from hippo.schedule.bound.lower_bound import lower_bound
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan

@@ -13,7 +13,7 @@ from tests.schedule.drawn import schedule_problems
 from hippo.engine.events import board
 from hippo.errors import InputError
 from hippo.schedule.best import best
-from hippo.schedule.dispatch import dispatch
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.methods import METHODS, checked, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, replay

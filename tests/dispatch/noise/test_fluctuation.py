@@ -11,7 +11,7 @@ from tests.schedule.drawn import schedule_problems
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, makespans, play, spread
 from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.errors import InfeasibleError, InputError
-from hippo.schedule.dispatch import dispatch
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan
