@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.judge import Judged
-from hippo.score.score import Score
+
+if TYPE_CHECKING:  # a question and a stopping rule need no simulator
+    from hippo.score.judge import Judged
+    from hippo.score.score import Score
 
 
 class Status(str, Enum):
@@ -54,12 +56,12 @@ class Proposal:
     @property
     def plan(self) -> Plan | None:
         """The plan, whether judged or not."""
-        return self.best.plan if isinstance(self.best, Judged) else self.best
+        return self.best if self.best is None or isinstance(self.best, Plan) else self.best.plan
 
     @property
     def score(self) -> Score | None:
         """Its score, where the planner asked the judge."""
-        return self.best.score if isinstance(self.best, Judged) else None
+        return None if self.best is None or isinstance(self.best, Plan) else self.best.score
 
 
 Progress = Callable[[str, float], None]
