@@ -19,7 +19,7 @@ import numpy as np
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.deadline import shipped, untrained
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.site import Pool, site
 from hippo.jobs.traces.load import load_trace

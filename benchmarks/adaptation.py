@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from _reptile import beginning, chosen, last, learned, of_hindsight
+from _reptile import beginning, chosen, last, learned, of_hindsight  # type: ignore[import-not-found]
 from hippo.network.env.dataset import Dataset, Preparation, load, make_dataset, save
 from hippo.network.train.settings import HiPpoSettings
 from hippo.network.train.worlds import keeping, played

@@ -18,7 +18,7 @@ from _continual import continual  # type: ignore[import-not-found]
 from _data import data  # type: ignore[import-not-found]
 from _deadlines import deadlines  # type: ignore[import-not-found]
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import Weights, shipped
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.heuristics import TWO_QUEUE

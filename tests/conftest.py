@@ -30,9 +30,14 @@ OF_TERMINALS = (
 # How long an example takes says nothing of its property: a machine under load must fail none. Examples are the same in
 # every run, so that a change is judged by what it changed; `make test-all` draws others each time.
 settings.register_profile(
-    "exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=False
+    "exploring",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=False,
+    max_examples=200,
 )
-settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None)
+settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=15)
 settings.load_profile("hippo")
 
 

@@ -164,3 +164,28 @@ def test_planning_needs_no_torch():
     check = "import hippo.registry as r, sys\n[r.planner(n) for n in r.PLANNERS]\nprint('torch' in sys.modules)"
     seen = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
     assert seen.strip() == "False"
+
+
+def test_every_folder_says_what_belongs_there():
+    """A README of a few lines in each that holds sources or what they read."""
+    folders = {path.parent for path in tracked() if path.is_relative_to(ROOT / "src" / "hippo") and path.is_file()}
+    assert sorted(str(each.relative_to(ROOT)) for each in folders if not (each / "README.md").is_file()) == []
+
+
+def test_dotted_names_in_docstrings_lead_somewhere():
+    """``hippo.room.module`` or a name in it; where something moved, what tells of it moves too."""
+    lost = []
+    for path in SOURCES:
+        for name in re.findall(r"``(hippo(?:\.\w+)+)(?:\(\))?``", path.read_text()):
+            if name.endswith(".yaml"):
+                continue
+            parts, place = name.split("."), ROOT / "src"
+            while parts and (place / parts[0]).is_dir():
+                place /= parts.pop(0)
+            module = (
+                place / f"{parts[0]}.py" if parts and (place / f"{parts[0]}.py").is_file() else place / "__init__.py"
+            )
+            parts = parts[1:] if module.name != "__init__.py" else parts
+            if parts and not re.search(rf"\b{parts[0]}\b", module.read_text()):
+                lost.append(f"{path.relative_to(ROOT)}: {name}")
+    assert lost == []

@@ -314,6 +314,7 @@ class _SharedAttribute(typing.templates.AttributeTemplate):  # type: ignore[misc
     key = Shared
 
     def generic_resolve(self, kind: Shared, name: str) -> Any:
+        """The type of a field; ``None`` where there is none of that name."""
         if name in kind.of.fields:
             field = kind.of[kind.of.fields.index(name)]
             return Shared(field) if isinstance(field, types.BaseNamedTuple) else field

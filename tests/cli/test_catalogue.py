@@ -45,3 +45,7 @@ def test_the_schema_of_a_file(hippo, file):
 @pytest.mark.parametrize("words", [("schema", "clutser"), ("schema",), ("gpus", "cluster")])
 def test_a_schema_that_does_not_exist(refused, words):
     assert "schema" in refused("catalogue", *words)
+
+
+def test_the_first_line_says_something(hippo):
+    assert hippo("catalogue").out.startswith("models\n")

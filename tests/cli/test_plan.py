@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+from hippo.cli.question import Question
+
 from .conftest import FILES, SCORE, TOY
 from .test_bad_input import CLUSTER, MODEL, written
 
@@ -46,6 +48,12 @@ def test_the_same_question_gets_the_same_plan(hippo, small):
     first, second = hippo(*small, "--json").document, hippo(*small, "--json").document
     assert first["plan"] == second["plan"]
     assert first["score"] == second["score"]
+
+
+def test_a_sequence_beyond_the_models_context_is_said(capsys):
+    question = Question(model="llama-3-8b", cluster="toy", seq=100_000)
+    assert question.answer(lambda problem, *_, **__: problem.workload.seq, "planning") == 100_000
+    assert "sequences of 100,000 tokens: llama-3-8b has a context of 8,192" in capsys.readouterr().err
 
 
 def test_people_read_the_plan_and_the_reasons(hippo, small):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.dispatch.base import UNKNOWN, Base, base_from, base_of
@@ -29,8 +29,8 @@ from hippo.dispatch.noise.timed_play import order_run, timed
 from hippo.dispatch.play import act, best_choice, following, room
 from hippo.dispatch.state import new_state
 from hippo.errors import InputError
+from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import makespans, queues
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, Link, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
@@ -45,7 +45,6 @@ SEEDS = st.integers(0, 2**20)
 FAR = ScheduleProblem.uniform(2, 2, comm=2)
 
 
-@settings(max_examples=40, deadline=None)
 @given(schedule_problems(most_micro_batches=8), SEEDS, st.sampled_from((0.0, 0.25, 1.0)))
 def test_a_network_that_says_nothing_is_the_hint(problem: ScheduleProblem, seed: int, patience: float) -> None:
     plays_as_the_hint(problem, seed, patience)
@@ -74,7 +73,6 @@ def plays_as_the_hint(problem: ScheduleProblem, seed: int, patience: float) -> N
     assert found == judge
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=4, most_micro_batches=6), SEEDS)
 def test_the_kernel_plays_as_the_plain_version(problem: ScheduleProblem, seed: int) -> None:
     """Choices drawn from a hash of who decides when: both are asked the same in the same order."""
@@ -97,7 +95,6 @@ def test_the_kernel_plays_as_the_plain_version(problem: ScheduleProblem, seed: i
     assert state.total[0] == plain
 
 
-@settings(max_examples=60, deadline=None)
 @given(schedule_problems(), SEEDS)
 def test_whatever_the_network_says_a_play_keeps_to_data_and_memory(problem: ScheduleProblem, seed: int) -> None:
     """Nobody guards this network, and times move."""
@@ -106,7 +103,6 @@ def test_whatever_the_network_says_a_play_keeps_to_data_and_memory(problem: Sche
     keeps_to_data_and_memory(problem, draws, start, found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(schedule_problems(), SEEDS)
 def test_whatever_is_chosen_a_play_keeps_to_data_and_memory(problem: ScheduleProblem, seed: int) -> None:
     """Any of the choices that are allowed, waiting too."""
@@ -131,7 +127,6 @@ def keeps_to_data_and_memory(problem: ScheduleProblem, draws: Draws, start: Floa
     assert floors_of(problem, factors)[0] <= makespan * (1 + 1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(), SEEDS)
 def test_the_order_of_a_policy_is_legal_and_no_longer_than_its_base(problem: ScheduleProblem, seed: int) -> None:
     weights, still = random_weights(seed), nothing_moves(problem)
@@ -186,7 +181,6 @@ def test_what_a_rank_sees_has_names_and_does_not_know_the_future() -> None:
     assert looked > 20
 
 
-@settings(max_examples=40, deadline=None)
 @given(schedule_problems(most_ranks=4, most_micro_batches=6), SEEDS, st.floats(0.05, 0.95))
 def test_nobody_acts_on_what_has_not_happened(problem: ScheduleProblem, seed: int, share: float) -> None:
     """What ends or arrives after a moment takes longer: until then everybody sees and does the same."""

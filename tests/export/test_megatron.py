@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from hippo.errors import InfeasibleError
 from hippo.export import megatron
@@ -38,7 +38,6 @@ def test_chunks_stand_round_after_round():
     assert megatron.layout(problem.model, plan) == "Ett|t*4|t*6|t*4|t*3|t*3|t*6|t*4L".replace("tt", "t*2")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=planned())
 def test_layers_add_up(drawn: tuple[Problem, Plan]):
     problem, plan = drawn

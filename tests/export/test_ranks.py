@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from hippo.export.ranks import LANES, PLAN, STAGES, rank_order
 from hippo.plan.plan import Pipeline, Plan, Stage
@@ -74,7 +74,6 @@ def test_a_program_that_reads_the_map_never_needs_two_agents():
 
 
 @pytest.mark.parametrize("order", EVERY)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=planned())
 def test_every_rank_has_its_own_device_in_its_stages_domain(order: str, drawn: tuple[Problem, Plan]):
     _, plan = drawn

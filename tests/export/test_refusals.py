@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.export import deepspeed, megatron, torchtitan
@@ -115,7 +115,6 @@ def test_instead_says_what_it_costs():
     assert "DeepSpeed cannot run the plan as it is: DeepSpeed cannot express schedule 'gpipe'. Exported instead" in note
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=planned())
 def test_any_plan_is_written_or_refused_by_name(drawn: tuple[Problem, Plan]):
     """What passes the rules is written; layers and ranks add up; what does not is named."""

@@ -26,7 +26,7 @@ def most_held(ledger: Ledger, pool: int) -> int:
     return int(max(np.cumsum([change for _, change in sorted(steps)]), default=0))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(world=drawn(), name=st.sampled_from(NAMES))
 def test_devices_time_and_data_add_up(world: Drawn, name: str):
     jobs, place, policy = world.workload, world.site, replace(job_policy(name), **OWN.get(name, {}))

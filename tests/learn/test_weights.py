@@ -82,7 +82,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         FORM.read(tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0.0, 1.0, exclude_max=True), value=st.integers(1, 255), cut=st.booleans())
 def test_damage_is_noticed_or_harmless(where: float, value: int, cut: bool) -> None:
     """A byte changed, or the rest lost: refused, or (a byte that says nothing) the same arrays as before."""

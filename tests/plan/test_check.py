@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.strategies import planned
 
 from hippo.plan.check import MOST, REMEDIES, check
@@ -52,7 +52,6 @@ def two() -> Plan:
     return Plan((pipeline(waves=2), pipeline(first=4, waves=2)), micro_batch=2)
 
 
-@settings(max_examples=60, deadline=None)
 @given(planned())
 def test_generated_plans_pass(pair: tuple[Problem, Plan]) -> None:
     assert check(*pair) == ()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import planned, problems
 
@@ -31,14 +31,12 @@ def toy() -> tuple[Problem, Plan]:
     return problem, Plan((Pipeline(stages, 2),), micro_batch=2)
 
 
-@settings(max_examples=60, deadline=None)
 @given(planned())
 def test_a_plan_is_read_as_it_was_written(pair: tuple[Problem, Plan]) -> None:
     document = json.loads(json_text(plan_to_document(*pair)))
     assert plan_from_document(document, "plan.json") == pair
 
 
-@settings(max_examples=60, deadline=None)
 @given(problems())
 def test_a_problem_is_read_as_it_was_written(problem: Problem) -> None:
     document = json.loads(json_text(problem_to_document(problem)))
@@ -151,7 +149,6 @@ def test_names_of_the_catalogue_stand_for_descriptions() -> None:
     assert plan_from_document(document, "plan.json") == (problem, plan)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 3000))
 def test_truncated_files_are_refused(length: int) -> None:
     text = json_text(plan_to_document(*toy()))

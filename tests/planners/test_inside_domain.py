@@ -10,7 +10,7 @@ import pytest
 from hippo.planners.inside_domain import DomainSearch, Inside, missing_bytes, step_seconds
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings, tensor_widths
 from hippo.problem.objective import objective_from_text
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from .worlds import cluster, domain, gpt, problem
 

@@ -4,7 +4,7 @@ import pytest
 
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.recipe import STATE_SHARDINGS, Recipe
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from .worlds import cluster, domain, gpt, problem
 

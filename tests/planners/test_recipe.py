@@ -14,7 +14,7 @@ from hippo.planners.recipe import (
     tensor_widths,
 )
 from hippo.problem.model import gpt_model
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from .worlds import cluster, domain, problem
 

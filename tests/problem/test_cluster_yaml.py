@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.strategies import clusters
 
 from hippo.errors import InputError
@@ -70,7 +70,6 @@ def test_dynamics() -> None:
     assert (found.swing, found.outages_per_day, found.sigma) == (0.2, 1.0, 0.1)
 
 
-@settings(max_examples=80, deadline=None)
 @given(clusters())
 def test_a_cluster_is_read_as_it_was_written(cluster: Cluster) -> None:
     document = json.loads(json_text(cluster_to_document(cluster)))

@@ -97,7 +97,7 @@ def answers(read: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes(name: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -129,7 +129,6 @@ def places(document: object) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=250, deadline=None)
 @given(data=st.data())
 def test_mutated_documents(name: str, data: st.DataObject) -> None:
     valid, read = READERS[name]
@@ -152,7 +151,7 @@ def test_mutated_documents(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "cluster.yaml", "cluster.json", "profile.json", "plan.json"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_cut_and_spliced_texts(name: str, data: st.DataObject, tmp_path: Path) -> None:
     valid = {"config.json": CONFIG, "profile.json": PROFILE, "plan.json": READERS["plan"][0]}.get(name, CLUSTER)
@@ -164,7 +163,6 @@ def test_cut_and_spliced_texts(name: str, data: st.DataObject, tmp_path: Path) -
     answers(lambda: LOADERS[name](path))
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_mutated_traces(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(TRACE)))

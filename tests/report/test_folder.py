@@ -56,6 +56,6 @@ def test_the_baseline_is_a_row_even_where_it_was_not_asked(found: Decision) -> N
 
 
 def test_no_plan_no_files() -> None:
-    nothing = replace(decision_of(make_story()), plan=None, score=None, status=Status.INFEASIBLE)
+    nothing = replace(decision_of(make_story()), best=None, status=Status.INFEASIBLE)
     with pytest.raises(ValueError, match="no story"):
         decision_files(nothing)

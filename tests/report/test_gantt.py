@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -167,7 +167,6 @@ def test_slow_links_are_those_far_above_the_quickest() -> None:
     assert slow_links(problem) == {1: "delay 3 + 0.5 of sending down, 4 up"}
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     ranks=st.integers(1, 12),
     micro_batches=st.integers(1, 40),

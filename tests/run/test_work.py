@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hippo.engine.program import BACKWARD, FORWARD
 from hippo.plan.check import check
@@ -44,7 +44,6 @@ def test_the_worlds_are_plans(name: str):
     assert check(problem(model), plan) == ()
 
 
-@settings(max_examples=40, deadline=None)
 @given(planned())
 def test_every_wave_is_covered_once_on_every_stage(pair: tuple[Problem, Plan]):
     question, plan = pair

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -17,8 +17,8 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.schedule import best as best_module
 from hippo.schedule.best import best
 from hippo.schedule.bound.lower_bound import lower_bound
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan
@@ -138,7 +138,6 @@ def test_watcher_sees_the_share_of_the_time() -> None:
     assert all(0 <= share <= 1 for _, share in seen)
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=8), st.sampled_from(PLACEMENTS))
 def test_never_worse_than_any_named_method_and_always_legal(drawn: ScheduleProblem, placement: str) -> None:
     problem = drawn.placed(placement)

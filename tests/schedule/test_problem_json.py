@@ -211,7 +211,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.dictionaries(st.sampled_from([*ONE, "memory", "transfer", "chunks", "placement", "samples", "layers"]), JSON))
 def test_any_values_are_read_or_refused(changes):
     with suppress(InputError):

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
 from hippo.engine.events import board
 from hippo.errors import InputError
 from hippo.schedule.best import best
-from hippo.schedule.dispatch import dispatch
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.methods import METHODS, checked, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, replay
@@ -67,7 +67,6 @@ def test_equal_work_in_another_order() -> None:
     assert for_front.makespan <= makespan(front, for_back.schedule)
 
 
-@settings(max_examples=40, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=6), st.booleans(), st.integers(0, 3))
 def test_a_play_in_either_direction_is_the_replay(problem: ScheduleProblem, mirrored: bool, which: int) -> None:
     """Forwards in time exactly; backwards the replay starts everything as early, so it may only be shorter."""
@@ -80,7 +79,6 @@ def test_a_play_in_either_direction_is_the_replay(problem: ScheduleProblem, mirr
         assert found == pytest.approx(span)
 
 
-@settings(max_examples=30, deadline=None)
 @given(schedule_problems(most_ranks=4, most_micro_batches=6), st.floats(0.0, 50.0))
 def test_as_much_on_every_rank_moves_the_end_alone(problem: ScheduleProblem, more: float) -> None:
     """The same schedules are legal, each that much longer, and so is the bound."""

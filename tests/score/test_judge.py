@@ -13,7 +13,7 @@ from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.score.judge import domain_utilization, evaluate, fits, flops_per_step, imbalance, memory
 from hippo.simulate import fast, reference
-from hippo.simulate.layouts import cost_model, layout
+from hippo.simulate.costs import cost_model, layout
 from hippo.simulate.lower import lower
 
 WAVE_BYTES = 2 * 2 * 128 * 512 * 2  # lanes x sequences x tokens x hidden x bf16: what crosses per wave each way

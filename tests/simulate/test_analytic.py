@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.schedule.schedule import order
@@ -27,7 +27,6 @@ def test_exact_for_equal_stages(name: str, shape: dict[str, int], p: int, m: int
 
 
 @given(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=6), st.integers(1, 20))
-@settings(deadline=None, max_examples=50)
 def test_exact_for_uneven_stages_of_gpipe_in_proportion(times: list[float], m: int) -> None:
     """Forward and backward slowest on the same stage: two flow shops, whose makespans the closed form adds up."""
     program = abstract_program(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
@@ -18,7 +18,6 @@ from hippo.simulate.packed import pack
 from hippo.simulate.program import SyncGroup
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_each_state_of_the_links_is_played_as_if_alone(seed: int) -> None:
     program, rng = random_program(seed), np.random.default_rng(seed)

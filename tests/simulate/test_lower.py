@@ -12,7 +12,7 @@ from hippo.cost.cost_model import CostModel
 from hippo.errors import InputError, UnknownNameError
 from hippo.plan.plan import Compression, Relay, ScheduleChoice, Stage
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import chunk_layers, cost_model, layout, shared_nodes
+from hippo.simulate.costs import chunk_layers, cost_model, layout, shared_nodes
 from hippo.simulate.lower import lower, reordered
 
 BOUNDARY = 128 * 512 * 2  # bytes of one sequence's activations: tokens x hidden x bf16

@@ -14,7 +14,7 @@ from hippo.schedule.replay import replay
 from hippo.schedule.schedule import order_of
 from hippo.score.judge import fits
 from hippo.simulate import fast
-from hippo.simulate.layouts import cost_model, costs
+from hippo.simulate.costs import cost_model, costs
 from hippo.simulate.lower import lower
 from hippo.simulate.ordering import ordering, ordering_key
 

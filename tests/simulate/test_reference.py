@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 from tests.strategies import planned
@@ -22,13 +22,11 @@ from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))
 def test_agrees_with_fast_on_random_worlds(seed: int) -> None:
     agree(random_program(seed))
 
 
-@settings(max_examples=80, deadline=None)
 @given(planned(), st.sampled_from(["as drawn", "interleaved", "cross-domain", "own warm-up"]), st.integers(1, 24))
 def test_agrees_with_fast_on_plans(case: tuple[Problem, Plan], schedule: str, limit: int) -> None:
     problem, plan = case
@@ -67,7 +65,6 @@ def with_schedule(plan: Plan, schedule: str, limit: int) -> Plan:
     return plan
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_agrees_with_fast_under_another_state_of_the_links(seed: int) -> None:
     program, rng = random_program(seed), np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulate.worlds import random_program
 
@@ -14,7 +14,6 @@ from hippo.simulate.abstract import Line, abstract_program, on_links
 from hippo.simulate.timeline import busy_s, link_bytes
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_every_timeline_holds(seed: int) -> None:
     program = random_program(seed)
@@ -32,7 +31,6 @@ def test_what_every_timeline_holds(seed: int) -> None:
         assert (start[1:] >= (start + hold)[:-1] - 1e-9).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_totals_are_the_sums_of_the_record(seed: int) -> None:
     program = random_program(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -58,8 +58,8 @@ def catalogue(choice: Choice) -> None:
     else:
         from hippo.report.names import names_view
 
-        for kind, rows in tables.items():
-            print_view(names_view(kind, rows))
+        for index, (kind, rows) in enumerate(tables.items()):
+            print_view(replace(names_view(kind, rows), apart=index > 0))
 
 
 def _schema(file: str | None) -> str:

@@ -136,7 +136,7 @@ class Figures:
 
 def _figures(problem: Problem, plan: Plan) -> Figures:
     from hippo.score.judge import evaluate, memory
-    from hippo.simulate.layouts import cost_model, layout
+    from hippo.simulate.costs import cost_model, layout
 
     cost = cost_model(problem)
     (pipeline,) = plan.pipelines

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hippo.jobs.account import ReplayAccount
-    from hippo.jobs.learned.memory import LearnedSetup
+    from hippo.jobs.learned.state import LearnedSetup
     from hippo.jobs.placement.slowdown import Slowdown
     from hippo.jobs.policies.policy import QueuePolicy
     from hippo.jobs.settings import Failures, ReplayRules
@@ -262,7 +262,7 @@ def _on_gpus(workload: Workload, site: Site) -> Workload:
 
 def _learner(wanted: Question, trace: JobTrace) -> LearnedSetup:
     """What a policy that learns begins with: weights, and the trace before the part."""
-    from hippo.jobs.learned.memory import LearnedSetup
+    from hippo.jobs.learned.state import LearnedSetup
     from hippo.jobs.learned.weights import read
 
     past: Workload | None = None

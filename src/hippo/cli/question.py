@@ -21,7 +21,7 @@ from hippo.cli.options import (
     TimeLimit,
     stop_after,
 )
-from hippo.cli.output import check_folder
+from hippo.cli.output import check_folder, say
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
@@ -89,5 +89,10 @@ class Question:
         if self.out is not None:
             check_folder(self.out)
         problem, stop = self.problem(), stop_after(self.time_limit)
+        if problem.workload.seq > problem.model.max_seq:
+            say(
+                f"sequences of {problem.workload.seq:,} tokens: {problem.model.name} has a context of "
+                f"{problem.model.max_seq:,}"
+            )
         with Watch(title) as watch:
             return verb(problem, stop, planner=self.planner, seed=self.seed, progress=watch)

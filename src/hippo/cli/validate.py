@@ -25,7 +25,7 @@ class Choice:
 def validate(choice: Choice) -> None:
     """Published training runs against predictions.
 
-    Error per row, per family, and overall.
+    Error per row, per family, and overall. A checkout holds an example: hippo validate data/training_open.json
     """
     from hippo.score import published
     from hippo.score.cases import load_cases

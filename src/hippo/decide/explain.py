@@ -13,7 +13,7 @@ from hippo.decide.wording import described
 from hippo.planners.base import Proposal
 from hippo.planners.exact.replan import Replanner
 from hippo.score.judge import Judged
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a learned dispatcher starts from: the hint, and the patience, that did best in a few quick plays.
 
 The four named schedules that the problem's memory allows are each played as a hint, with seven patiences, on the same
-few draws (``hippo.schedule.dispatch.run``; every operation and message with the standard deviation that operations had
+few draws (``hippo.engine.events``; every operation and message with the standard deviation that operations had
 in the steps before, to the nearest of ``LEVELS``). The best pair is the base: the policy sees where each operation
 stands in it, and untrained it follows it. Which base goes best with a policy, its trial plays say (``guard``).
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.fixed import fixed_features
 from hippo.errors import InfeasibleError, InputError
-from hippo.schedule.dispatch import makespans, queues
+from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import replay, sequence
@@ -39,7 +39,7 @@ class Base(NamedTuple):
     start: Floats  # (3, p, m) when it starts where nothing moves, ranks keeping to the hint's order
     tail: Floats  # (3, p, m) from its start to the end of all, likewise
     fixed: NDArray[np.float32]  # (p, n) what never changes during a play, see ``fixed.FIXED``
-    patience: float  # of ``pipeline.dispatch``
+    patience: float  # of ``schedule.by_hint``
     makespan: float  # where nothing moves, in the hint's order
     beat: float  # longest time that a rank takes for one micro-batch: the unit of times that a policy sees
 

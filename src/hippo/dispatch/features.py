@@ -56,7 +56,7 @@ _AHEAD, _LAG = 2.0, 8.0
 
 @kernel
 def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
-    """What the base would do (as ``pipeline.dispatch``), and until when it would wait."""
+    """What the base would do (as ``schedule.by_hint``), and until when it would wait."""
     never = 4 * tables.micro_batches
     f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]
     m = tables.micro_batches

@@ -1,6 +1,6 @@
 """The event loop of learned dispatch: who is free next, what it sees, what happens when it has chosen.
 
-Ranks, links, memory and announcements are those of ``pipeline.dispatch.run``; a network that follows the base hint
+Ranks, links, memory and announcements are those of ``schedule.by_hint``; a network that follows the base hint
 gives its makespans. Decisions are taken in the order of time, of equals the first rank. It never gets stuck: memory
 masks only F, and with one chunk per rank and micro-batches in order the oldest unfinished micro-batch can always go on
 (see there); WAIT is allowed only for a message that is announced, and ends with it at the latest.

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from hippo.emulate.kernel import wake_on_time
 from hippo.emulate.setting import FIRST_ADDRESS, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, port_name
+from hippo.emulate.syscalls import wake_on_time
 
 # ---------------------------------------------------------------------------------------------------------------- wire
 # How many bytes a frame is on the wire, and where it goes.

@@ -13,9 +13,9 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from hippo.emulate.emulation import INTERFACE
-from hippo.emulate.kernel import set_network_namespace
 from hippo.emulate.netem import interface_to
 from hippo.emulate.setting import EmulatedLink, EmulatorSetting, port_name
+from hippo.emulate.syscalls import set_network_namespace
 from hippo.errors import InputError
 
 NAMES = "/run/netns"

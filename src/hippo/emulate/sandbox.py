@@ -27,13 +27,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hippo.emulate import kernel
+from hippo.emulate import syscalls as kernel
 from hippo.emulate.emulation import DOMAIN_VARIABLE, INTERFACE, VARIABLE
 from hippo.emulate.forward import Control, Forwarder
-from hippo.emulate.kernel import run_first
 from hippo.emulate.namespaces import make_namespaces
 from hippo.emulate.netem import Netem, has_netem
 from hippo.emulate.setting import EmulatorSetting, loaded
+from hippo.emulate.syscalls import run_first
 from hippo.errors import InputError
 
 # ------------------------------------------------------------------------------------------------------------ commands

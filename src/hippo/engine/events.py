@@ -7,7 +7,7 @@ a message comes in or the rule looks again. Ranks decide in the order of time, o
 ``fixed_order``. What comes first is a matter of the rule:
 
 * ``HINT``: of what is ready, what comes first in a schedule, with patience for what is announced
-  (``schedule.dispatch``);
+  (``schedule.by_hint``);
 * ``POLICY``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
 * ``DUE``: the earliest due time (``schedule.search.hint``);
 * ``ASKED``: whoever called is asked, and starts operations (``start``): ``resume`` comes back for every decision.
@@ -256,7 +256,7 @@ def _first(pipe, board, policy, due, queue, patience, rank, now):  # type: ignor
 
 @kernel(lean=True)
 def _by_hint(pipe, board, queue, patience, rank, now):  # type: ignore[no-untyped-def]
-    """Of what is ready, what comes first in the schedule. See ``schedule.dispatch``."""
+    """Of what is ready, what comes first in the schedule. See ``schedule.by_hint``."""
     near, first, first_turn, first_slot, first_at = now + NEAR * now, -1, NEVER, 0, 0
     for each in range(3):
         nth = board.begun[rank, each]

@@ -17,7 +17,7 @@ from hippo.plan.plan import Plan
 from hippo.problem.model import Attention, FeedForward, Layer, LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.simulate.layouts import chunk_layers
+from hippo.simulate.costs import chunk_layers
 
 # ------------------------------------------------------------------------------------------------------ megatron model
 # A model as flags of Megatron-LM. Sizes and forms that its flags cannot say are named.

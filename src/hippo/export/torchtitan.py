@@ -21,7 +21,7 @@ from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import Schedule, order_of
 from hippo.schedule.torch_csv import torch_schedule
-from hippo.simulate.layouts import chunk_layers
+from hippo.simulate.costs import chunk_layers
 from hippo.simulate.ordering import ordering
 
 RUNTIME = "torch"

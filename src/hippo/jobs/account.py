@@ -13,7 +13,7 @@ import numpy as np
 
 from hippo.jobs.engine.play import play
 from hippo.jobs.figures import JobGroup, ReplayFigures, figures
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Slowdown

@@ -16,7 +16,7 @@ from hippo.planners.base import Proposal, Status, Stop
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, fits, judge, memory
 from hippo.score.score import Score, objective_value
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 from hippo.units import gb_from_bytes
 
 

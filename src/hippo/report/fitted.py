@@ -52,13 +52,15 @@ class FittedTable:
     columns: tuple[Column, ...]
     title: str | None = None
     highlight: int | None = None
+    apart: bool = True  # a blank line above; the first words of a command need none
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """A blank line, the table at the width at hand, and a line that names the columns left out."""
         kept = fit(self.columns, options.max_width)
         dropped = [item.header for item in self.columns if item not in kept]
         left_out = Text(f"left out for want of width: {', '.join(dropped)}", style="dim")
-        yield Trimmed(Group(Text(), self._table(kept, options.max_width), *([left_out] if dropped else [])))
+        above = [Text()] if self.apart else []
+        yield Trimmed(Group(*above, self._table(kept, options.max_width), *([left_out] if dropped else [])))
 
     def _table(self, kept: Sequence[Column], width: int) -> Table:
         room = sum(item.width + PADDING for item in kept) - PADDING <= width  # else names may break

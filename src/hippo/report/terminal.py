@@ -191,7 +191,7 @@ def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | Non
             column("cost/step", (usd(score.usd_per_step) for score in scores), rank=3),
             column("tokens/s", (number(score.tokens_per_s) for score in scores), rank=4),
             column("GPUs", (f"{plan.gpus:,}" for plan, _ in ordered), rank=2),
-            column("plan", (Text("\n".join(pipeline_lines(plan))) for plan, _ in ordered), rank=1, right=False),
+            column("plan", (Text("\n".join(pipeline_lines(plan))) for plan, _ in ordered), right=False, wraps=True),
         )
     )
     told = f"{count(len(ordered), 'plan')} on the front"
@@ -223,16 +223,16 @@ def _dispatched(document: Mapping[str, Any]) -> RenderableType:
 
     rows = document["dispatch"]["pipelines"]
     bases = {row["pipelines"][0]: row["followed"] for row in rows if row.get("followed", POLICY) != POLICY}
-    learned = "by its base" if len(bases) == len(rows) else "policy or base" if bases else "by the policy"
+    learned = "by its base" if len(bases) == len(rows) else "by the policy or that rule" if bases else "by the policy"
     runs = {"fixed": "in its order", "hint": "as a hint", "learned": learned}[document["dispatch"]["by"]]
     table = FittedTable(
         (
-            column("pipeline alone", (", ".join(str(1 + each) for each in row["pipelines"]) for row in rows)),
+            column("pipeline", (", ".join(str(1 + each) for each in row["pipelines"]) for row in rows)),
             column(runs, (seconds(row["mean_s"]) for row in rows)),
-            column("95 % below", (seconds(row["p95_s"]) for row in rows), rank=1),
+            column("95 of 100 under", (seconds(row["p95_s"]) for row in rows), rank=1),
             column("plan's order kept", (seconds(row["in_order_mean_s"]) for row in rows)),
-            column("95 % below", (seconds(row["in_order_p95_s"]) for row in rows), rank=2),
-            column("no order is below", (seconds(row["floor_s"]) for row in rows), rank=3),
+            column("95 of 100 under", (seconds(row["in_order_p95_s"]) for row in rows), rank=2),
+            column("shortest possible", (seconds(row["floor_s"]) for row in rows), rank=3),
         ),
         title=f"{document['samples']:,} plays at +-{document['fluctuation']:.0%}, mean",
     )

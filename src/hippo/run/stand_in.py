@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hippo.engine.program import FORWARD
 from hippo.problem.problem import Problem
 from hippo.run.work import Transfer, Work, Worker
-from hippo.simulate.layouts import costs
+from hippo.simulate.costs import costs
 from hippo.simulate.lower import lower
 
 LOCAL_BYTES = 65_536

@@ -17,7 +17,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.model import LayerKind, Model
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import Schedule, order_of
-from hippo.simulate.layouts import chunk_layers
+from hippo.simulate.costs import chunk_layers
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
 

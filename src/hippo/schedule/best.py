@@ -18,7 +18,7 @@ from math import inf
 
 from hippo.errors import HippoError, InputError
 from hippo.schedule.bound.lower_bound import bounds
-from hippo.schedule.dispatch import dispatch
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.generators.cross_domain import policies
 from hippo.schedule.methods import METHODS, checked, generate
 from hippo.schedule.optimal import one_by_one, optimal

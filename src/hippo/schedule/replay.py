@@ -1,6 +1,6 @@
 """A fixed order made a timeline: each rank runs its operations in order, each as soon as its input is there.
 
-Letters: N operations, p ranks, S slots, m micro-batches (``problem.Tables``). Time is never stored in a schedule: it is
+Letters: N operations, p ranks, S slots, m micro-batches (``engine.program.Packed``). A schedule stores no time: that is
 the longest path through the orders of the ranks, the messages, and the FIFO of each directed link.
 """
 

@@ -14,8 +14,8 @@ import numpy as np
 from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.schedule.bound.lower_bound import lower_bound, must_fit
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import dispatch
 from hippo.schedule.methods import LEARNED, METHODS, POLICIES, generate, loaded, must_be_placed
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import Replay, live, makespan, peak_memory, replay

@@ -22,7 +22,7 @@ from hippo.plan.plan import Pipeline, Plan
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order_of
 from hippo.score.score import Score, reward
-from hippo.simulate.layouts import cost_model, costs
+from hippo.simulate.costs import cost_model, costs
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline, busy_s, link_bytes

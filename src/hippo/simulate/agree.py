@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Stage
-from hippo.simulate.layouts import chunk_layers, nodes
+from hippo.simulate.costs import chunk_layers, nodes
 from hippo.simulate.program import Gather, SyncGroup
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes

@@ -20,7 +20,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order_of, split
 from hippo.simulate.agree import Replicas, sync_groups, wan_gather
-from hippo.simulate.layouts import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
+from hippo.simulate.costs import Costs, chunk_layers, costs, lanes_face, layout, nodes, shared_nodes
 from hippo.simulate.program import Program
 from hippo.simulate.routes import Routes
 

@@ -16,7 +16,7 @@ import numpy as np
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.schedule.problem import Link, ScheduleProblem
-from hippo.simulate.layouts import cost_model, costs
+from hippo.simulate.costs import cost_model, costs
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 

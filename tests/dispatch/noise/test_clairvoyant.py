@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -78,7 +78,6 @@ def test_by_hand_without_fluctuation(live: int | None, optimum: float) -> None:
     assert best.proved
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=3, most_micro_batches=4), st.integers(0, 100))
 def test_it_lies_between_the_floor_and_what_is_played(problem: ScheduleProblem, seed: int) -> None:
     problem = replace(problem, memory=(), limit=tuple(max(1.0, each) for each in problem.limit))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, makespans, play, spread
 from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.errors import InfeasibleError, InputError
-from hippo.schedule.dispatch import dispatch
+from hippo.schedule.by_hint import dispatch
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan
@@ -30,7 +30,6 @@ def factors_of(problem: ScheduleProblem, samples: int, fluctuation: Fluctuation,
 
 
 # ------------------------------------------------------------------------------------------------- against the replay
-@settings(max_examples=40, deadline=None)
 @given(schedule_problems(), st.sampled_from(["gpipe", "1f1b", "zb-h1", "zb-h2"]))
 def test_without_fluctuation_every_play_is_the_replay(problem: ScheduleProblem, method: str) -> None:
     try:

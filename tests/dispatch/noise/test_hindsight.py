@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -42,7 +42,6 @@ def test_what_goes_home_after_the_last_backward_counts() -> None:
     assert floor(ScheduleProblem.uniform(2, 1, (1.0, 2.0, 4.0), comm=5.0)) == 1 + 5 + 1 + 2 + 5 + 2 + 4
 
 
-@settings(max_examples=60, deadline=None)
 @given(schedule_problems(), st.sampled_from(["gpipe", "1f1b", "zb-h1", "zb-h2"]), st.booleans())
 def test_no_play_is_below_its_floor(problem: ScheduleProblem, method: str, by_hint: bool) -> None:
     try:
@@ -54,7 +53,6 @@ def test_no_play_is_below_its_floor(problem: ScheduleProblem, method: str, by_hi
     assert (floors(problem, moves, samples=8, rng=seeded()) <= played * (1 + 1e-6)).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(schedule_problems(most_ranks=4, most_micro_batches=6))
 def test_without_fluctuation_it_is_a_bound_on_the_best(problem: ScheduleProblem) -> None:
     assert floor(problem) <= best(problem, time_limit_s=0.02).makespan * (1 + 1e-6)

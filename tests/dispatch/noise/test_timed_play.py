@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -21,7 +21,6 @@ from hippo.schedule.text import parse_schedule
 NOISE = Fluctuation(0.3, rank_level=0.2, abnormal_share=0.1)
 
 
-@settings(max_examples=30, deadline=None)
 @given(schedule_problems(), st.sampled_from([0.0, 0.5]))
 def test_a_timed_play_is_the_play_of_the_kernels(problem: ScheduleProblem, patience: float) -> None:
     try:
@@ -41,7 +40,6 @@ def test_a_timed_play_is_the_play_of_the_kernels(problem: ScheduleProblem, patie
         assert (each.start >= each.arrived * (1 - 1e-8)).all()  # nothing runs before its input is there
 
 
-@settings(max_examples=30, deadline=None)
 @given(schedule_problems())
 def test_work_and_pauses_fill_the_time_of_a_rank(problem: ScheduleProblem) -> None:
     factors = next(drawn(problem, NOISE, samples=1, rng=np.random.default_rng(2)))

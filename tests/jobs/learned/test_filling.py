@@ -12,7 +12,7 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import play, run
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.memory import LearnedSetup, Memory
+from hippo.jobs.learned.state import LearnedSetup, Memory
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED

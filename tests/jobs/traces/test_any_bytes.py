@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
@@ -45,7 +45,6 @@ def test_cut_off_anywhere(tmp_path: Path, sample: str):
         assert tried(path, form=None, skip_bad=True) <= most + 2  # a job whose last fields are gone may look whole
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     sample=st.sampled_from(SAMPLES),
     place=st.floats(0, 1),
@@ -87,7 +86,6 @@ PLACES: tuple[tuple[str, tuple[str | int, ...]], ...] = (
 """Values of a JSON trace: the format and the way there."""
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     where=st.sampled_from(PLACES),
     value=st.recursive(

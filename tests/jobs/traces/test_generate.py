@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
@@ -126,7 +126,6 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(given_jobs=jobs)
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, given_jobs: list[Job]):
     workload = Workload.of(given_jobs)

@@ -10,7 +10,7 @@ import pytest
 from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.learned.deadline import untrained
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.heuristics import DEADLINE
 from hippo.jobs.policies.learned import DEADLINE_REFRESH_S, LEARNED, LEARNED_DEADLINES, suited
 from hippo.jobs.site import Pool, site

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hippo.jobs.learned.features import FEATURES
-from hippo.jobs.learned.memory import network
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, judge
+from hippo.jobs.learned.state import network
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.train.hazards import HazardNetwork, prior
 from hippo.jobs.train.policy import KeyPolicy

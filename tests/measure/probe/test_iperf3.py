@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
@@ -113,7 +113,6 @@ JSON = st.recursive(
 PLACES = ("start", "end", "start__connected", "start__timestamp", "start__test_start", "end__streams")
 
 
-@settings(max_examples=50, deadline=None)
 @given(place=st.sampled_from((*PLACES, "end__sum_received", "start__tcp_mss_default")), value=JSON)
 def test_anything_in_any_place_is_read_or_refused(tmp_path_factory, place, value):
     path = tmp_path_factory.mktemp("report") / "one.json"

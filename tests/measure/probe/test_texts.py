@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
@@ -138,7 +138,6 @@ def test_a_text_file_for_the_collector():
     assert 'hippo_link_round_trip_seconds{src="east",dst="west"} 0.04' in text
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from(NAMES), min_size=2, max_size=3, unique=True),
     st.none() | st.floats(0.01, 100.0),

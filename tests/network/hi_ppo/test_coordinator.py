@@ -14,7 +14,7 @@ from hippo.network.dynamics.forecast import Forecast, Telemetry
 from hippo.network.hi_ppo import coordinator as hi
 from hippo.network.hi_ppo import verification
 from hippo.network.hi_ppo.coordinator import CoordinatorSettings, HiPpo
-from hippo.network.hi_ppo.upper_agent import Sight
+from hippo.network.hi_ppo.observation import Sight
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules import renewal
 from hippo.network.rules.move import STREAMING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.network.tiny import after, allowed, carry_out, most, tiny_rollout
 
@@ -44,7 +44,6 @@ def test_every_value_is_the_best_of_all_sequences(seed: int, dear: bool) -> None
     assert found.work == pytest.approx(max(free), abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.data())
 def test_no_sequence_of_allowed_answers_beats_it(seed: int, dear: bool, data: st.DataObject) -> None:
     rollout = tiny_rollout(seed, epochs=12, places=(0, 1, 2, 0, 1), dear=dear)
@@ -60,7 +59,6 @@ def test_no_sequence_of_allowed_answers_beats_it(seed: int, dear: bool, data: st
     assert work <= hindsight(rollout, USD_PER_TOKEN).work + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_its_path_is_allowed_and_gives_what_it_says(seed: int, dear: bool) -> None:
     rollout = tiny_rollout(seed, epochs=15, places=(0, 1, 2, 0, 1), dear=dear)

@@ -10,7 +10,7 @@ import pytest
 from hippo.planners.baselines.alpa import GAP, Alpa, AlpaSetting, InterOp, Mesh, SubmeshTables, _meshes, _sums
 from hippo.planners.baselines.alpa_kernel import slice_stages
 from hippo.planners.recipe import Recipe
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

@@ -36,7 +36,7 @@ MOE = gpt_model(
 
 def test_every_baseline_of_the_specification_is_there() -> None:
     asked = {"single_domain", "even", "zero", "alpa", "mast", "sailor", "crosspipe", "diloco", "dtfm", "ray"}
-    assert set(BASELINES) == asked
+    assert asked <= set(BASELINES)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -10,7 +10,7 @@ from hippo.plan.plan import ScheduleChoice
 from hippo.planners.baselines.crosspipe import NORM, AcrossDomains, CrossPipe, CrossPipeSearch, best_chains
 from hippo.planners.recipe import Recipe
 from hippo.score.judge import evaluate, memory
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

@@ -20,7 +20,7 @@ from hippo.planners.baselines.dtfm_kernel import (
     state,
 )
 from hippo.planners.recipe import Recipe
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

@@ -6,7 +6,7 @@ import pytest
 
 from hippo.planners.baselines.megatron import megatron_layouts, model_parallel_sizes, smallest_size, uniform_layout
 from hippo.planners.recipe import Recipe
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import cluster, domain, gpt, problem
 

@@ -21,7 +21,7 @@ from hippo.planners.cuts import even_cuts
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

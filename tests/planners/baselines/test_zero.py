@@ -6,7 +6,7 @@ import pytest
 
 from hippo.planners.baselines.zero import Zero, dealable_world
 from hippo.planners.recipe import Recipe
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 from ..worlds import STOP, assert_sound, cluster, domain, gpt, problem
 

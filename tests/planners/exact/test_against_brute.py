@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from tests.planners.tiny import random_problem
@@ -16,10 +17,16 @@ from hippo.problem.problem import Problem
 from hippo.registry import PLANNERS, planner
 from hippo.score.judge import evaluate
 
-SEEDS = range(40)
+QUICK, ALL = 10, 40  # seeds of `make test`, and of `make test-all`
+COUNTS = (QUICK, pytest.param(ALL, marks=pytest.mark.slow))
 SAME = 1e-9  # relative: both score with the same simulator
 STOP = Stop(600.0)
 OTHERS = tuple(name for name in PLANNERS if name not in ("brute", "exact", "diloco"))
+
+
+def seeds(count: int) -> list[Any]:
+    """Those beyond the first few are slow."""
+    return [pytest.param(seed, marks=[pytest.mark.slow] if seed >= QUICK else []) for seed in range(count)]
 
 
 @cache
@@ -34,7 +41,7 @@ def optimum(seed: int) -> Proposal:
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(ALL))
 def test_exact_finds_the_optimum_or_says_how_far_it_may_be(seed: int):
     best, found = optimum(seed), planner("exact").propose(problem(seed), STOP)
     if best.score is None:
@@ -67,7 +74,7 @@ def plain_s(seed: int, found: Proposal) -> float:
     return plain
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_other_questions_too(seed: int):
     """Cost, local SGD, uniform cuts, balance: never better than the best of every plan, no bound above it."""
     changes = (
@@ -89,16 +96,20 @@ def test_other_questions_too(seed: int):
         assert found.lower_bound_s <= least * (1 + SAME)
 
 
-def test_exact_settles_many_small_problems():
+@pytest.mark.parametrize("count", COUNTS)
+def test_exact_settles_many_small_problems(count: int):
     """A bound of nothing would pass the test above. Start-up and latencies fill much of so small a step."""
-    gaps = [planner("exact").propose(problem(seed), STOP).gap for seed in SEEDS if optimum(seed).plan is not None]
+    gaps = [
+        planner("exact").propose(problem(seed), STOP).gap for seed in range(count) if optimum(seed).plan is not None
+    ]
     close = [gap for gap in gaps if gap is not None and gap <= 0.01]
     assert len(close) >= 0.3 * len(gaps)
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("name", OTHERS)
-def test_nobody_beats_the_enumeration(name: str):
-    for seed in SEEDS:
+def test_nobody_beats_the_enumeration(name: str, count: int):
+    for seed in range(count):
         best, found = optimum(seed), planner(name).propose(problem(seed), STOP)
         if best.score is None or found.score is None:
             assert found.score is None, f"seed {seed}: a plan where there is none"

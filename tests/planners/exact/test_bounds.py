@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.planners.exact.bounds import cuts_within, held, room_for, stage_need
@@ -18,7 +18,6 @@ from hippo.simulate.abstract import abstract_program
 SECONDS = st.floats(0.1, 3.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(SECONDS, SECONDS, st.floats(0.0, 12.0), st.integers(1, 12), st.integers(1, 12))
 def test_no_warm_up_beats_what_a_stage_needs(f: float, b: float, rest: float, waves: int, live: int) -> None:
     """One stage, and behind it a round trip of ``rest`` seconds that takes any number of waves at once."""
@@ -28,7 +27,6 @@ def test_no_warm_up_beats_what_a_stage_needs(f: float, b: float, rest: float, wa
     assert need <= min(plays) * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
 @given(SECONDS, SECONDS, SECONDS, st.floats(0.0, 12.0), st.integers(1, 4), st.integers(1, 4))
 def test_no_order_with_split_backwards_beats_what_a_stage_needs(
     f: float, b: float, w: float, rest: float, waves: int, live: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
@@ -64,7 +64,6 @@ def test_the_last_of_a_chunk_is_known():
     assert sorted(last) == [0, 1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(1, 5), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_free_workers_end_whatever_the_speed_of_messages(name: str, stages: int, waves: int, seed: int):
     """Workers and messages take turns at random: all work is done once, none holds more than its schedule does."""

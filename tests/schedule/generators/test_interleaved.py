@@ -6,7 +6,7 @@ Its orders as text: schedules.txt, read by test_schedule.py.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -50,7 +50,6 @@ def test_the_smallest_limit_is_named() -> None:
 
 
 @given(problem=schedule_problems(limited=False), chunks=st.integers(2, 4))
-@settings(max_examples=100, deadline=None)
 def test_sound_for_any_problem(problem: ScheduleProblem, chunks: int) -> None:
     problem = problem.placed("looped", chunks)
     assert not violations(problem, generate("interleaved", problem))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.schedule.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError
@@ -70,7 +70,6 @@ def test_no_more_memory_than_micro_batches() -> None:
 
 
 @given(problem=schedule_problems(limited=False))
-@settings(max_examples=100, deadline=None)
 def test_sound_for_any_problem(problem: ScheduleProblem) -> None:
     problem = problem.placed("v")
     schedule = generate("v-min", problem)

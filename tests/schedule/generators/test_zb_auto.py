@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.schedule.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError
@@ -175,7 +175,6 @@ def test_less_than_a_micro_batch_is_refused_with_what_would_do() -> None:
 
 
 @given(problem=schedule_problems())
-@settings(max_examples=300, deadline=None)
 def test_sound_and_within_memory_for_any_problem(problem: ScheduleProblem) -> None:
     assert not violations(problem, generate("zb-auto", problem))
 
@@ -190,7 +189,6 @@ def test_the_order_does_not_depend_on_the_unit_of_time(unit: float) -> None:
 
 
 @given(problem=schedule_problems())
-@settings(max_examples=50, deadline=None)
 def test_the_same_again(problem: ScheduleProblem) -> None:
     first, second = generate("zb-auto", problem), generate("zb-auto", problem)
     assert (first.order == second.order).all()

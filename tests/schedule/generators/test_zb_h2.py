@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.schedule.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError
@@ -65,7 +65,6 @@ def test_needs_nearly_twice_the_ranks_in_micro_batches() -> None:
 
 
 @given(problem=schedule_problems(limited=False))
-@settings(max_examples=100, deadline=None)
 def test_sound_for_any_problem(problem: ScheduleProblem) -> None:
     schedule = generate("zb-h2", problem)
     assert not violations(problem, schedule)

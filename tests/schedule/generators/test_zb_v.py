@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.schedule.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError
@@ -104,7 +104,6 @@ def test_again_the_same() -> None:
 
 
 @given(problem=schedule_problems())
-@settings(max_examples=100, deadline=None)
 def test_sound_for_any_problem(problem: ScheduleProblem) -> None:
     problem = problem.placed("v")
     schedule = generate("zb-v", problem)

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
@@ -65,7 +65,6 @@ def test_equal_seeds_give_equal_answers() -> None:
     assert (first.order == again.order).all()
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=6), st.sampled_from(PLACEMENTS))
 def test_never_longer_and_always_legal(drawn: ScheduleProblem, placement: str) -> None:
     problem = drawn.placed(placement)
@@ -81,7 +80,6 @@ def test_never_longer_and_always_legal(drawn: ScheduleProblem, placement: str) -
     assert tabu.span <= makespan(problem, start)
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=6), st.sampled_from(PLACEMENTS))
 def test_heads_and_tails_agree_with_replay(drawn: ScheduleProblem, placement: str) -> None:
     """The longest way through each operation is at most the makespan, through some it is; heads are the starts."""
@@ -102,7 +100,6 @@ def test_heads_and_tails_agree_with_replay(drawn: ScheduleProblem, placement: st
     assert (starts == start.order_start).all()
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=6), st.booleans(), st.integers(0, 3))
 def test_policies_are_legal_and_as_long_as_they_say(problem: ScheduleProblem, mirrored: bool, which: int) -> None:
     """Every policy plays to its end within memory; mirrored ones too. Replay is never longer than the play."""
@@ -113,7 +110,6 @@ def test_policies_are_legal_and_as_long_as_they_say(problem: ScheduleProblem, mi
     assert makespan(problem, found) <= span * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
 @given(schedule_problems(most_ranks=5, most_micro_batches=6), st.integers(0, 3))
 def test_due_times_give_the_schedule_again(problem: ScheduleProblem, which: int) -> None:
     """Nothing shifted: as short as the incumbent; backwards in time too, unless B gives memory back."""

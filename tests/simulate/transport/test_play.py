@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.simulate.transport.worlds import measured_world
 from tests.simulate.worlds import random_program
@@ -144,7 +144,6 @@ def test_an_outage_is_waited_for_and_one_without_end_lasts_for_ever() -> None:
     assert step_time(two_stages(), IDEAL, Circumstances(gone)) == np.inf
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([IDEAL, HIPPO, Transport("narrow", 0.7, 0.1, window_bytes=1.5)]))
 @example(120363, IDEAL)  # two ranks, two chunks: what goes down and what goes up has one receiver and two routes
 def test_the_clear_engine_says_what_the_quick_one_says(seed: int, each: Transport) -> None:
@@ -153,7 +152,6 @@ def test_the_clear_engine_says_what_the_quick_one_says(seed: int, each: Transpor
     assert world_of(program, each).run().step_time_s == pytest.approx(fast.step_time(carried(program, each)))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_trace_that_stands_still_is_the_base_state(seed: int) -> None:
     program = random_program(seed)
@@ -162,7 +160,6 @@ def test_a_trace_that_stands_still_is_the_base_state(seed: int) -> None:
     assert step_time(program, HIPPO, Circumstances(trace)) == pytest.approx(step_time(program, HIPPO))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.booleans())
 def test_asking_late_never_deadlocks(seed: int, cold: bool) -> None:
     """Relays, caps, groups, chunks: every step ends."""
@@ -174,14 +171,12 @@ LATE = st.sampled_from(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), LATE, st.booleans())
 def test_no_transport_is_quicker_than_none_on_chains(seed: int, each: Transport, cold: bool) -> None:
     program = chain(seed)
     assert step_time(program, each, Circumstances(cold=cold)) >= step_time(program, IDEAL) * (1 - 1e-12)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([IDEAL, HIPPO, ASKING]), st.floats(1.0, 8.0))
 def test_more_bandwidth_is_never_slower_on_chains(seed: int, each: Transport, factor: float) -> None:
     """A link with one sender serves in order of sending, so less time on it only moves everything forward."""
@@ -201,7 +196,6 @@ def chain(seed: int) -> Program:
     return on_links(abstract_program(schedule, **times), lines, down=down, up=up, num_bytes=float(rng.uniform(0.1, 3)))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_ranks_free_to_choose_finish_and_keep_to_memory(seed: int) -> None:
     program = chain(seed)

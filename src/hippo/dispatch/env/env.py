@@ -1,4 +1,4 @@
-"""Dispatch decision by decision: the kernels of ``pipeline.learned.play``, asked from outside.
+"""Dispatch decision by decision: the kernels of ``dispatch.play``, asked from outside.
 
 The same problem, draws and choices give the same play as a compiled roll-out. No Gymnasium here (``gym_vector``).
 """

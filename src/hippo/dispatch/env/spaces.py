@@ -1,4 +1,4 @@
-"""What a free rank sees and may answer, as Gymnasium's spaces; the legend is in ``pipeline.learned.features``."""
+"""What a free rank sees and may answer, as Gymnasium's spaces; the legend is in ``dispatch.features``."""
 
 from __future__ import annotations
 

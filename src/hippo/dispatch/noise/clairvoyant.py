@@ -2,7 +2,7 @@
 
 What ``hindsight.floors`` bounds from below is found here, for about p 4, m 8: of each play the shortest schedule that
 runs the micro-batches of each rank in order, with the times that were drawn. Nobody who decides while the play runs can
-reach it but by luck. A model of CP-SAT as in ``pipeline.constraint_model``, but every operation and every message has a
+reach it but by luck. A model of CP-SAT as in ``schedule.constraint_model``, but every operation and every message has a
 length of its own. Letters: p ranks, m micro-batches; kinds F, B, W = 0, 1, 2.
 """
 

@@ -2,14 +2,14 @@
 
 Every operation and every message takes its length times a factor of mean 1, every rank may be slow or quick for a
 whole play, and now and then a message takes far longer. A schedule runs as a *fixed order* (each rank waits for the
-next operation of its list) or *by hint* (``pipeline.dispatch``: an idle rank runs what is ready and comes first; with
+next operation of its list) or *by hint* (``schedule.by_hint``: an idle rank runs what is ready and comes first; with
 patience it waits a little for what comes first and is announced).
 
 Draws belong to operations, not to places in an order: the factor of F of micro-batch 3 on rank 2 is the same for every
 schedule of the problem and for both ways to run it, given generators in the same state. So two schedules are compared
 on the same plays, and their difference has far less noise than either.
 
-Letters: S slots, m micro-batches, p ranks (``problem.Tables``), n plays.
+Letters: S slots, m micro-batches, p ranks (``engine.program.Packed``), n plays.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from hippo.dispatch.noise.fluctuation_kernels import play_fixed
 from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.engine.program import WEIGHT
 from hippo.errors import InputError
-from hippo.schedule.dispatch import makespans as hinted
-from hippo.schedule.dispatch import queues
+from hippo.schedule.by_hint import makespans as hinted
+from hippo.schedule.by_hint import queues
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import packed
 from hippo.schedule.schedule import Schedule
@@ -130,7 +130,7 @@ def makespans(
 ) -> Floats:
     """Makespan of each of n = ``samples`` plays, (n,).
 
-    The schedule is legal (has passed the checker). ``patience`` is that of ``pipeline.dispatch``, with ``by_hint``.
+    The schedule is legal (has passed the checker). ``patience`` is that of ``schedule.by_hint``, with ``by_hint``.
     ``rng`` is asked for one number, so that generators in the same state give the same draws to every schedule of the
     problem.
     """

@@ -28,11 +28,11 @@ def play_learned(
     base: Base | None = None,
     guarded: bool = True,
 ) -> NDArray[np.float64]:
-    """Makespans (n,) under draws that are there already; errors as of ``pipeline.learned.dispatch``.
+    """Makespans (n,) under draws that are there already; errors as of ``dispatch.dispatch``.
 
     ``level``: how unsteady operations were in the steps before. ``base``: the hint that the policy looks at; the
     problem's own when it is left out. ``guarded``: which of its bases it is, and whether the policy is followed, trial
-    plays say (``pipeline.learned.guard``).
+    plays say (``dispatch.guard``).
     """
     found = np.empty(len(factors.ranks))
     if base is None and guarded:

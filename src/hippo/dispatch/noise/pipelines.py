@@ -34,7 +34,7 @@ class PlayedPipeline:
     played: MakespanSpread  # as the dispatcher runs them
     planned: MakespanSpread  # in the plan's order, kept to
     floor_s: float  # mean of what no order could be below, with all draws known
-    followed: str | None  # of the dispatcher learned: as ``pipeline.learned.guard.followed``
+    followed: str | None  # of the dispatcher learned: as ``dispatch.guard.followed``
 
 
 def dispatched(

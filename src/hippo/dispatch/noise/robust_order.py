@@ -5,7 +5,7 @@ the expected makespan itself is lowered (sample-average approximation, Kleywegt,
 
 1. Candidates: the named methods and ``best``, each played every way on the same ``_BATCH`` draws. The ways: in fixed
    order, as a hint, as a patient hint (``WAYS``; a patient rank waits for what comes first and is announced, see
-   ``pipeline.dispatch``: that takes a runtime that sends announcements).
+   ``schedule.by_hint``: that takes a runtime that sends announcements).
 2. Local search from the best of them, each way. An order is what comes of sorting the operations of each rank by
    *when*: their start in the candidate without fluctuation, plus shifts. A move adds one shift to the F, the B or the W
    of some neighbouring ranks, of all or of a window of micro-batches: "these ranks run further ahead", "these weight
@@ -15,7 +15,7 @@ the expected makespan itself is lowered (sample-average approximation, Kleywegt,
    only those are reported. A way that asks more of the runtime must be quicker beyond the sampling error: a fixed order
    asks nothing, a hint dispatch by readiness, a patient hint announcements too.
 
-Letters: S slots, m micro-batches, p ranks (``problem.Tables``).
+Letters: S slots, m micro-batches, p ranks (``engine.program.Packed``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSprea
 from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.best import best
+from hippo.schedule.by_hint import at_of, ordered
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import at_of, ordered
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
@@ -56,7 +56,7 @@ class Way:
 
     name: str
     by_hint: bool  # an idle rank runs what is ready and comes first; else each rank keeps to its list
-    patience: float = 0.0  # of ``pipeline.dispatch``
+    patience: float = 0.0  # of ``schedule.by_hint``
 
     @property
     def announces(self) -> bool:

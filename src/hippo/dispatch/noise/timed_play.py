@@ -17,7 +17,7 @@ from hippo.dispatch.guard import settled
 from hippo.dispatch.network import Weights
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.schedule.dispatch import makespans, queues
+from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 

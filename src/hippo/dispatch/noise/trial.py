@@ -2,7 +2,7 @@
 
 Baselines are four orders (``ORDERS``), each run in fixed order, as a hint, and as a hint with each patience of
 ``PATIENT``. An order that needs more memory than the limit stays as a hint: ranks run what is ready within
-the limit (``pipeline.dispatch``). Which baseline is best is chosen on the very draws that are reported, which favours
+the limit (``schedule.by_hint``). Which baseline is best is chosen on the very draws that are reported, which favours
 the baselines a little: where learned dispatch is ahead, it is ahead of all of them. Learned dispatch in its turn is
 told how unsteady operations are (``Fluctuation.deviation``), which a run knows from the steps before. All plays have
 the same draws, so differences are taken play by play.

@@ -2,7 +2,7 @@
 
 The reward of a play comes at its end: how much shorter it was than the policy's own best choices on the same draws (a
 self-critical baseline, Rennie et al. 2017, which takes the luck of the draws away). What the play had lost by the time
-of a decision is taken off by least squares on its lags (``envs.dispatch.reward``). A critic, a network on the same lags
+of a decision is taken off by least squares on its lags (``dispatch.env.reward``). A critic, a network on the same lags
 of all ranks, was tried in its place and explained less than that line.
 
 Letters: N decisions, n draws, R plays of each.

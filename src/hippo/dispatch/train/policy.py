@@ -51,7 +51,7 @@ class DispatchPolicy(nn.Module):
         return Weights(*(np.array(each, np.float32, order="C") for each in arrays))
 
     def scores(self, seen: Seen) -> Tensor:
-        """(N, 4), as ``pipeline.learned.network.scores``."""
+        """(N, 4), as ``dispatch.network.scores``."""
         hidden = torch.relu(self.second(torch.relu(self.first(seen.seen))))
         found: Tensor = self.last(hidden) + self.trust * seen.says
         return found

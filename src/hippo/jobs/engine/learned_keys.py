@@ -32,7 +32,8 @@ from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import attained, may_use
-from hippo.jobs.learned import deadline, memory
+from hippo.jobs.learned import deadline
+from hippo.jobs.learned import state as memory
 
 
 @kernel(lean=True)

@@ -14,7 +14,7 @@ from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.memory import LearnedSetup, nothing, writable
+from hippo.jobs.learned.state import LearnedSetup, nothing, writable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules

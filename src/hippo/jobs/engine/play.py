@@ -15,7 +15,7 @@ from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.running import break_or_repair, happen
 from hippo.jobs.engine.world import Floats, World
-from hippo.jobs.learned.memory import LearnedSetup
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy

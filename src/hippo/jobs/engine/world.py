@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.learned.memory import Memory
+from hippo.jobs.learned.state import Memory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,7 @@ from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.learned_keys import learn
 from hippo.jobs.engine.opening import key_rules
 from hippo.jobs.engine.world import World
-from hippo.jobs.learned.memory import Memory, writable
+from hippo.jobs.learned.state import Memory, writable
 from hippo.jobs.policies.policy import QueuePolicy
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import STRIDE, run
-from hippo.jobs.learned.memory import LearnedSetup as Starts
-from hippo.jobs.learned.memory import Memory
 from hippo.jobs.learned.past import BINS, EDGES_S, size_class
+from hippo.jobs.learned.state import LearnedSetup as Starts
+from hippo.jobs.learned.state import Memory
 from hippo.jobs.learned.weights import Weights, packed, unpacked, untrained
 from hippo.jobs.online.log import Known, Transition
 from hippo.jobs.policies.learned import LEARNED

@@ -35,8 +35,8 @@ from hippo.jobs.learned.deadline import (
     ranks,
     untrained,
 )
-from hippo.jobs.learned.memory import LearnedSetup
 from hippo.jobs.learned.past import BINS, EDGES_S
+from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.traces.mix import drawn, missed

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hippo.jobs.learned.memory import trial
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, SOURCES
+from hippo.jobs.learned.state import trial
 from hippo.jobs.learned.weights import Weights
 from hippo.jobs.train.settings import Hazards
 from hippo.jobs.train.windows import Window

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hippo.jobs.learned.features import FEATURES
-from hippo.jobs.learned.memory import MOST_PUSH
+from hippo.jobs.learned.state import MOST_PUSH
 from hippo.jobs.learned.weights import KEY_UNITS, Weights
 from hippo.learn.ppo import Evaluated
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hippo.jobs.learned.features import FEATURES
-from hippo.jobs.learned.memory import Trial, trial
 from hippo.jobs.learned.past import BINS
+from hippo.jobs.learned.state import Trial, trial
 from hippo.jobs.learned.weights import Weights
 from hippo.jobs.train.windows import Window
 

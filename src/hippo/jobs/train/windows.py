@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.memory import LearnedSetup, Trial
+from hippo.jobs.learned.state import LearnedSetup, Trial
 from hippo.jobs.learned.weights import Weights
 from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED

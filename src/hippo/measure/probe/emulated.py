@@ -14,8 +14,8 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from hippo.emulate.emulation import Emulation
-from hippo.emulate.kernel import set_network_namespace
 from hippo.emulate.namespaces import NAMES
+from hippo.emulate.syscalls import set_network_namespace
 from hippo.measure.probe.ask import PathMeasured, measure
 from hippo.measure.probe.rounds import Leg
 from hippo.measure.probe.serve import listening, serve

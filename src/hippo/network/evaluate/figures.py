@@ -1,6 +1,6 @@
 """What an evaluation says of runs on one world: the figures of every method, its epochs, and the requirements.
 
-Every figure is derived from runs that ``network.rules.move`` played; keys are those of design.md, section 6.
+Every figure is derived from runs that ``network.rules.move`` played; keys are those of docs/networks.md.
 """
 
 from __future__ import annotations

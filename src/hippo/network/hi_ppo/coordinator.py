@@ -50,7 +50,7 @@ from hippo.network.hi_ppo.account import (
     said,
 )
 from hippo.network.hi_ppo.constructor import CONSTRUCTING, construct
-from hippo.network.hi_ppo.upper_agent import Sight, look
+from hippo.network.hi_ppo.observation import Sight, look
 from hippo.network.hi_ppo.verification import (
     CLEARLY,
     KEEP,

@@ -1,7 +1,7 @@
 """The lower agent: tensor and data width and number of stages of every domain, under what the upper agent settled.
 
 Its weights are shared by all domains, and it answers for all of them at once. It sees at most 24 layouts of each that
-have room for the domain's layers (``drafting.observe_layouts``); devices follow by ``planners.placement``.
+have room for the domain's layers (``construction.observe``); devices follow by ``planners.placement``.
 Fragmentation and the rest of its reward are defined in ``hippo.network.construction.draft``. No torch.
 """
 

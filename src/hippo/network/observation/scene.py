@@ -18,7 +18,7 @@ from hippo.network.plans.step_times import approximate_step_times
 from hippo.network.rules.move import GRADIENT_BYTES
 from hippo.problem.links import base_bandwidth
 from hippo.score.judge import domain_utilization, memory
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 from hippo.simulate.lower import lower
 from hippo.simulate.timeline import busy_s
 

@@ -29,7 +29,7 @@ from hippo.planners.orders import orders
 from hippo.planners.run_ahead import StageTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.score.judge import memory
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 

@@ -109,7 +109,7 @@ def train_construct(
     config: HiPpoSettings, seed: int, minutes: float, track: Track, *, construction: Construction | None = None
 ) -> Arrays:
     """Networks of a policy file that construct, learned in so many minutes of wall clock (or ``construction.updates``):
-    what ``export.save`` takes as ``others``.
+    what ``network.train.export.save`` takes as ``others``.
 
     ``config``: its families are the worlds that are met. ``track``: called after every update with its number and
     figures.

@@ -33,7 +33,7 @@ from hippo.planners.recipe import (
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 LAYERS = 20  # the paper's L, "a small L": operators are clustered into at most so many layers of equal FLOP
 GAP = 0.01  # values of t_max that lie within this share of each other are tried once (epsilon: 1e-6 s in the paper)

@@ -31,7 +31,7 @@ from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomp
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 TRIED = 16  # plans that the judge plays
 PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link

@@ -17,7 +17,7 @@ from hippo.planners.recipe import Recipe, powers_of_two
 from hippo.planners.shortlist import ShortList, StopClock, infeasible
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 PERIOD = 500  # inner steps between two outer steps: the paper's default (section 3, H = 500)
 SCANNED = (60, 600, 6000)  # layouts of a domain among which recipes that all share are looked for; more if none is

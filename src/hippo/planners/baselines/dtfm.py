@@ -36,7 +36,7 @@ from hippo.planners.recipe import (
 )
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 BRED = 12  # (tp, p) whose partitions are bred, those with the least seconds of compute
 DEEP = 24  # stages; deeper pipelines come last (a generation takes time with the square of p; the paper has 8)

@@ -12,7 +12,7 @@ from hippo.planners.baselines.single_domain import CHUNKS
 from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 NOTES = (
     "Hosts in the order of the cluster file, ranks in Megatron-LM's default order tp-dp-pp; blind to the network.",

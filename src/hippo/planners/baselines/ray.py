@@ -15,7 +15,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.zero import PlainReplicas, World, dealable_world
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 TRAINERS = ("none", "full")  # prepare_model(parallel_strategy="ddp" or "fsdp")
 NOTES = (

@@ -30,7 +30,7 @@ from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomp
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken

@@ -12,7 +12,7 @@ from hippo.planners.placement import place
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 TRIED = 8  # layouts of each domain that the judge plays
 CHUNKS = (2, 4)  # model chunks per rank that are tried on the best layouts (interleaved 1F1B, SC'21, section 2.2.2)

@@ -17,7 +17,7 @@ from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 World = tuple[tuple[str, int], ...]
 """(domain, GPUs used there); one data-parallel rank per GPU."""

@@ -19,7 +19,7 @@ from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
-from hippo.simulate.layouts import cost_model
+from hippo.simulate.costs import cost_model
 
 Free = tuple[int, ...]  # GPUs left in each domain of the cluster
 CutOff = Callable[[float, int], bool]

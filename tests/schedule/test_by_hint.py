@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.errors import InfeasibleError, UnknownNameError
+from hippo.schedule.by_hint import at_of, dispatch, makespans, ordered, queues
 from hippo.schedule.check import violations
-from hippo.schedule.dispatch import at_of, dispatch, makespans, ordered, queues
 from hippo.schedule.generators import gpipe, one_f_one_b
 from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay

@@ -1,6 +1,6 @@
 """A schedule as a hint: ranks run what is ready, the hint only says what goes first. For delays that nobody knows.
 
-Letters: p ranks, S slots, m micro-batches (``problem.Tables``); N operations of the hint, a fused backward split.
+Letters: p ranks, S slots, m micro-batches (``engine.program.Packed``); N operations of a hint, a fused backward split.
 
 Every rank has three queues, one per kind, each in the hint's order over all chunks. A rank without work looks at the
 heads that are *ready* (the input is there; a forward also needs memory) and runs the one that comes first; when none
