@@ -84,21 +84,21 @@ def test_nothing_is_left_to_compile_once_the_clock_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("purpose", "said"),
+    ("purpose", "made"),
     [
-        ("schedule", ["schedules of `schedule`"]),
-        ("jobs", ["jobs of `jobs`"]),
-        ("watch", ["exact of `plan`", "moving of `watch`"]),  # the planner fills its cache of plans first
+        ("schedule", ["schedules", "schedules-looped", "schedules-v", "schedules-bidirectional", "dispatch"]),
+        ("jobs", ["jobs"]),
+        ("watch", ["exact", "moving"]),  # the planner fills its cache of plans first
+        ("train", ["exact", "moving", "training"]),
     ],
 )
-def test_a_command_once(parts, purpose, said):
+def test_a_command_once(parts, purpose, made):
     words: list[str] = []
     for _ in range(2):
         first_use.purposes()[purpose](progress=lambda phase, share: words.append(phase))
-    assert parts == [each.partition(" ")[0] for each in said]
-    assert [phase.partition(" for ")[2].partition(",")[0] for phase in words] == [
-        each.partition(" of ")[2] for each in said
-    ]
+    assert parts == made
+    assert len(words) == len(made)
+    assert words[-1].startswith(f"compiling for {first_use.WORDS[made[-1]][0]}, once, about ")
 
 
 def test_where_nothing_is_kept_no_second_process_is_started(monkeypatch):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hippo.registry import AUTO, LOCAL_SGD, METHODS, USUAL, load, planner, planners
@@ -20,15 +21,25 @@ if TYPE_CHECKING:
     from hippo.network.worlds.world import World
     from hippo.planners.base import Planner, Progress
     from hippo.problem.problem import Problem
+    from hippo.schedule.problem import ScheduleProblem
 
 MARK = "prepared"
+PLAIN = "plain"  # placement of stages
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
-SCHEDULES, MOVING, JOBS = "schedules", "moving", "jobs"  # in the names of their marks
+SCHEDULES, DISPATCH, MOVING, TRAINING, JOBS = (
+    "schedules",
+    "dispatch",
+    "moving",
+    "training",
+    "jobs",
+)  # in the names of their marks
 WORDS = {
     "exact": ("`plan`", 20),
-    SCHEDULES: ("`schedule`", 30),
-    MOVING: ("`watch`", 40),
+    SCHEDULES: ("`schedule`", 15),
+    DISPATCH: ("times that vary", 15),
+    MOVING: ("`watch`", 30),
+    TRAINING: ("`train`", 20),
     JOBS: ("`jobs`", 20),
 }
 """Whom it is for, and seconds on two quiet cores."""
@@ -43,15 +54,25 @@ def prepare(asked: Sequence[Planner], *, progress: Progress | None = None) -> No
             _once(each.name, progress)
 
 
-def prepare_schedules(*, progress: Progress | None = None) -> None:
-    """Compiles what ``hippo schedule`` and the last ordering of a plan need; free where that was done before."""
-    _once(SCHEDULES, progress)
+def prepare_schedules(
+    placements: Iterable[str] = (), *, varies: bool = False, progress: Progress | None = None
+) -> None:
+    """Compiles what ``hippo schedule`` needs for these placements; free where that was done before.
+
+    ``varies``: also what is asked where times vary, dispatch by a hint and by what was learned.
+    """
+    for placement in dict.fromkeys((PLAIN, *placements)):
+        _once(SCHEDULES if placement == PLAIN else f"{SCHEDULES}-{placement}", progress)
+    if varies:
+        _once(DISPATCH, progress)
 
 
-def prepare_moving(*, progress: Progress | None = None) -> None:
-    """Compiles what methods, hindsight and the environment need; free where that was done before."""
+def prepare_moving(*, trains: bool = False, progress: Progress | None = None) -> None:
+    """Compiles what methods and hindsight need (``trains``: the environment, too); free where that was done before."""
     prepare((planner(FRONT),), progress=progress)  # it fills their caches
     _once(MOVING, progress)
+    if trains:
+        _once(TRAINING, progress)
 
 
 def prepare_jobs(*, progress: Progress | None = None) -> None:
@@ -63,8 +84,9 @@ def purposes() -> dict[str, Callable[..., None]]:
     """What ``hippo prepare`` can be asked for: commands, and ``planners`` for the ways of planning beside ``exact``."""
     return {
         "plan": lambda **watch: prepare((planner(FRONT),), **watch),
-        "schedule": prepare_schedules,
+        "schedule": partial(prepare_schedules, ("looped", "v", "bidirectional"), varies=True),
         "watch": prepare_moving,
+        "train": partial(prepare_moving, trains=True),
         "jobs": prepare_jobs,
         "planners": lambda **watch: prepare(planners(AUTO), **watch),
     }
@@ -73,9 +95,17 @@ def purposes() -> dict[str, Callable[..., None]]:
 def _parts(name: str) -> tuple[Callable[[], None], ...]:
     """What compiles all that a purpose needs, in two or more steps where there are two that share little."""
     if name == SCHEDULES:
-        return (_schedule_something, _dispatch_something)
+        from hippo.schedule.best import warm_up_search
+
+        return (partial(_schedule_something, PLAIN), warm_up_search)
+    if name.startswith(SCHEDULES):
+        return (partial(_schedule_something, name.rpartition("-")[2]),)
+    if name == DISPATCH:
+        return (_vary_something, _dispatch_something)
     if name == MOVING:
-        return (_move_something, _train_something)
+        return (_move_something, _look_back)
+    if name == TRAINING:
+        return (_train_something,)
     if name == JOBS:
         return (_replay_something,)
     own = (lambda: _plan_something(planner(name)),)
@@ -118,21 +148,34 @@ def _from_the_last(name: str) -> Iterator[None]:
         helper.wait()
 
 
-def _schedule_something() -> None:
-    """Every method of every placement, as it stands and as a hint, on a problem of a few operations."""
+def _schedule_something(placement: str) -> None:
+    """By every method of a placement, on a problem of a few operations."""
+    from hippo.schedule.solve import solve
+
+    solve(_small_problem(placement), "best", time_limit_s=0.1)
+
+
+def _vary_something() -> None:
+    """Schedules of every placement under fluctuation, as they stand and as a hint."""
     import numpy as np
 
     from hippo.dispatch.noise.fluctuation import Fluctuation, makespans
-    from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
+    from hippo.schedule.problem import PLACEMENTS
     from hippo.schedule.solve import solve
 
     rng = np.random.default_rng(0)
     for placement in PLACEMENTS:
-        small = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3).placed(placement)
+        small = _small_problem(placement)
         answer = solve(small, "best", time_limit_s=0.1)
         solve(small, "best", time_limit_s=0.1, hint=True)
         for by_hint in (False, True):
             makespans(small, answer.schedule, Fluctuation(), samples=2, rng=rng, by_hint=by_hint)
+
+
+def _small_problem(placement: str) -> ScheduleProblem:
+    from hippo.schedule.problem import ScheduleProblem
+
+    return ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3).placed(placement)
 
 
 def _dispatch_something() -> None:
@@ -140,16 +183,26 @@ def _dispatch_something() -> None:
     from hippo.dispatch.noise.fluctuation import Fluctuation
     from hippo.dispatch.noise.learned_play import spread_learned
     from hippo.schedule.methods import LEARNED
-    from hippo.schedule.problem import ScheduleProblem
     from hippo.schedule.solve import solve
 
-    plain = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=3)
+    plain = _small_problem(PLAIN)
     solve(plain, LEARNED)
     spread_learned(plain, Fluctuation(), samples=2)
 
 
 def _move_something() -> None:
-    """Every method in a small world with every forecast, and hindsight of it."""
+    """Every method in a small world."""
+    from hippo.network.worlds import judge
+    from hippo.network.worlds.play import play
+
+    world = _moving_world()
+    setting = judge.scenario_of(world)
+    for name in METHODS:
+        play(world, setting.cache, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
+
+
+def _look_back() -> None:
+    """Hindsight of one of them there, every forecast, and what is worth what while a move is under way."""
     from hippo.network.dynamics.forecast import FORECASTS
     from hippo.network.rules.worth import Now, ahead, worth
     from hippo.network.worlds import judge
@@ -157,14 +210,10 @@ def _move_something() -> None:
 
     world = _moving_world()
     setting = judge.scenario_of(world)
-    runs = [
-        play(world, setting.cache, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
-        for name in METHODS
-    ]
-    judge.judge(setting, runs)
     kept = load(METHODS, "method", "static")()
+    judge.judge(setting, [play(world, setting.cache, kept, setting.terms, forecasts=setting.forecasts)])
     _, second, *_ = steps(world, setting.cache.copy(), kept, setting.terms, forecasts=setting.forecasts)
-    worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))  # asked while a move is under way
+    worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))
     for name in FORECASTS:
         foresee(world, name)
 

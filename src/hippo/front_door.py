@@ -241,7 +241,7 @@ def schedule(
             remedy = "give a file of one problem"
             raise InputError(f"must be one problem, the file holds {len(asked)}", key="problem", remedy=remedy)
         problem = asked[0].problem
-    first_use.prepare_schedules(progress=progress)
+    first_use.prepare_schedules([problem.placement], varies=hint or method == "learned", progress=progress)
     return solve(problem, method, time_limit_s=time_limit_s, seed=seed, hint=hint, progress=progress)
 
 

@@ -142,11 +142,14 @@ def _check_alone(choice: Choice, asked: ProblemFile) -> None:
 def _outcomes(choice: Choice, asked: ProblemFile) -> list[Outcome]:
     """One per problem, in their order."""
     from hippo.first_use import prepare_schedules
+    from hippo.schedule.methods import LEARNED
 
     outcomes = []
     count = len(asked.problems)
     with Watch("scheduling") as watch:
-        prepare_schedules(progress=watch)
+        varies = choice.hint or choice.fluctuation is not None or choice.samples is not None
+        placements = [sized.problem.placement for sized in asked.problems]
+        prepare_schedules(placements, varies=varies or choice.method == LEARNED, progress=watch)
         for index, sized in enumerate(asked.problems):
             outcomes.append(_outcome(choice, sized, _part_of(watch, index, count)))
     return outcomes

@@ -67,7 +67,11 @@ def simulate(choice: Choice) -> None:
     """
     _check(choice)
     problem, plan = read_plan(choice.plan)
-    with Watch("simulating"):
+    with Watch("simulating") as watch:
+        if choice.dispatch is not None:
+            from hippo.first_use import prepare_schedules
+
+            prepare_schedules(varies=True, progress=watch)
         document: dict[str, Any] = {"engine": choice.engine, "transport": choice.transport}
         document |= _base(problem, plan, choice)
         if choice.trace is not None:

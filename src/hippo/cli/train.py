@@ -66,7 +66,7 @@ def train(choice: Choice) -> None:
     learn = _trainer(learner)
     with Watch("training") as watch:
         if learner == USUAL:
-            prepare_moving(progress=watch)
+            prepare_moving(trains=True, progress=watch)
         try:
             found: dict[str, Any] = learn(settings, out=choice.out, resume=choice.resume, progress=watch, say=say)
         except InputError as error:  # training knows the settings, not their file

@@ -22,7 +22,7 @@ from hippo.schedule.by_hint import dispatch
 from hippo.schedule.generators.cross_domain import policies
 from hippo.schedule.methods import METHODS, checked, generate
 from hippo.schedule.optimal import one_by_one, optimal
-from hippo.schedule.problem import PLACEMENTS, ScheduleProblem
+from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import Replay, makespan, replay
 from hippo.schedule.schedule import Schedule
 from hippo.schedule.search.clock import Clock, Watch
@@ -86,7 +86,7 @@ def best(
     if not time_limit_s > 0:
         remedy = "give a time limit above 0 seconds"
         raise InputError("must be above 0", key="time_limit_s", value=time_limit_s, remedy=remedy)
-    _warm_up()
+    _warm_up(problem.placement)
     plain = problem.placement == "plain"
     small = int(problem.tables.passes.sum()) <= SMALL and time_limit_s >= SOLVER_S
     laps = max(1, round(time_limit_s / LAP_S)) if plain and not small else 1
@@ -227,17 +227,22 @@ def _why(run: _Run) -> str:
     return f"{first} It is {gap:.2f} % above the bound ({binds}), {run.bound:g}; that less is possible is not excluded."
 
 
-_warm: list[bool] = []
+_warm: set[str] = set()
 
 
-def _warm_up() -> None:
-    """Loads or compiles every kernel on a tiny problem, once, so that the clock measures the search."""
-    if _warm:
+def _warm_up(placement: str) -> None:
+    """Loads or compiles every kernel of a placement on a tiny problem, once, so that the clock measures the search."""
+    if placement in _warm:
         return
-    _warm.append(True)
+    _warm.add(placement)
     tiny = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=2)
-    for placement in PLACEMENTS:
-        best(tiny.placed(placement), time_limit_s=0.01)
+    best(tiny.placed(placement), time_limit_s=0.01)
+    warm_up_search()
+
+
+def warm_up_search() -> None:
+    """The same for what improves a schedule, of any placement."""
+    tiny = ScheduleProblem.uniform(2, 3, (1.0, 1.0, 0.5), comm=0.5, live_limit=2)
     start = checked("one by one", tiny, one_by_one(tiny))
     search(tiny, Clock(0.001), seed=0, goal=0.0)
     improve(tiny, [start], clock=Clock(inf), rounds=1)

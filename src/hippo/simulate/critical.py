@@ -104,7 +104,8 @@ def _streams(tables: Packed, place: Ints, rank_of: Ints, links: int) -> tuple[In
     begins = np.ones(both.shape[1], dtype=bool)
     begins[1:] = (np.diff(both[:3], axis=1) != 0).any(axis=0)
     first = np.flatnonzero(begins)
-    return np.searchsorted(both[0, first], np.arange(links + 1)), np.append(first, both.shape[1]), both[3]
+    messages = np.ascontiguousarray(both[3])  # else, by the shape, kernels are compiled a second time
+    return np.searchsorted(both[0, first], np.arange(links + 1)), np.append(first, both.shape[1]), messages
 
 
 @kernel
