@@ -36,6 +36,7 @@ def test_replicas_may_train_alone_for_longer_than_the_timeout():
     assert len(run(job, watch=slow).steps) == 6
 
 
+@pytest.mark.slow
 def test_processes_of_the_next_plan_may_wait_for_longer_than_the_timeout():
     job = RunJob(problem(GPT2), LEFT, RunOptions(steps=9, stand_in=True, timeout_s=SHORT_S))
     assert len(run_then(job, Then(TWINS, 8), watch=slow).whole.steps) == 9
