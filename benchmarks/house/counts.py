@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.house.tree import Tree
 
-NUMBAS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "generated_jit"}
+NUMBAS = {"kernel", "njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "generated_jit"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
