@@ -35,7 +35,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
     derandomize=False,
-    max_examples=200,
+    max_examples=300,
 )
 settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=15)
 settings.load_profile("hippo")
