@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.compiling import kernel, shared
+from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.dispatch import enough, last_of, start_by_force
 from hippo.jobs.engine.keys import rank
@@ -29,7 +29,6 @@ def turn(w, job, force, at, past, found, way):  # type: ignore[no-untyped-def]
 
     ``past``: what ``settle`` keeps: ended (n,), by_user (U, 2), by_size (SIZES, 2).
     """
-    w = shared(w)
     spent = 0.0
     if job >= 0:
         begin(w, job, -1)
@@ -46,7 +45,6 @@ def turn(w, job, force, at, past, found, way):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def go_on(w, at, past):  # type: ignore[no-untyped-def]
     """To the next instant; job-seconds."""
-    w = shared(w)
     before, jobs = w.clock[c.NOW], w.tally[c.N_WAITING] + w.tally[c.N_RUNNING]
     at[OVER] = 0 if advance(w) else 1
     at[FIRST] = settle(w, at[FIRST], past[0], past[1], past[2])
@@ -60,7 +58,6 @@ def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-de
     In the order of the two queues. If there are more than M, the first half of M of them and those that came last.
     ``first``: no job before it is left. ``force``: whether jobs may be stopped for others.
     """
-    w = shared(w)
     most, count = len(found), 0
     head = most // 2
     for level in range(len(w.levels) + 1):
@@ -82,7 +79,6 @@ def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-de
 @kernel(lean=True)
 def could_start(w, job, pool, force):  # type: ignore[no-untyped-def]
     """Whether a job that waits could start, and how."""
-    w = shared(w)
     shape, devices, mine = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES], rank(w, job, w.clock[c.NOW])
     if pool >= 0:
         if not w.allowed[shape, pool]:
@@ -122,7 +118,6 @@ def _could_span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def begin(w, job, pool):  # type: ignore[no-untyped-def]
     """Start a job that could start; who ranks last goes first where there is no room."""
-    w = shared(w)
     if pool < 0:
         if not try_start(w, job):
             start_by_force(w, job)
@@ -135,7 +130,6 @@ def begin(w, job, pool):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def start_spanning(w, first):  # type: ignore[no-untyped-def]
     """Start, in order of arrival, the jobs that fit into no single pool and for which several domains have room."""
-    w = shared(w)
     for job in range(first, w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING and not w.allowed[w.mark[job, c.SHAPE]].any():
             try_start(w, job)
@@ -147,7 +141,6 @@ def settle(w, first, ended, by_user, by_size):  # type: ignore[no-untyped-def]
 
     ``ended`` (n,) says who is noted. The new ``first``: no job before it is left.
     """
-    w = shared(w)
     for job in range(first, w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.DONE and not ended[job]:
             ended[job] = True
@@ -173,7 +166,6 @@ def _log(seconds):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def describe(w, at, pool, found, way, kind, past, seen, context):  # type: ignore[no-untyped-def]
     """Write what is seen of candidates, ``seen`` (M, F), and of the queue; ``kind`` (n,) of the workload."""
-    w = shared(w)
     _describe_queue(w, at[FIRST], pool, context)
     by_user, by_size = past[1], past[2]
     now, devices = w.clock[c.NOW], 0.0
@@ -233,7 +225,6 @@ def turn_of_pools(w, jobs, within, force, at, past, found, way, count):  # type:
     A pool whose job is -1 is asked no more in this instant: ``within`` (P,) says who still is. Candidates go to
     ``found`` and ``way`` (P, M), how many they are to ``count`` (P,).
     """
-    w = shared(w)
     spent = 0.0
     for pool in range(len(jobs)):
         job = jobs[pool]
