@@ -236,6 +236,11 @@ class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
         else:
             ll_module.data_layout = self._codegen._data_layout
 
+    def _optimize_final_module(self) -> None:
+        """Counts of references that cancel each other are left out; all else is done where an entry takes it in."""
+        passes, builder = self._codegen._module_pass_manager(opt=0, loop_vectorize=False, slp_vectorize=False)
+        passes.run(self._final_module, builder)
+
     def finalize(self) -> None:
         """Take in what it calls."""
         self._raise_if_finalized()

@@ -268,7 +268,7 @@ def watch(
     decider = load(METHODS, "method", method, source="--method")()
     moves = load_trace(trace, problem.cluster, complete=True)
     world = world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem)
-    first_use.prepare_moving(progress=progress)
+    first_use.prepare_moving(method, progress=progress)
     cache = PlanCache(problem)
     fill(cache, watch=progress)
     if not len(cache):

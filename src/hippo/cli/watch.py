@@ -68,7 +68,7 @@ def watch(wanted: Wanted) -> None:
     problem = _problem(wanted)
     world, begin_s = _world(wanted, problem)
     with Watch("planning") as progress:
-        cache = _cache(problem, progress)
+        cache = _cache(problem, method, progress)
     story = _replayed(wanted, world, begin_s, cache, method)
     if wanted.json:
         print_document(story.document())
@@ -160,12 +160,12 @@ def _world(wanted: Wanted, problem: Problem) -> tuple[World, float]:
     return world, float(trace.time_s[0])
 
 
-def _cache(problem: Problem, progress: Watch) -> PlanCache:
+def _cache(problem: Problem, method: Method, progress: Watch) -> PlanCache:
     from hippo.first_use import prepare_moving
     from hippo.network.plans.candidates import fill
     from hippo.network.plans.plan_cache import PlanCache
 
-    prepare_moving(progress=progress)
+    prepare_moving(method.name, progress=progress)
     cache = PlanCache(problem)
     fill(cache, watch=progress)
     if not len(cache):
