@@ -7,17 +7,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from hippo.planners.baselines.alpa import (
-    GAP,
-    Alpa,
-    AlpaSetting,
-    InterOp,
-    Mesh,
-    SubmeshTables,
-    _meshes,
-    _sums,
-    slice_stages,
-)
+from hippo.planners.baselines.alpa import GAP, Alpa, AlpaSetting, InterOp, Mesh, SubmeshTables, _meshes, _sums
+from hippo.planners.baselines.alpa_kernel import slice_stages
 from hippo.planners.recipe import Recipe
 from hippo.simulate.costs import cost_model
 

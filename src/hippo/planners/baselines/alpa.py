@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.plan.runtimes import runtime_rules
@@ -48,37 +47,6 @@ NOTES = (
     "Left out: operator-level sharding (the ILP's choice is among tp x dp of a submesh by our cost model). Stages on a "
     "submesh that reaches over domains are expressed as lanes, which needs equal data widths; others are dropped.",
 )
-
-
-@kernel
-def slice_stages(
-    latency_s: NDArray[np.float64], sizes: NDArray[np.int64], devices: int, slowest_s: float
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """F(s, k, d; t_max) of Eq. 3: least total latency of layers k.. in s stages on d devices, none over ``slowest_s``.
-
-    L clustered layers, J submesh shapes, S most stages, D devices (units). ``latency_s`` (L, L, J, S + 1): t_intra of
-    layers [k, i] on shape j with s stages from here on; ``sizes`` (J,).
-    Returns F (S + 1, L + 1, D + 1) and choices (S + 1, L + 1, D + 1, 2): last layer i and shape j of the first stage.
-    Ties: the shorter stage, then the shape that comes first.
-    """
-    layers, shapes, most = latency_s.shape[0], latency_s.shape[2], latency_s.shape[3] - 1
-    total = np.full((most + 1, layers + 1, devices + 1), np.inf)
-    choice = np.full((most + 1, layers + 1, devices + 1, 2), -1, dtype=np.int64)
-    total[0, layers, 0] = 0.0
-    for s in range(1, most + 1):
-        for k in range(layers - s, -1, -1):
-            for i in range(k, layers - s + 1):
-                for j in range(shapes):
-                    latency = latency_s[k, i, j, s]
-                    if latency > slowest_s:
-                        continue
-                    for d in range(sizes[j], devices + 1):
-                        sum_s = total[s - 1, i + 1, d - sizes[j]] + latency
-                        if sum_s < total[s, k, d]:
-                            total[s, k, d] = sum_s
-                            choice[s, k, d, 0] = i
-                            choice[s, k, d, 1] = j
-    return total, choice
 
 
 @dataclass(frozen=True)
@@ -183,12 +151,11 @@ class SubmeshTables:
     def room(self, bounds: Cuts, recipe: Recipe, tp: int, dp: int) -> NDArray[np.float64]:
         """Micro-batches in flight that fit beside what is kept; negative: not even that fits."""
         usable, key = self.costs.usable_memory_bytes(), ("kept", bounds, recipe.sharding, tp, dp)
-        sums = memory_estimate(self.costs).kept(tp, dp, recipe.sharding)
-        kept = self._once(key, lambda: _sums(bounds, np.diff(sums)))
-        left, temporary = memory_estimate(self.costs).left(tp, recipe)
+        memory = memory_estimate(self.costs)
+        kept = self._once(key, lambda: _sums(bounds, np.diff(memory.kept(tp, dp, recipe.sharding))))
         passing = bounds, recipe.micro_batch, recipe.recompute, tp
-        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(left)), 1.0))
-        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(temporary)))
+        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(memory.left(tp, recipe))), 1.0))
+        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(memory.temporary(tp, recipe))))
         return np.floor((usable - kept - above) / each)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -241,6 +208,8 @@ class InterOp:
 
     def solve(self) -> Sliced | None:
         """Enumerates t_max from small to large with early pruning, and slices for each (Eq. 3 and 4)."""
+        from hippo.planners.baselines.alpa_kernel import slice_stages
+
         if not any(self._of_shape(size) for size in self.mesh.sizes):
             return None
         latency_s = self._latency_s()

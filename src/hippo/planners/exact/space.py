@@ -97,7 +97,7 @@ class Field:
                 early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
-            kept = self.tables.kept(*where, layout.mode.sharding)[-1]
+            kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
             gpus = layout.tp * layout.dp
