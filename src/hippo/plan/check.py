@@ -292,9 +292,9 @@ def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Neighbouring stages and agreeing replicas are joined, directly or by a relay, and fast enough."""
     reach = _reach(problem, plan)
     for p, pipeline in enumerate(plan.pipelines):
-        domains = [stage.domain for stage in pipeline.stages]
-        around = domains[:1] if plan.interleave > 1 else []
-        for one, other in pairwise((*domains, *around)):
+        way = [stage.domain for stage in pipeline.stages]
+        way += way[:1] if plan.interleave > 1 else []
+        for one, other in pairwise(way):
             for pair in ((one, other), (other, one)) if one != other else ():
                 yield from _hop(problem, reach, pair, where=f"pipelines[{p}].stages")
     for domains in _agreeing(problem, plan):
