@@ -23,7 +23,7 @@ from hippo.cost.calibration import CALIBRATION, RANGES, Calibration
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.cases import Case
+from hippo.score.cases import PublishedRun
 from hippo.score.published import comparison_key, predict, problem_of
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
@@ -60,7 +60,7 @@ def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibratio
 class Row:
     """A published row with the plan that fits it."""
 
-    case: Case
+    case: PublishedRun
     problem: Problem
     plan: Plan
     weight: float  # rows of a family together weigh the root of their number
@@ -71,7 +71,7 @@ class Row:
         return math.log(step_time(lower(self.problem, self.plan, cost=cost)) / (self.case.measured_s or math.nan))
 
 
-def rows(cases: Sequence[Case], calibration: Calibration) -> tuple[Row, ...]:
+def rows(cases: Sequence[PublishedRun], calibration: Calibration) -> tuple[Row, ...]:
     """The rows that can be predicted, each with the plan chosen under ``calibration``."""
     found = [(case, predict(case, calibration=calibration).plan) for case in cases if case.measured_s is not None]
     sizes: dict[str, int] = {}
@@ -122,7 +122,9 @@ class Linear:
         return changed(self.at, dict(zip(RANGES, np.exp(here + step).tolist(), strict=True)))
 
 
-def fit(cases: Sequence[Case], start: Calibration = CALIBRATION, *, steps: int = 8) -> tuple[Calibration, list[float]]:
+def fit(
+    cases: Sequence[PublishedRun], start: Calibration = CALIBRATION, *, steps: int = 8
+) -> tuple[Calibration, list[float]]:
     """The best constants and the loss after every step (deterministic; a step that makes it worse is halved)."""
     best, losses = start, [loss(rows(cases, start), start)]
     longest = LONGEST_STEP
