@@ -178,7 +178,9 @@ def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
     this loses nothing. Fills ``cuts`` (p + 1,).
     """
-    table, before, after, down, sync, per_domain, waves, ahead, slowest, tail, usable = line
+    table, before, after, down, sync = line.table, line.before, line.after, line.down, line.sync
+    per_domain, waves, ahead = line.per_domain, line.waves, line.ahead
+    slowest, tail, usable = line.slowest, line.tail, line.usable
     p, n = len(before), table.shape[1] - 1
     trip, split = table[8, n], table[8, n] < table[1, n]
     drained = table[1, first] - table[8, first] + table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
