@@ -214,15 +214,15 @@ def _move_something(methods: Iterable[str]) -> None:
 
 
 def _look_back() -> None:
-    """Hindsight of one of them there, and every forecast."""
+    """Hindsight of one that moves there, and every forecast."""
     from hippo.network.dynamics.forecast import FORECASTS
     from hippo.network.worlds import judge
     from hippo.network.worlds.play import foresee, play
 
     world = _moving_world()
     setting = judge.scenario_of(world)
-    kept = load(METHODS, "method", "static")()
-    judge.judge(setting, [play(world, setting.cache, kept, setting.terms, forecasts=setting.forecasts)])
+    moving = load(METHODS, "method", "greedy")()
+    judge.judge(setting, [play(world, setting.cache, moving, setting.terms, forecasts=setting.forecasts)])
     for name in FORECASTS:
         foresee(world, name)
 

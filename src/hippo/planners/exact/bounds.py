@@ -475,7 +475,8 @@ def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untype
 @kernel
 def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untyped-def]
     """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
-    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
+    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
+    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
     n = tables.shape[2] - 1
     state, starts = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
     state[0] = 0.0
@@ -506,7 +507,8 @@ def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untype
 @kernel
 def backwards(options, heads, borders, limits):  # type: ignore[no-untyped-def]
     """(n, N + 1) least rests of any stage of each domain."""
-    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
+    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
+    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
     n = tables.shape[2] - 1
     state = np.full(n + 1, np.inf)
     state[n] = 0.0
