@@ -48,4 +48,4 @@ def test_no_other_loop_plays_a_pipeline() -> None:
 def test_a_second_loop_would_be_seen() -> None:
     loop = "@kernel(lean=True)\ndef play(order, link_free):\n    for op in order:\n        link_free[op] += 1.0\n"
     assert players(loop) == {"play"}
-    assert "resume" in players((PACKAGE / "engine" / "events.py").read_text())
+    assert "play" in players((PACKAGE / "engine" / "events.py").read_text())

@@ -13,7 +13,7 @@ first is a matter of the rule:
 * ``by_policy``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
 * ``by_due``: the earliest due time (``schedule.search.hint``).
 
-Who decides in another way asks ``earliest`` for the rank and calls ``start`` or ``sleep`` itself (learned dispatch).
+Who decides in another way asks ``earliest`` for the rank and makes it ``start`` or ``sleep`` (``dispatch.play``).
 A pipeline may be played *mirrored*, backwards in time: B comes down the ranks and F goes up, W runs before its B.
 
 What a rule or a caller does not need is ``None``, so that each is compiled alone, without it.
@@ -132,6 +132,12 @@ def pipe(
     )
 
 
+def varying(pipe: Pipe) -> Pipe:
+    """The pipeline with room for how long things take in one play, see ``vary``."""
+    count = pipe.slots * pipe.waves
+    return pipe._replace(seconds=np.empty(3 * count), late=np.empty(2 * count))
+
+
 def board(pipe: Pipe, *, announces: bool | None = None) -> Board:
     """An empty board of a pipeline. ``announces``: whether messages are announced; ``None``: no rule asks."""
     ranks, slots, size = len(pipe.length), pipe.slots, pipe.waves + 1
@@ -142,6 +148,20 @@ def board(pipe: Pipe, *, announces: bool | None = None) -> Board:
     links = np.zeros(pipe.route[:, LINK].max(initial=-1) + 1)
     begun, arrived = np.zeros((ranks, 3), np.int64), np.empty((2 * slots, size))
     return Board(free, links, arrived, gradient, heard, expected, begun, wake, live, left)
+
+
+@kernel(lean=True)
+def vary(pipe, operations, messages, ranks):  # type: ignore[no-untyped-def]
+    """How long things take in a play: factors of operations (3 S m,), of what F and B send (2 S m,), of ranks (G,)."""
+    at = 0
+    for kind in range(3):
+        for slot in range(pipe.slots):
+            own = pipe.duration[kind, slot] * np.float64(ranks[slot // pipe.chunks])
+            for _ in range(pipe.waves):
+                pipe.seconds[at] = own * np.float64(operations[at])
+                at += 1
+    for at in range(len(pipe.late)):
+        pipe.late[at] = messages[at]
 
 
 @kernel(lean=True)
@@ -176,7 +196,8 @@ def play(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
     while to_do > 0:
         if not goes_on:
             rank, now = earliest(wake)
-            if now == np.inf or now + left[rank] > give_up:
+            # No rank is below 0; told so, the compiler leaves out what counting from the end of arrays would take.
+            if now == np.inf or now + left[rank] > give_up or rank < 0:
                 return np.inf
         kind, slot, nth, when = _first(pipe, board, rule.policy, rule.due, rule.queue, rule, rank, now, goes_on)
         if kind < 0:
@@ -196,6 +217,12 @@ def earliest(wake):  # type: ignore[no-untyped-def]
         if wake[other] < now:
             rank, now = other, wake[other]
     return rank, now
+
+
+@kernel(lean=True)
+def sleep(board, rank, until):  # type: ignore[no-untyped-def]
+    """The rank decides again at that time, or when a message comes in that is sent from now on."""
+    board.wake[rank] = until
 
 
 @kernel(lean=True)
@@ -222,7 +249,7 @@ def start(pipe, board, written, rank, kind, slot, micro_batch, now):  # type: ig
         return end
     _keep(board.gradient, kind, slot, micro_batch, end)
     dest, receiver, link = pipe.route[place, DEST], pipe.route[place, RECEIVER], pipe.route[place, LINK]
-    if dest < 0:
+    if dest < 0 or receiver < 0 or micro_batch < 0:  # the last two never, as in ``play``
         return end
     stretch, there = _drawn(pipe.late, op, 1.0), end
     if link >= 0:

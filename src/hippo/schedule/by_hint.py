@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.events import NEVER, Pipe, Rule, Written, board, by_hint, play
+from hippo.engine.events import NEVER, Rule, Written, board, by_hint, play, vary, varying
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import choosing, peak_memory
@@ -97,7 +97,7 @@ def makespans(
     A factor stands at ``(kind * S + slot) * m + micro-batch``; those of messages stretch latency and transfer. inf
     where the ranks get stuck. Writes the starts (3, S, m) of the last play where there is room for them.
     """
-    found, pipe = np.empty(len(factors[0])), choosing(problem)
+    found, pipe = np.empty(len(factors[0])), varying(choosing(problem))
     written = Written(None, np.empty((0, 0, 0)) if starts is None else starts)
     _makespans(pipe, board(pipe, announces=rule.patience > 0), rule, factors, written, found)
     return found
@@ -121,31 +121,6 @@ def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
 @kernel
 def _makespans(pipe, board, rule, factors, written, found):  # type: ignore[no-untyped-def]
     operations, messages, ranks = factors
-    seconds, late = np.empty(operations.shape[1]), np.empty(2 * pipe.slots * pipe.waves)
-    moves = Pipe(
-        pipe.slots,
-        pipe.chunks,
-        pipe.waves,
-        pipe.mirrored,
-        pipe.route,
-        pipe.delay,
-        pipe.sending,
-        pipe.duration,
-        pipe.memory,
-        pipe.limit,
-        pipe.release,
-        pipe.rest,
-        pipe.length,
-        seconds,
-        late,
-    )
     for number in range(len(found)):
-        at = 0
-        for kind in range(3):
-            for slot in range(pipe.slots):
-                own = pipe.duration[kind, slot] * ranks[number, slot // pipe.chunks]
-                for _ in range(pipe.waves):
-                    seconds[at] = own * operations[number, at]
-                    at += 1
-        late[:] = messages[number, : len(late)]
-        found[number] = play(moves, board, rule, written, np.inf)
+        vary(pipe, operations[number], messages[number], ranks[number])
+        found[number] = play(pipe, board, rule, written, np.inf)
