@@ -15,8 +15,6 @@ MOVED = {"link_free", "port_free", "wake", "wakes", "arrived", "arrival", "input
 REMAINING = {
     "schedule/generators/v_shape.py:_play": "plays pretended and true times at once",
     "schedule/search/graph.py:heads": "a longest path, from one operation on",
-    "dispatch/state.py:begin": "the learned dispatcher's own state",
-    "dispatch/play.py:_send": "the learned dispatcher's own messages",
 }
 """Outside the engine, each with why."""
 
