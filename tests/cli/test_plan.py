@@ -149,3 +149,17 @@ def test_too_little_memory_in_words(hippo):
 @pytest.mark.parametrize("objective", ["cost", "1,0.5,0.5"])
 def test_other_objectives(hippo, small, objective):
     assert hippo(*small, "--objective", objective, "--json").document["score"]["reward"] is not None
+
+
+def test_quiet_says_the_answer_alone_and_verbose_who_was_asked(hippo, tmp_path):
+    quiet = hippo(*TOY.split(), "--quiet", "--out", tmp_path)
+    assert (quiet.code, quiet.err) == (0, "")
+    assert {file.name for file in tmp_path.iterdir()} == FILES
+    verbose = hippo(*TOY.split(), "-v", "--json")
+    assert verbose.document["planner"] == "sailor"
+    assert "hippo: planning ...\n" in verbose.err
+    assert "hippo: sailor: feasible after " in verbose.err
+
+
+def test_quiet_does_not_go_with_verbose(refused):
+    assert "--quiet: does not go with --verbose" in refused(*TOY.split(), "-q", "-v")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, check_epoch, takes
-from hippo.cli.output import check_folder, print_document, print_view, say, write_files
+from hippo.cli.output import check_folder, mention, print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
 
@@ -136,7 +136,7 @@ def _on_one_world(choice: Choice) -> dict[str, Any]:
     played = [name for name in asked if name in judged.runs]
     for name in asked:
         if name not in played:
-            say(f"{name} has no plan for this problem, and is left out")
+            mention(f"{name} has no plan for this problem, and is left out")
     return world_document(judged, played, baseline=base, begin_s=begin_s)
 
 

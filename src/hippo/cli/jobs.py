@@ -11,7 +11,7 @@ import typer
 from hippo.cli.jobs_generate import generate
 from hippo.cli.jobs_question import Question, asked, check_options, policies_named
 from hippo.cli.options import Json, takes
-from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
+from hippo.cli.output import check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def replay(wanted: Wanted) -> None:
         check_folder(wanted.out)
     account = asked(wanted)
     for remark in account.remarks:
-        say(remark)
+        mention(remark)
     with Watch("replaying") as progress:
         account = _played(account, policies, progress)
     if wanted.json:
@@ -92,7 +92,7 @@ def _played(account: ReplayAccount, policies: tuple[QueuePolicy, ...], progress:
         if policy.learns and account.learner is not None and account.learner.past is not None:
             told.append(f"{policy.name} knows the {len(account.learner.past):,} jobs of the trace before this part")
         for remark in told:
-            say(remark)
+            mention(remark)
         account = replace(account, remarks=(*account.remarks, *told))
         progress(policy.name, place / len(policies))
 

@@ -10,7 +10,7 @@ import typer
 
 from hippo.cli.jobs_question import Form, SkipBad, only_cpus
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import print_document, print_view, say
+from hippo.cli.output import mention, print_document, print_view
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
@@ -56,7 +56,7 @@ def generate(drawing: Drawing) -> None:
     mix = Mix(drawing.deadlines, drawing.priorities, drawing.kinds, drawing.data_gb, _domains(drawing.cluster))
     with Watch("drawing jobs") as progress:
         document = _drawn(drawing, mix, progress)
-    say(f"wrote {document['jobs']:,} jobs to {drawing.out}")
+    mention(f"wrote {document['jobs']:,} jobs to {drawing.out}")
     if drawing.json:
         print_document(document)
     else:
@@ -80,7 +80,7 @@ def _on_gpus(workload: Workload) -> Workload:
     alone = only_cpus(workload)
     if not alone.any():
         return workload
-    say(f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs")
+    mention(f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs")
     return workload.take(~alone)
 
 
@@ -96,7 +96,7 @@ def _drawn(drawing: Drawing, mix: Any, progress: Watch) -> dict[str, Any]:
     progress("reading the trace", 0.0)
     trace = load_trace(drawing.like, form=drawing.format, skip_bad=drawing.skip_bad)
     for remark in trace.remarks:
-        say(remark)
+        mention(remark)
     like = _on_gpus(trace.workload)
     fit = fitted(like, begin_s=trace.begin_s)
     progress("drawing", 0.3)

@@ -14,7 +14,7 @@ import typer
 from hippo.cli.ending import ended_cleanly
 from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import check_folder, print_document, print_view, say, write_files
+from hippo.cli.output import check_folder, mention, print_document, print_view, say, write_files
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -184,7 +184,7 @@ def _job(choice: Choice) -> RunJob:
         check_saving(job, source=str(choice.plan))
     job = _resumed(choice, job)
     for words in told:
-        say(words)
+        mention(words)
     return job
 
 

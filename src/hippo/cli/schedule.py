@@ -12,7 +12,7 @@ import typer
 
 from hippo.cli.exit_codes import INFEASIBLE
 from hippo.cli.options import LONGEST_S, Json, Seed, takes
-from hippo.cli.output import check_folder, print_view, say, write_files
+from hippo.cli.output import check_folder, mention, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.cli.schedule_problem import Described, whole_numbers
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
@@ -88,7 +88,7 @@ def schedule(choice: Choice) -> None:
     asked = choice.asked(placement_of(choice.method, "plain"))
     _check_alone(choice, asked)
     if asked.ignored:
-        say(f"{choice.problem}: passed over unknown keys: {', '.join(asked.ignored)}")
+        mention(f"{choice.problem}: passed over unknown keys: {', '.join(asked.ignored)}")
     outcomes = _outcomes(choice, asked)
     if choice.json:
         texts = [_text(_document(choice, outcome)) for outcome in outcomes]
@@ -291,7 +291,7 @@ def _write(choice: Choice, answer: Answer) -> None:
         csv = torch_schedule(answer.problem, answer.schedule)
         write_whole(choice.csv, csv.text)
         how = f"{csv.fused} fused and {csv.split} split backwards, makespan {csv.makespan:.6g} there"
-        say(f"wrote {choice.csv}: {how}")
+        mention(f"wrote {choice.csv}: {how}")
     if choice.out is not None:
         from hippo.report.schedule_html import schedule_html
         from hippo.report.schedule_trace import schedule_trace

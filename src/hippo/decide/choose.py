@@ -6,6 +6,7 @@ is the order in which they run, and breaks ties.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import Score, objective_value
 
+LOG = logging.getLogger(__name__)
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
@@ -196,7 +198,10 @@ class _Hearing:
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
             watch = self._watcher(planner.name)
-            self._answers[planner.name] = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+            found = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+            told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
+            LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
+            self._answers[planner.name] = found
         return self._answers[planner.name]
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:

@@ -340,9 +340,9 @@ def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
     if len(plan.pipelines) > 1 and plan.sharding == "full" and plan.sync.method == "allreduce":
         sets.append(set(plan.domains))  # everyone gathers from everyone
     elif len(plan.pipelines) > 1:
-        for layer in sorted({stage.layers[0] for _, _, stage in _stages(plan)}):
-            holders = (stage for _, _, stage in _stages(plan) if stage.layers[0] <= layer < stage.layers[1])
-            sets.append({stage.domain for stage in holders})
+        held = {(stage.layers, stage.domain) for pipeline in plan.pipelines for stage in pipeline.stages}
+        for layer in sorted({start for (start, _), _ in held}):
+            sets.append({domain for (start, stop), domain in held if start <= layer < stop})
     return tuple(dict.fromkeys(tuple(sorted(domains)) for domains in sets if len(domains) > 1))
 
 
