@@ -13,7 +13,6 @@ MOVED = {"link_free", "port_free", "wake", "wakes", "arrived", "arrival", "input
 """Names of what a play writes: when links and ports are free, ranks wake, and inputs arrive."""
 
 REMAINING = {
-    "schedule/generators/v_shape.py:_play": "plays pretended and true times at once",
     "schedule/search/graph.py:heads": "a longest path, from one operation on",
 }
 """Outside the engine, each with why."""

@@ -57,7 +57,7 @@ def dispatch(
     """
     whole = split(hint)
     start = np.empty((3, problem.ranks * problem.chunks, problem.micro_batches))
-    ones = tuple(np.ones((1, count * start[0].size)) for count in (3, 2)) + (np.ones((1, problem.ranks)),)
+    ones = np.ones((1, start.size)), np.ones((1, start.size)), np.ones((1, problem.ranks))
     found = makespans(problem, queues(problem, whole, rule, patience=patience), ones, starts=start)
     if np.isinf(found[0]):
         need = peak_memory(problem, whole)
