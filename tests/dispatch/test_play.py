@@ -19,8 +19,7 @@ from hippo.dispatch.dispatch import (
     nothing_moves,
     one_play,
 )
-from hippo.dispatch.features import FEATURES, MOVING, observe
-from hippo.dispatch.fixed import FIXED
+from hippo.dispatch.features import FEATURES, FIXED, MOVING, observe
 from hippo.dispatch.guard import settled
 from hippo.dispatch.network import Weights, follower
 from hippo.dispatch.noise.fluctuation import Factors

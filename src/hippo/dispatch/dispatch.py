@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import POLICY, settled, why_base
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights, follower
+from hippo.dispatch.network import Weights, follower, shipped
 from hippo.dispatch.play import act, best_choice, following, play_all, room
 from hippo.dispatch.state import begin, new_state
 from hippo.schedule.problem import ScheduleProblem

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights, follower, shapes
+from hippo.dispatch.network import Weights, follower, shapes, shipped
 from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem

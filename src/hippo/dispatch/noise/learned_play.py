@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import settled
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import Weights, shipped
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
