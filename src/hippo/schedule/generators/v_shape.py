@@ -33,11 +33,11 @@ from hippo.schedule.problem import Floats, ScheduleProblem, Tables
 from hippo.schedule.replay import choosing
 
 # ------------------------------------------------------------------------------------------------------------ patterns
-# A pattern is a row of genes: what makes a building block. ``FIRST`` holds those that the search tries before it changes
-# the best of them: picked one after the other from 1,400 random patterns (and the blocks of Qi et al. 2024, section 3),
-# each the one that most lowered the mean gap to the best of all 1,400 over 170 random problems (3 to 16 ranks, p to 4 p
-# micro-batches, delays from 0 to 5 F, the memory of V-min, V-half and ZB-V). Twelve of them leave 0.4 % on average, all
-# of them 0.2 %.
+# A pattern is a row of genes: what makes a building block. ``FIRST`` holds those that the search tries before it
+# changes the best of them: picked one after the other from 1,400 random patterns (and the blocks of Qi et al. 2024,
+# section 3), each the one that most lowered the mean gap to the best of all 1,400 over 170 random problems (3 to 16
+# ranks, p to 4 p micro-batches, delays from 0 to 5 F, the memory of V-min, V-half and ZB-V). Twelve of them leave 0.4 %
+# on average, all of them 0.2 %.
 
 # Genes, (GENES,). Gaps are in mean operation times.
 F_DOWN, F_UP, B_DOWN, B_UP = range(4)  # from the start of a pass on one rank to the next, on top of the link's delay
