@@ -138,7 +138,7 @@ def policies(listing: Listing) -> None:
     if listing.json:
         print_document({"policies": rows})
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         print_view(names_view("policies", rows))
 
