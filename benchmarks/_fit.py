@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
 
 from hippo.cost.calibration import CALIBRATION, RANGES, Calibration
 from hippo.cost.cost_model import CostModel
@@ -115,9 +116,9 @@ class Linear:
             size = np.abs(errors + jacobian @ step)
             robust = weights * np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
             ridge = PULL * HUBER**2 / half**2
-            matrix = jacobian.T @ (robust[:, None] * jacobian) + np.diag(ridge)
-            aim = -jacobian.T @ (robust * errors) + ridge * (middle - here)
-            step = _in_box(matrix, aim, low, high, step)
+            root = np.sqrt(np.concatenate([robust, ridge]))
+            matrix = root[:, None] * np.vstack([jacobian, np.eye(len(here))])
+            step = lsq_linear(matrix, root * np.concatenate([-errors, middle - here]), (low, high), method="bvls").x
         return changed(self.at, dict(zip(RANGES, np.exp(here + step).tolist(), strict=True)))
 
 
@@ -173,16 +174,3 @@ def _spread(known: Sequence[Row]) -> Floats:
 
 def _errors(known: Sequence[Row], calibration: Calibration) -> Floats:
     return np.array([row.error(calibration) for row in known], dtype=np.float64)
-
-
-def _in_box(matrix: Floats, aim: Floats, low: Floats, high: Floats, start: Floats) -> Floats:
-    """Minimum of ``x M x / 2 - aim x`` with low <= x <= high, by coordinate descent."""
-    x = start.copy()
-    for _ in range(200):
-        before = x.copy()
-        for index in range(len(x)):
-            rest = aim[index] - matrix[index] @ x + matrix[index, index] * x[index]
-            x[index] = min(max(rest / matrix[index, index], low[index]), high[index])
-        if np.abs(x - before).max() < 1e-9:
-            break
-    return x
