@@ -56,7 +56,7 @@ def catalogue(choice: Choice) -> None:
     if choice.json:
         print_document(tables)
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         for index, (kind, rows) in enumerate(tables.items()):
             print_view(replace(names_view(kind, rows), apart=index > 0))

@@ -168,7 +168,7 @@ def generate(drawing: Drawing) -> None:
     if drawing.json:
         print_document(document)
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         print_view(names_view("figures", [{"name": name, **pair} for name, pair in document["moments"].items()]))
         far = [{"name": name, "distance": value} for name, value in document["ks"].items()]
@@ -203,7 +203,7 @@ def policies(listing: Listing) -> None:
     if listing.json:
         print_document({"policies": rows})
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         print_view(names_view("policies", rows))
 

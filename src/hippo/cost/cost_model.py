@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,8 @@ from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True)
 class CostModel:
@@ -35,7 +39,13 @@ class CostModel:
 
     problem: Problem
     calibration: Calibration = CALIBRATION
-    _cache: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` says of this model's layers; asked for once under its key."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]  # type: ignore[return-value]
 
     @cached_property
     def distinct(self) -> tuple[tuple[Layer, ...], NDArray[np.int64]]:

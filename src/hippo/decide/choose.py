@@ -22,7 +22,7 @@ from hippo.decide.wording import count, joining, percent
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.exact.front import MARGIN
-from hippo.planners.exact.replan import Replanner
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
@@ -56,7 +56,7 @@ class Panel:
     planners: tuple[Planner, ...]
     baseline: tuple[Planner, ...] = ()
     local_sgd: Planner | None = None
-    replanner: type[Replanner] | None = None
+    replanner: type[DomainReplanner] | None = None
     search: Search | None = None
     order: Order | None = None
 
@@ -68,7 +68,7 @@ def decide(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
-    replanner: type[Replanner] | None = None,
+    replanner: type[DomainReplanner] | None = None,
     search: Search | None = None,
     order: Order | None = None,
     everyone: bool = False,
@@ -94,7 +94,7 @@ def compare(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
-    replanner: type[Replanner] | None = None,
+    replanner: type[DomainReplanner] | None = None,
     order: Order | None = None,
     seed: int = 0,
     progress: Progress | None = None,

@@ -23,7 +23,7 @@ from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
 from hippo.planners.exact.front import front_candidates
-from hippo.planners.exact.replan import Replanner
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.load import load_problem
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
@@ -149,7 +149,7 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
     """
     _check_asked(problem, stop)
     found = explain_plan.explain_plan(
-        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=Replanner, seed=seed
+        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=DomainReplanner, seed=seed
     )
     return _shown(found)
 
@@ -290,9 +290,9 @@ def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
     return found
 
 
-def _anew(names: str) -> type[Replanner] | None:
+def _anew(names: str) -> type[DomainReplanner] | None:
     """Who plans anew for other links: the exact search, where it is asked at all."""
-    return Replanner if names == "auto" or "exact" in names.split(",") else None
+    return DomainReplanner if names == "auto" or "exact" in names.split(",") else None
 
 
 def _shown(decision: Decision) -> ShownDecision:

@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.text import Text
 
 from hippo.decide.wording import number
-from hippo.report.trimmed import Trimmed
+from hippo.report.fitted import Trimmed
 from hippo.schedule.problem import Link, ScheduleProblem
 from hippo.schedule.replay import Replay, live, peak_memory
 

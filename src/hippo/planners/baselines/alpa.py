@@ -151,12 +151,11 @@ class SubmeshTables:
     def room(self, bounds: Cuts, recipe: Recipe, tp: int, dp: int) -> NDArray[np.float64]:
         """Micro-batches in flight that fit beside what is kept; negative: not even that fits."""
         usable, key = self.costs.usable_memory_bytes(), ("kept", bounds, recipe.sharding, tp, dp)
-        sums = memory_estimate(self.costs).kept(tp, dp, recipe.sharding)
-        kept = self._once(key, lambda: _sums(bounds, np.diff(sums)))
-        left, temporary = memory_estimate(self.costs).left(tp, recipe)
+        memory = memory_estimate(self.costs)
+        kept = self._once(key, lambda: _sums(bounds, np.diff(memory.kept(tp, dp, recipe.sharding))))
         passing = bounds, recipe.micro_batch, recipe.recompute, tp
-        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(left)), 1.0))
-        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(temporary)))
+        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(memory.left(tp, recipe))), 1.0))
+        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(memory.temporary(tp, recipe))))
         return np.floor((usable - kept - above) / each)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
