@@ -69,15 +69,15 @@ def prepare_schedules(
 
 
 def prepare_moving(method: str | None = None, *, trains: bool = False, progress: Progress | None = None) -> None:
-    """Compiles what a method (``None``: each of them) and hindsight need; free where that was done before.
+    """Compiles what a method (none of ``METHODS``: each of them) and hindsight need; free where that was done before.
 
     ``trains``: also the environment.
     """
     prepare((planner(FRONT),), progress=progress)  # it fills their caches
-    if method is None:
-        _once(MOVING, progress)
-    else:
+    if method in METHODS:
         _once(f"{MOVING}-{method}", progress, part_of=MOVING)
+    else:
+        _once(MOVING, progress)
     if trains:
         _once(TRAINING, progress)
 
