@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.exit_codes import INFEASIBLE
 from hippo.cli.options import LONGEST_S, Json, Seed, takes
-from hippo.cli.output import check_folder, mention, print_view, say, write_files
+from hippo.cli.output import INFEASIBLE, check_folder, mention, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.cli.schedule_problem import Described, whole_numbers
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
