@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from jinja2 import Template
-
 from hippo.decide.decision import Decision
 from hippo.decide.wording import number, percent, seconds
 from hippo.report.frame import template
@@ -45,7 +41,9 @@ def decision_html(decision: Decision) -> str:
     found = plan is not None and score is not None
     story = tell(decision) if found and len(decision.problem.cluster.domains) > 1 else None
     quickest = min((row.score.step_time_s for row in rows if row.score), default=0.0)
-    return _template().render(
+    filters = {"arrows": arrows, "seconds": seconds, "percent": percent, "number": number, "usd": usd, "versus": versus}
+    page = template("notebook.html.j2", gap=gap_text, **filters)
+    return page.render(
         decision=decision,
         question=question_line(decision.problem),
         figures=headline_figures(decision.problem, plan, score)[:6] if plan and score else (),
@@ -61,18 +59,4 @@ def decision_html(decision: Decision) -> str:
         map=network(story, traffic(story)) if story else None,
         map_style=";".join(f"{name}:{value}" for name, value in MAP.items()),
         domain_colour={} if story is None else story.domain_colours,
-    )
-
-
-@cache
-def _template() -> Template:
-    return template(
-        "notebook.html.j2",
-        arrows=arrows,
-        seconds=seconds,
-        percent=percent,
-        number=number,
-        usd=usd,
-        gap=gap_text,
-        versus=versus,
     )
