@@ -29,7 +29,7 @@ from hippo.schedule.generators.cross_domain import (
     Player,
     Rule,
 )
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 PROFILES = ((1, 1, 1), (1, 1.05, 0.75), (1, 0.991, 0.671), (1, 1.2, 0.9), (1, 1.6, 1.1), (1, 0.9, 0.5))
 DELAYS = (0, 0.1, 0.3, 0.5, 1, 1, 2, 2, 3, 5, 5, 8)

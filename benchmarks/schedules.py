@@ -29,7 +29,7 @@ from hippo.errors import HippoError, InfeasibleError
 from hippo.schedule.best import Best, best
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.optimal import optimal
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text
 from hippo.schedule.replay import makespan, packed, replay
 from hippo.schedule.schedule import Schedule

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hippo.report.gantt import gantt_view, slow_links
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import Replay, replay
 
 

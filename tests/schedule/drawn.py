@@ -6,7 +6,7 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 TIMES = st.sampled_from((0.25, 0.5, 0.75, 1.0, 1.05, 2.0)) | st.floats(0.01, 10.0)
 DELAYS = st.sampled_from((0.0, 0.05, 1.0, 5.0)) | st.floats(0.0, 20.0)

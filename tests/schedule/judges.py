@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 Operation = tuple[int, int, int]  # kind, slot, micro-batch
 

@@ -8,7 +8,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 from hippo.schedule.text import schedule_of_rows
 

@@ -20,7 +20,7 @@ from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
 from hippo.schedule.methods import METHODS, generate
-from hippo.schedule.problem import PLACEMENTS, RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan
 from hippo.schedule.search import policy as search_policy
 from hippo.schedule.search.clock import Clock

@@ -15,7 +15,7 @@ from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.by_hint import at_of, dispatch, makespans, ordered, queues
 from hippo.schedule.check import violations
 from hippo.schedule.generators import gpipe, one_f_one_b
-from hippo.schedule.problem import PLACEMENTS, RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
 from hippo.schedule.schedule import Schedule, Shape, split
 from hippo.schedule.text import parse_schedule, rank_text

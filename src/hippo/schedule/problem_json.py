@@ -20,7 +20,7 @@ from typing import Any
 from hippo.errors import InputError
 from hippo.problem.document import parse_json
 from hippo.problem.table import Table, open_table
-from hippo.schedule.problem import PLACEMENTS, RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.sizes import Sized
 
 KEYS = (

@@ -18,7 +18,7 @@ from hippo.errors import InputError
 from hippo.schedule.check import violations
 from hippo.schedule.methods import checked
 from hippo.schedule.optimal import one_by_one
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 
 pytest.importorskip("ortools")

@@ -14,7 +14,7 @@ from hippo.errors import InfeasibleError
 from hippo.schedule.bound.heads import heads_and_tails
 from hippo.schedule.bound.lower_bound import bounds, lower_bound
 from hippo.schedule.bound.precedence import rules
-from hippo.schedule.problem import PLACEMENTS, RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 
 REAL = (1.0, 1.05, 0.75)
 

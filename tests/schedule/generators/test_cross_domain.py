@@ -18,7 +18,7 @@ from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.check import violations
 from hippo.schedule.generators.cross_domain import FEW_WAVES, LIKELY, RULES, Player, _likely, policies
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.search.policy import pipe, play_policy
 from hippo.schedule.text import schedule_text

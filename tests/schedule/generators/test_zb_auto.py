@@ -17,7 +17,7 @@ from hippo.errors import InfeasibleError
 from hippo.schedule.check import violations
 from hippo.schedule.generators.zb_auto import expected_delays
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import RankLink, MicroBatchMemory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import live, peak_memory, replay
 from hippo.schedule.text import schedule_text
 

@@ -105,9 +105,8 @@ class CarriedWorld(SimulatedWorld):
         self._last: dict[Stream, int] = {}  # of each stream
         self._count: defaultdict[Flow, int] = defaultdict(int)  # messages of a flow
         self._silent_s: dict[Flow, float] = {}  # when a flow's last message had left
-        self._waiting: defaultdict[SimulatedLink, list[Flow]] = defaultdict(
-            list
-        )  # fresh flows with a message for the link
+        # Fresh flows with a message for the link.
+        self._waiting: defaultdict[SimulatedLink, list[Flow]] = defaultdict(list)
 
     # What a receiver does.
 
