@@ -15,7 +15,7 @@ from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
-    from hippo.jobs.workload import Workload
+    from hippo.jobs.workload import JobWorkload
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _domains(cluster: str | None) -> tuple[str, ...]:
     return () if cluster is None else load_site(cluster)[0].domains
 
 
-def _on_gpus(workload: Workload) -> Workload:
+def _on_gpus(workload: JobWorkload) -> JobWorkload:
     """The jobs without those on CPUs alone: drawn jobs name no kind of device, so cores would become GPUs."""
     from hippo.decide.wording import count
 

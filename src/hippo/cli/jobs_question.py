@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from hippo.jobs.placement.slowdown import Slowdown
     from hippo.jobs.policies.policy import QueuePolicy
     from hippo.jobs.settings import Failures, ReplayRules
-    from hippo.jobs.site import Site
+    from hippo.jobs.site import JobSite
     from hippo.jobs.traces.load import JobTrace
-    from hippo.jobs.workload import Workload
+    from hippo.jobs.workload import JobWorkload
     from hippo.problem.cluster import Cluster
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Job trace (a file, packed or not; PAI: the folder).")]
@@ -173,13 +173,13 @@ def asked(wanted: Question) -> ReplayAccount:
     )
 
 
-def with_cpus(site: Site, cores: int) -> Site:
+def with_cpus(site: JobSite, cores: int) -> JobSite:
     """The site with so many CPU cores in every node, as one more pool per domain."""
-    from hippo.jobs.site import Pool
+    from hippo.jobs.site import DevicePool
 
     if not cores:
         return site
-    more = tuple(Pool(pool.domain, CPU, pool.nodes, cores) for pool in site.pools)
+    more = tuple(DevicePool(pool.domain, CPU, pool.nodes, cores) for pool in site.pools)
     return replace(site, pools=(*site.pools, *more))
 
 
@@ -204,7 +204,7 @@ def _failures(wanted: Question) -> Failures | None:
 
 
 # --------------------------------------------------------------------------------------------------------- the workload
-def _chosen(wanted: Question, trace: JobTrace, site: Site) -> tuple[Workload, dict[str, int]]:
+def _chosen(wanted: Question, trace: JobTrace, site: JobSite) -> tuple[JobWorkload, dict[str, int]]:
     """The part that is asked for; jobs that only want CPUs are left out where there are none."""
     from hippo.jobs.placement.data import with_data
 
@@ -243,7 +243,7 @@ def _volume(text: str) -> float | None:
         raise InputError("not a volume", source="--data-gb", value=text, remedy=remedy) from None
 
 
-def _known_by_alias(workload: Workload, site: Site) -> Workload:
+def _known_by_alias(workload: JobWorkload, site: JobSite) -> JobWorkload:
     """Kinds of device that the site has under another name of the catalogue (``A100``), by the site's name."""
     from hippo.problem.gpus import ALIASES
 
@@ -252,7 +252,7 @@ def _known_by_alias(workload: Workload, site: Site) -> Workload:
     return replace(workload, device_kinds=named)
 
 
-def _on_gpus(workload: Workload, site: Site) -> Workload:
+def _on_gpus(workload: JobWorkload, site: JobSite) -> JobWorkload:
     """Jobs that name no kind of device asked for GPUs: they run on all that the site has but CPUs."""
     others = tuple(kind for kind in site.kinds if kind != CPU)
     if not others or CPU not in site.kinds:
@@ -265,7 +265,7 @@ def _learner(wanted: Question, trace: JobTrace) -> LearnedSetup:
     from hippo.jobs.learned.state import LearnedSetup
     from hippo.jobs.learned.weights import read
 
-    past: Workload | None = None
+    past: JobWorkload | None = None
     if wanted.part is not None:
         past = trace.workload.part(0.0, _shares(wanted.part)[0])
     elif wanted.begin is not None:
@@ -287,14 +287,16 @@ def _shares(text: str) -> tuple[float, float]:
     return found
 
 
-def only_cpus(workload: Workload) -> NDArray[np.bool_]:
+def only_cpus(workload: JobWorkload) -> NDArray[np.bool_]:
     """(n,) which jobs run on CPUs and nothing else."""
     import numpy as np
 
     return np.array([kinds == (CPU,) for kinds in workload.device_kinds], np.bool_)[workload.runs_on]
 
 
-def _can_run(workload: Workload, site: Site, settings: ReplayRules, slowdown: Slowdown | None) -> NDArray[np.bool_]:
+def _can_run(
+    workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown: Slowdown | None
+) -> NDArray[np.bool_]:
     """(n,) which jobs the engine will not refuse."""
     import numpy as np
 
@@ -307,7 +309,7 @@ def _can_run(workload: Workload, site: Site, settings: ReplayRules, slowdown: Sl
     return found
 
 
-def _stretched(workload: Workload, site: Site, load: float | None, runs: NDArray[np.bool_]) -> Workload:
+def _stretched(workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_]) -> JobWorkload:
     """Arrivals as far apart as the load asks; jobs that the site cannot hold (not in ``runs``) do not count."""
     if load is None:
         return workload
@@ -318,13 +320,13 @@ def _stretched(workload: Workload, site: Site, load: float | None, runs: NDArray
     return workload.stretched(found / load)
 
 
-def offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> float:
+def offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_]) -> float:
     """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
     devices where there is nothing else)."""
-    from hippo.jobs.site import Site
+    from hippo.jobs.site import JobSite
 
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
-    plain = Site(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
+    plain = JobSite(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
     counted = runs if pools == site.pools else runs & ~only_cpus(workload)
     if not counted.any():
         return 0.0
@@ -334,7 +336,7 @@ def offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> flo
 
 
 def _slowdown(
-    workload: Workload, cluster: Cluster, site: Site, settings: ReplayRules, progress: Watch
+    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Watch
 ) -> Slowdown | None:
     """What spanning costs the kinds of jobs that may do so; None: nobody does."""
     from hippo.first_use import prepare

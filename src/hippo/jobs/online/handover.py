@@ -10,12 +10,12 @@ from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.learned_keys import learn
 from hippo.jobs.engine.opening import key_rules
-from hippo.jobs.engine.world import World
-from hippo.jobs.learned.state import Memory, writable
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.learned.state import KeyMemory, writable
 from hippo.jobs.policies.policy import QueuePolicy
 
 
-def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None) -> World:
+def handed_over(world: QueueWorld, policy: QueuePolicy, memory: KeyMemory | None = None) -> QueueWorld:
     """The same world, in the same state, under another policy from now on.
 
     ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world
@@ -35,7 +35,7 @@ def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None)
     return found
 
 
-def _carry_over(old: Memory, new: Memory) -> None:
+def _carry_over(old: KeyMemory, new: KeyMemory) -> None:
     """Who waits or runs, and how far each has got; keys are asked for anew."""
     for name in ("wanting", "active", "active_at", "push"):
         getattr(new, name)[:] = getattr(old, name)

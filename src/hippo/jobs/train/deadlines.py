@@ -43,7 +43,7 @@ from hippo.jobs.traces.mix import drawn, missed
 from hippo.jobs.train.learner import QueueLearner
 from hippo.jobs.train.settings import DeadlineTraining
 from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.learn import ppo
 from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.memory import Need, refuse_too_large
@@ -110,7 +110,7 @@ def begun(settings: DeadlineTraining) -> DueWeights:
     rng = np.random.default_rng(settings.run.seed)
     edges = np.concatenate([[EDGES_S[0] / 2], EDGES_S, [EDGES_S[-1] * 1.4]])
     duration_s = np.exp(rng.uniform(np.log(edges[0]), np.log(edges[-1]), DRAWN))
-    jobs = Workload.of_columns({"arrival_s": np.zeros(DRAWN), "duration_s": duration_s})
+    jobs = JobWorkload.of_columns({"arrival_s": np.zeros(DRAWN), "duration_s": duration_s})
     counted = np.full((BINS, BINS), 1e-3)
     for place, setting in enumerate(settings.draws.settings):
         each = drawn(jobs, setting, place)
@@ -125,7 +125,7 @@ class Stretch:
     """A window with its deadlines."""
 
     window: Window
-    workload: Workload
+    workload: JobWorkload
 
     def play(self, weights: DueWeights, trial: DueTrial | None = None) -> Ledger:
         """One replay."""
@@ -172,7 +172,7 @@ def roll(
     return DueMoments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
 
 
-def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
+def credits(workload: JobWorkload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
     """(N,) what noise on each ``job`` (N,) is credited with: its own cost spared, and that of later deadlines."""
     changed, found = np.flatnonzero(spared), np.zeros(len(job))
     ends_s, step = workload.deadline_s[changed], max(1, PAIRS // max(len(changed), 1))

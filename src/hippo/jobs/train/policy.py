@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.state import MOST_PUSH
-from hippo.jobs.learned.weights import KEY_UNITS, Weights
+from hippo.jobs.learned.weights import KEY_UNITS, KeyWeights
 from hippo.learn.ppo import Evaluated
 
 
@@ -45,7 +45,7 @@ class KeyPolicy(nn.Module):
         """The deviation."""
         return float(self.log_noise.detach().exp())
 
-    def into(self, weights: Weights) -> Weights:
+    def into(self, weights: KeyWeights) -> KeyWeights:
         """The weights with this network's numbers in them."""
         return weights._replace(
             key_first=_kernel(self.first.weight.T),
@@ -56,7 +56,7 @@ class KeyPolicy(nn.Module):
             key_last_bias=_kernel(self.last.bias),
         )
 
-    def take(self, weights: Weights) -> None:
+    def take(self, weights: KeyWeights) -> None:
         """The network of these weights."""
         with torch.no_grad():
             self.first.weight.copy_(torch.from_numpy(weights.key_first.T.copy()))
