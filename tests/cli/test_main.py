@@ -133,7 +133,7 @@ def test_a_full_disk_behind_stdout():
 def test_interruption(tmp_path):
     begun = tmp_path / "begun"  # interrupted while it plans: an import may swallow the signal
     slow = (
-        "import signal, time, pathlib, hippo.front_door as d, hippo.cli.main as m\n"
+        "import signal, time, pathlib, hippo.front_door.planning as d, hippo.cli.main as m\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells let what runs in the background ignore it
         f"d.plan = lambda *a, **k: (pathlib.Path({str(begun)!r}).touch(), time.sleep(60))\n"
         "m.main()"

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 LONGEST_S = 86_400
-SHORTEST_EPOCH_S = 1.0
 
 ModelName = Annotated[
     str, typer.Option("--model", metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
@@ -98,10 +97,3 @@ def stop_after(time_limit_s: float) -> Stop:
         remedy = "give a number of seconds, for instance 10"
         raise InputError(problem, source="--time-limit", value=time_limit_s, remedy=remedy)
     return Stop(time_limit_s=time_limit_s)
-
-
-def check_epoch(epoch_s: float | None) -> None:
-    """``InputError`` for a distance between decisions that is too short or too long; None: none was asked for."""
-    if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_S:
-        problem = f"must be from {SHORTEST_EPOCH_S:g} to {LONGEST_S} seconds"
-        raise InputError(problem, source="--epoch", value=epoch_s, remedy="give seconds, for instance 60")

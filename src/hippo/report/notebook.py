@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from jinja2 import Template
-
 from hippo.decide.decision import Decision
 from hippo.decide.wording import percent, seconds
 from hippo.report.frame import template
@@ -35,7 +31,10 @@ def decision_html(decision: Decision) -> str:
     reasons = reason_groups(decision.reasons)
     found = plan is not None and score is not None
     quickest = min((row.score.step_time_s for row in rows if row.score), default=0.0)
-    return _template().render(
+    page = template(
+        "notebook.html.j2", arrows=arrows, seconds=seconds, percent=percent, usd=usd, gap=gap_text, versus=versus
+    )
+    return page.render(
         decision=decision,
         question=question_line(decision.problem),
         figures=headline_figures(decision.problem, plan, score)[:6] if plan and score else (),
@@ -48,17 +47,4 @@ def decision_html(decision: Decision) -> str:
         rows=rows if len(rows) > 1 else (),
         quickest=quickest,
         colours=COLOURS,
-    )
-
-
-@cache
-def _template() -> Template:
-    return template(
-        "notebook.html.j2",
-        arrows=arrows,
-        seconds=seconds,
-        percent=percent,
-        usd=usd,
-        gap=gap_text,
-        versus=versus,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,15 +164,6 @@ class SubmeshTables:
         return self._known[key]
 
 
-_even = lru_cache(maxsize=64)(even_cuts)
-
-
-@lru_cache(maxsize=64)
-def _below(layers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices below the diagonal."""
-    return np.tril_indices(layers, -1)
-
-
 def _sums(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
     """(L, L): sums over clustered layers [k, i]; below the diagonal negative or 0."""
     sums = np.concatenate([[0.0], np.cumsum(per_layer)])[list(bounds)]
@@ -204,7 +195,7 @@ class InterOp:
     def bounds(self) -> Cuts:
         """Operator clustering (section 5.2, optimization 2): L layers of equal blocks."""
         model = self.costs.problem.model
-        return _even(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
+        return even_cuts(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
 
     def solve(self) -> Sliced | None:
         """Enumerates t_max from small to large with early pruning, and slices for each (Eq. 3 and 4)."""
@@ -251,7 +242,7 @@ class InterOp:
                 fits = live[None, None, :] <= option.most_live[:, :, None]
                 seconds = np.where(fits, option.seconds[:, :, None], np.inf)
                 table[:, :, shape, :] = np.minimum(table[:, :, shape, :], seconds)
-        table[_below(layers)] = np.inf
+        table[np.tril_indices(layers, -1)] = np.inf
         table[:, :, :, 0] = np.inf
         return table
 
