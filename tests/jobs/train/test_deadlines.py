@@ -12,7 +12,9 @@ from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.learned.deadline import FEATURES, deadline_network, untrained
 from hippo.jobs.train import deadlines
-from hippo.jobs.train.deadlines import DueMoments, DuePolicy, begun, credits, update
+from hippo.jobs.train.algorithms import ppo
+from hippo.jobs.train.deadlines import DuePolicy, begun, credits
+from hippo.jobs.train.rollout import Moments
 from hippo.jobs.train.settings import DeadlineTraining, Draws, NoiseSearch, parse_deadline_settings
 from hippo.jobs.workload import JobWorkload
 
@@ -74,7 +76,7 @@ def test_an_update_learns_which_way_noise_pays():
     for turn in range(5):
         features = torch.ones(256, len(FEATURES))
         key = policy(features).detach() + 0.5 * torch.randn(256)
-        update(policy, optimizer, DueMoments(features, key, key), DeadlineTraining(), turn)
+        ppo(policy, optimizer, Moments(features, key, key), DeadlineTraining(), turn)
     assert policy(torch.ones(1, len(FEATURES))).item() > before + 0.1
 
 

@@ -25,6 +25,8 @@ def handed_over(world: QueueWorld, policy: QueuePolicy, memory: KeyMemory | None
     assert not world.fails
     key = policy.key
     assert (key.known, key.factor, key.by_user) == (None, None, False), "such a key needs a world of its own"
+    if not key.by_share:
+        world.job[:, c.KNOWN_KEY] = 0.0  # what jobs were entitled to when they came
     if memory is not None:
         _carry_over(world.learned, memory)
     found = world._replace(

@@ -15,7 +15,20 @@ from hippo.jobs.learned.weights import KEY_UNITS, KeyWeights
 from hippo.learn.ppo import Evaluated
 
 
-class KeyPolicy(nn.Module):
+class NoisyKey(nn.Module):
+    """A number for each moment: normal, with a mean that the features say and one deviation; and a critic."""
+
+    log_noise: nn.Parameter
+    critic: nn.Sequential
+
+    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
+        """What the policy thinks of numbers (N,) that were given."""
+        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
+        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
+        return Evaluated(likely, chaos, self.critic(features))
+
+
+class KeyPolicy(NoisyKey):
     """Pushes (N,) of the logarithms of keys: normal, with a mean that the features say and one deviation."""
 
     def __init__(self, noise: float, units: int = KEY_UNITS) -> None:
@@ -33,12 +46,6 @@ class KeyPolicy(nn.Module):
         hidden = torch.relu(self.second(torch.relu(self.first(features))))
         push = self.last(hidden)[:, 0]
         return MOST_PUSH * torch.tanh(push / MOST_PUSH)
-
-    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
-        """What the policy thinks of pushes that were made."""
-        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
-        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
-        return Evaluated(likely, chaos, self.critic(features))
 
     @property
     def noise(self) -> float:
