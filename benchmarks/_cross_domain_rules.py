@@ -83,7 +83,7 @@ def gaps(problems: list[ScheduleProblem], rules: list[Rule]) -> NDArray[np.float
     found = []
     for problem in problems:
         player, bound = Player(problem), lower_bound(problem)
-        found.append([player.play(rule) / bound - 1 for rule in rules])
+        found.append(player.spans(rules, len(rules)) / bound - 1)
     return np.array(found)
 
 

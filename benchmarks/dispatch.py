@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hippo.dispatch.dispatch import decision_seconds
-from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import shipped
 from hippo.dispatch.noise.clairvoyant import clairvoyant
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM

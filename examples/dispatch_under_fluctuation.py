@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 
 from hippo.cli.output import check_folder, write_files
-from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import shipped
 from hippo.dispatch.noise import fluctuation_grid as grid
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, Case, cases

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hippo.dispatch.features import FEATURES
-from hippo.dispatch.kernel_policy import read, shipped
-from hippo.dispatch.network import Weights, follower, packed, scores, unpacked
+from hippo.dispatch.network import Weights, follower, packed, read, scores, shipped, unpacked
 from hippo.errors import InputError
 
 from .drawn_draws import random_weights

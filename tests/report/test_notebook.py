@@ -25,7 +25,9 @@ def test_says_what_matters_and_stays_small(small_story: PlanStory) -> None:
         "+32 %",
     ):
         assert said in text
-    assert len(text) < 12_000
+    assert 'aria-label="Map of 3 domains' in text
+    assert text.count("<circle") == len(small_story.problem.cluster.domains)
+    assert len(text) < 20_000
     assert "<script" not in text
     assert "http" not in text
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hippo.cli.about import about
+from hippo.cli.bench import about
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, print_view
 from hippo.errors import InputError, UnknownNameError

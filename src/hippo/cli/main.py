@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import hippo
-from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
-from hippo.cli.output import Loudness, say, set_loudness, silence_stdout
+from hippo.cli.output import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT, Loudness, say, set_loudness, silence_stdout
 from hippo.errors import InfeasibleError, InputError
 
 COMMANDS: Mapping[str, str] = {

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hippo.cli.exit_codes import INFEASIBLE
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+# Exit codes.
+DONE = 0
+FAULT = 1  # of hippo's own
+WRONG_INPUT = 2  # the user's: one message with file, key, value, remedy
+INFEASIBLE = 3  # an answer, with reasons
+INTERRUPTED = 130
 
 PIPED_WIDTH = 120  # columns, where stdout is no terminal
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.ending import ended_cleanly
-from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import check_folder, mention, print_document, print_view, say, write_files
+from hippo.cli.output import FAULT, check_folder, mention, print_document, print_view, say, write_files
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError

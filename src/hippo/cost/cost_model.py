@@ -101,7 +101,7 @@ class CostModel:
         if found is None:
             found = self._cache[key] = self._memory(start, stop, layout)
         assert isinstance(found, StageMemory)
-        return replace(found, live_micro_batches=live)
+        return replace(found, live_micro_batches=live) if live else found
 
     def _memory(self, start: int, stop: int, layout: Layout) -> StageMemory:
         """``memory`` without any micro-batch in flight."""
@@ -217,9 +217,11 @@ class CostModel:
 
 def _timed(layout: Layout) -> Layout:
     """The layout without what the seconds of a layer do not depend on, so that fewer tables are made."""
-    if layout.sharding in ("full", "hybrid"):
-        return replace(layout, num_stages=1, replicas=1, interleave=1)
-    return replace(layout, dp=1, sharding="none", num_stages=1, replicas=1, interleave=1)
+    gathered = layout.sharding in ("full", "hybrid")
+    dp, sharding = (layout.dp, layout.sharding) if gathered else (1, "none")
+    if (layout.dp, layout.sharding, layout.num_stages, layout.replicas, layout.interleave) == (dp, sharding, 1, 1, 1):
+        return layout
+    return replace(layout, dp=dp, sharding=sharding, num_stages=1, replicas=1, interleave=1)
 
 
 def _row(time: LayerTime) -> tuple[float, float, float, float, float]:

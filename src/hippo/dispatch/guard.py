@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
 from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights, follower, shapes
-from hippo.dispatch.play import play, room
+from hippo.dispatch.network import Weights, follower, shapes, shipped
+from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule
@@ -91,15 +89,6 @@ def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
 def _trial(problem: ScheduleProblem, pair: Pair, weights: Weights, factors: NDArray[np.float32]) -> float:
     """Mean makespan on a base."""
     base, found = base_from(problem, *pair), np.empty(len(factors))
-    _play_trials(problem.tables, base, weights, factors, np.ones(problem.ranks, np.float32), found)
+    draws = factors[:, 0], factors[:, 1], np.ones((len(factors), problem.ranks), np.float32)
+    play_all(new_state(problem), base, weights, *(np.ascontiguousarray(each) for each in draws), found)
     return float(found.mean())
-
-
-@kernel
-def _play_trials(tables, base, weights, factors, ranks, found):  # type: ignore[no-untyped-def]
-    """Writes the makespan of each play (n,); ``factors`` (n, 2, 3 p m) of operations, and of what they send."""
-    state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))
-    nowhere = np.empty((0, 0, 0))
-    for number in range(len(found)):
-        draws = factors[number, 0], factors[number, 1], ranks
-        found[number] = play(tables, base, weights, draws, nowhere, state, asked)

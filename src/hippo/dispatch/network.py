@@ -9,14 +9,16 @@ Letters: n features, h units.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.dispatch.features import CHOICES, FEATURES, MOVING
-from hippo.dispatch.fixed import FIXED
+from hippo.dispatch.features import CHOICES, FEATURES, FIXED, MOVING
 from hippo.learn.weights import Form
 
 Floats32 = NDArray[np.float32]
@@ -97,3 +99,19 @@ def sound(arrays: Mapping[str, NDArray[Any]], source: str) -> Weights:
     if not shaped or not all(each.dtype == np.float32 and np.isfinite(each).all() for each in found):
         raise FORM.wrong(source)
     return found
+
+
+# --------------------------------------------------------------------------------------- the policy that ships, others
+
+SHIPPED = "dispatch.npz"
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Weights:
+    """The weights that come with the package."""
+    return unpacked((files("hippo.dispatch") / SHIPPED).read_bytes(), SHIPPED)
+
+
+def read(path: str | Path) -> Weights:
+    """Weights from a file; ``InputError`` when there is none, or it is something else."""
+    return sound(FORM.read(path)[0], str(path))

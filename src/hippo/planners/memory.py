@@ -84,7 +84,7 @@ class MemoryEstimate:
         index = self.costs.distinct[1].tolist()
         for layer, kind in enumerate(index):
             if kind not in known:
-                known[kind] = of(self.costs.memory(domain, layer, layer + 1, layout, live=1.0))
+                known[kind] = of(self.costs.memory(domain, layer, layer + 1, layout, live=0.0))
         return [known[kind] for kind in index]
 
 

@@ -43,13 +43,12 @@ MOST_REASONS = 4
 
 def report(story: PlanStory) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
-    page = template("report.html.j2", **_filters(story))
+    page = template("report.html.j2", **_filters())
     return page.render(**frame("timeline.js", "step.js"), **_headline(story), **_panels(story))
 
 
 # ------------------------------------------------------------------------------------------------------- templates
-def _filters(story: PlanStory) -> dict[str, Callable[..., object]]:
-    colours = story.domain_colours
+def _filters() -> dict[str, Callable[..., object]]:
     return {
         "seconds": seconds,
         "percent": percent,
@@ -61,7 +60,6 @@ def _filters(story: PlanStory) -> dict[str, Callable[..., object]]:
         "micro_batches": micro_batches,
         "unbroken": unbroken,
         "capitalised": lambda text: text[:1].upper() + text[1:],
-        "domain_colour": colours.__getitem__,
         "arrows": arrows,
     }
 
@@ -70,6 +68,7 @@ def _filters(story: PlanStory) -> dict[str, Callable[..., object]]:
 def _headline(story: PlanStory) -> dict[str, object]:
     return {
         "story": story,
+        "domain_colour": story.domain_colours,
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
         "answer": leads.answer(story),

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from hippo.dispatch.base import base_of
 from hippo.dispatch.dispatch import Draws, one_play
 from hippo.dispatch.env.generator import drawn_world
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import Weights, shipped
 from hippo.dispatch.noise.fluctuation import drawn
 from hippo.dispatch.noise.timed_play import TimedPlay, timed
 from hippo.schedule.problem import ScheduleProblem

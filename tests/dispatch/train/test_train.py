@@ -16,8 +16,7 @@ from hippo.dispatch.base import base_of
 from hippo.dispatch.env.generator import World
 from hippo.dispatch.env.rollout import roll_out
 from hippo.dispatch.features import FEATURES
-from hippo.dispatch.kernel_policy import read
-from hippo.dispatch.network import Weights, follower, packed, scores
+from hippo.dispatch.network import Weights, follower, packed, read, scores
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.train.learner import batch_of, learn, lost

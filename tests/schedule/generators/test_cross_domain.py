@@ -154,4 +154,8 @@ def test_rules_given_up_are_not_among_the_likely(seed: int) -> None:
     links = tuple(Link(float(each)) for each in rng.uniform(0.0, 4.0, ranks - 1))
     problem = ScheduleProblem(200, forward, backward, weight, down=links, up=links, limit=(8.0,) * ranks)
     player = Player(replace(problem, micro_batches=FEW_WAVES * ranks))
-    assert _likely(problem, RULES) == sorted(RULES, key=player.play)[:LIKELY]
+    spans = player.spans(RULES, len(RULES)).tolist()
+    assert (
+        _likely(problem, RULES)
+        == [rule for _, rule in sorted(zip(spans, RULES, strict=True), key=lambda each: each[0])][:LIKELY]
+    )

@@ -19,7 +19,8 @@ from hippo.dispatch.features import CHOICES
 from hippo.dispatch.network import follower
 from hippo.dispatch.noise.fluctuation import drawn
 from hippo.dispatch.play import ENDED, act, following, room
-from hippo.dispatch.state import State, begin, new_state
+from hippo.dispatch.state import begin, new_state
+from hippo.engine.events import vary
 from hippo.errors import InputError
 
 _NOWHERE = np.empty((0, 0, 0))
@@ -65,9 +66,10 @@ class DispatchEnv:
     def play(self, world: World, draws: Draws) -> Observation | None:
         """A new play of that world under those draws; None when no rank ever has a choice."""
         problem = world.problem
-        self._tables, self._base, self._draws = problem.tables, base_of(problem, world.fluctuation.deviation), draws
+        self._base = base_of(problem, world.fluctuation.deviation)
         self.usual = one_play(problem, self._base, follower(), draws, _NOWHERE)
-        self.state: State = new_state(problem.ranks, problem.micro_batches)
+        self.state = new_state(problem)
+        vary(self.state.pipe, *draws)
         begin(self.state)
         return self._next()
 
@@ -82,10 +84,7 @@ class DispatchEnv:
             raise InputError("no play is under way", remedy="begin one")
         asked = self._asked
         chosen = int(choice) if asked.mask[int(choice)] else int(asked.says[0])
-        act(
-            *(self._tables, self._base, self.state, self._draws, _NOWHERE),
-            *(self._rank, asked.until[0], chosen, asked.until[1]),
-        )
+        act(self.state, self._base, self._rank, asked.until[0], chosen, asked.until[1])
         found = self._next()
         if found is not None:
             return Came(found, 0.0, False)
@@ -94,12 +93,12 @@ class DispatchEnv:
 
     @property
     def makespan(self) -> float:
-        """Of what has ended so far."""
-        return float(self.state.total[0])
+        """Of what runs so far."""
+        return float((self.state.board.free + self.state.pipe.rest).max())
 
     def _next(self) -> Observation | None:
         asked = self._asked
-        self._rank = following(self._tables, self._base, self.state, self._draws, _NOWHERE, asked)
+        self._rank = following(self.state, self._base, asked)
         if self._rank == ENDED:
             return None
         return Observation(asked.seen.copy(), asked.mask.copy(), int(asked.says[0]))

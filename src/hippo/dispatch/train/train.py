@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from hippo.dispatch.env.generator import World, drawn_world
-from hippo.dispatch.kernel_policy import read
-from hippo.dispatch.network import Weights, follower, packed
+from hippo.dispatch.network import Weights, follower, packed, read
 from hippo.dispatch.train.learner import learn, need
 from hippo.dispatch.train.look import look_of
 from hippo.dispatch.train.policy import DispatchPolicy
