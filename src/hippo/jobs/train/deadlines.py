@@ -222,7 +222,7 @@ def train(
         return {**figures, "moments": float(len(moments.credit)), "cost": float(np.mean(cost))}
 
     session = Session(
-        QueueLearner(policy, optimizer, base, settings, step, settings.search.rolls),
+        QueueLearner(policy, optimizer, base, settings, step),
         settings,
         out,
         lambda figures, notes: f"deadlines, best {notes['best']:.3f} % missed",

@@ -75,7 +75,7 @@ def train(
     def update(learner: QueueLearner, number: int) -> dict[str, float]:
         return step(policy, learner.optimizer, windows.draw, learner.base, settings, number)
 
-    learner = QueueLearner(policy, optimizer(policy, settings), base, settings, update, settings.gradient.rolls)
+    learner = QueueLearner(policy, optimizer(policy, settings), base, settings, update)
     session = Session(
         learner,
         settings,
