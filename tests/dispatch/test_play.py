@@ -21,7 +21,7 @@ from hippo.dispatch.dispatch import (
 )
 from hippo.dispatch.features import FEATURES, FIXED, MOVING, observe
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import Weights, follower
+from hippo.dispatch.network import DispatchWeights, follower
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.dispatch.noise.fluctuation import play as play_order
 from hippo.dispatch.noise.hindsight import floors_of
@@ -34,7 +34,7 @@ from hippo.errors import InputError
 from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Floats, Link, ScheduleProblem
+from hippo.schedule.problem import Floats, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.schedule import split
 
@@ -56,13 +56,13 @@ def test_a_network_that_says_nothing_is_the_hint(problem: ScheduleProblem, seed:
 def test_who_waits_with_patience_looks_again_when_another_message_comes(seed: int) -> None:
     """It was on its way already when the wait began; what could run meanwhile, and for how long to wait, changes."""
     links = [(0.0, 0.0), (2.0, 0.0), (0.0, 0.0), (0.0, 5.0), (20.0, 0.0)]
-    back = (Link(0.0),) * 4 + (Link(3.0),)
+    back = (RankLink(0.0),) * 4 + (RankLink(3.0),)
     forward, backward, weight = (
         (6.0, 0.25, 0.25, 0.25, 0.75, 0.25),
         (0.25,) * 4 + (2.0, 0.25),
         (0.25,) * 4 + (5.0, 0.25),
     )
-    down = tuple(Link(*each) for each in links)
+    down = tuple(RankLink(*each) for each in links)
     plays_as_the_hint(ScheduleProblem(8, forward, backward, weight, down, back, (np.inf,) * 6), seed, 1.0)
 
 
@@ -146,7 +146,7 @@ def begun(problem: ScheduleProblem, draws: Draws, start: Floats | None = None) -
     return state
 
 
-def first_asked(base: Base, weights: Weights) -> tuple[int, list[str], list[int]]:
+def first_asked(base: Base, weights: DispatchWeights) -> tuple[int, list[str], list[int]]:
     """Who is asked first on FAR, what it may do, and what the network takes."""
     state, asked = begun(FAR, nothing_moves(FAR)), room(32)
     rank = following(state, base, asked)
@@ -210,7 +210,7 @@ def test_nobody_acts_on_what_has_not_happened(problem: ScheduleProblem, seed: in
     assert after[:known] == before[:known]
 
 
-def decisions(problem: ScheduleProblem, weights: Weights, draws: Draws, start: Floats) -> list[tuple[Any, ...]]:
+def decisions(problem: ScheduleProblem, weights: DispatchWeights, draws: Draws, start: Floats) -> list[tuple[Any, ...]]:
     """When, by whom, on what, and what was chosen: of a whole play, in the order of time."""
     base, found = base_of(problem), []
     state, asked = begun(problem, draws, start), room(32)

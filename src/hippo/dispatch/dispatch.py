@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import POLICY, settled, why_base
-from hippo.dispatch.network import Weights, follower, shipped
+from hippo.dispatch.network import DispatchWeights, follower, shipped
 from hippo.dispatch.play import act, best_choice, following, play_all, room
 from hippo.dispatch.state import begin, new_state
 from hippo.schedule.problem import ScheduleProblem
@@ -35,7 +35,7 @@ class Made:
 
 
 def made_by_policy(
-    problem: ScheduleProblem, weights: Weights | None = None, *, level: float = UNKNOWN, name: str = "learned"
+    problem: ScheduleProblem, weights: DispatchWeights | None = None, *, level: float = UNKNOWN, name: str = "learned"
 ) -> Made:
     """The order in which ranks run under a policy (the shipped one), when all takes as long as the problem says.
 
@@ -66,7 +66,9 @@ def made_by_policy(
     return Made(schedule, who, f"where times do not move the policy's base, {who}, is shorter: it is followed")
 
 
-def one_play(problem: ScheduleProblem, base: Base, weights: Weights, draws: Draws, start: NDArray[np.float64]) -> float:
+def one_play(
+    problem: ScheduleProblem, base: Base, weights: DispatchWeights, draws: Draws, start: NDArray[np.float64]
+) -> float:
     """The makespan of one play; writes the starts (3, p, m) where there is room for them."""
     found = np.empty(1)
     play_all(new_state(problem, start), base, weights, *(each[None] for each in draws), found)
@@ -79,7 +81,7 @@ def nothing_moves(problem: ScheduleProblem) -> Draws:
     return np.ones(3 * count, np.float32), np.ones(2 * count, np.float32), np.ones(problem.ranks, np.float32)
 
 
-def decision_seconds(problem: ScheduleProblem, weights: Weights | None = None, *, repeats: int = 200) -> float:
+def decision_seconds(problem: ScheduleProblem, weights: DispatchWeights | None = None, *, repeats: int = 200) -> float:
     """Mean CPU time of one decision: to look, to ask the network, to take the best.
 
     The decisions of a play of the problem without fluctuation, each repeated, first untimed once to compile.

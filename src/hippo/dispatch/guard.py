@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
-from hippo.dispatch.network import Weights, follower, shapes, shipped
+from hippo.dispatch.network import DispatchWeights, follower, shapes, shipped
 from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem
@@ -39,11 +39,11 @@ class Settled(NamedTuple):
 
     base: Base
     name: str  # of the base
-    weights: Weights  # the policy's, or those of a network that follows the base
+    weights: DispatchWeights  # the policy's, or those of a network that follows the base
     followed: str  # ``POLICY``, or the name of the base
 
 
-def settled(problem: ScheduleProblem, weights: Weights, level: float = UNKNOWN) -> Settled:
+def settled(problem: ScheduleProblem, weights: DispatchWeights, level: float = UNKNOWN) -> Settled:
     """What was quickest in trial plays; remembered. ``level`` and errors as of ``base.base_of``."""
     return _settled(problem, tuple(each.tobytes() for each in weights), nearest_level(level))
 
@@ -63,7 +63,7 @@ def _settled(problem: ScheduleProblem, content: tuple[bytes, ...], level: float)
     return Settled(base, name, weights if trusts else follower(), POLICY if trusts else name)
 
 
-def followed(problem: ScheduleProblem, weights: Weights | None = None, level: float = UNKNOWN) -> str:
+def followed(problem: ScheduleProblem, weights: DispatchWeights | None = None, level: float = UNKNOWN) -> str:
     """``POLICY``, or the name of the base where the policy (the shipped one) was slower in trial plays."""
     return settled(problem, shipped() if weights is None else weights, level).followed
 
@@ -73,9 +73,9 @@ def why_base(name: str) -> str:
     return f"the policy was slower in trial plays: its base, {name}, is followed"
 
 
-def _weights(content: tuple[bytes, ...]) -> Weights:
+def _weights(content: tuple[bytes, ...]) -> DispatchWeights:
     flat = [np.frombuffer(each, np.float32).copy() for each in content]
-    return Weights(*(each.reshape(shape) for each, shape in zip(flat, shapes(len(flat[1])), strict=True)))
+    return DispatchWeights(*(each.reshape(shape) for each, shape in zip(flat, shapes(len(flat[1])), strict=True)))
 
 
 def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
@@ -86,7 +86,7 @@ def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
     return np.maximum(1 + level * rng.standard_normal((plays, 2, count)), 0.05).astype(np.float32)
 
 
-def _trial(problem: ScheduleProblem, pair: Pair, weights: Weights, factors: NDArray[np.float32]) -> float:
+def _trial(problem: ScheduleProblem, pair: Pair, weights: DispatchWeights, factors: NDArray[np.float32]) -> float:
     """Mean makespan on a base."""
     base, found = base_from(problem, *pair), np.empty(len(factors))
     draws = factors[:, 0], factors[:, 1], np.ones((len(factors), problem.ranks), np.float32)

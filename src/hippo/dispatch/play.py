@@ -30,7 +30,7 @@ ENDED = -1
 _AGAIN = 0.25  # beats: who waits longer than the base would is asked again so often
 
 
-class Asked(NamedTuple):
+class AskedRank(NamedTuple):
     """Room for one decision."""
 
     seen: NDArray[np.float32]  # (FEATURES,)
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 @kernel
 def room(hidden):  # type: ignore[no-untyped-def]
     """Room for one decision of a network with so many hidden units."""
-    return Asked(
+    return AskedRank(
         np.zeros(FEATURES, np.float32),
         np.zeros(CHOICES, np.bool_),
         np.zeros(CHOICES, np.float32),

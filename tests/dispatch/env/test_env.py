@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from hippo.dispatch.base import base_of
 from hippo.dispatch.env.env import DispatchEnv
-from hippo.dispatch.env.generator import World, asked_problem, drawn_world
+from hippo.dispatch.env.generator import DispatchWorld, asked_problem, drawn_world
 from hippo.dispatch.env.gym_vector import DispatchGym, DispatchVectorEnv
 from hippo.dispatch.env.reward import LAGS, lags, reward
 from hippo.dispatch.env.rollout import roll_out
@@ -21,12 +21,12 @@ from hippo.dispatch.state import begin, new_state
 from hippo.errors import InputError
 from hippo.schedule.problem import ScheduleProblem
 
-SMALL = World(
+SMALL = DispatchWorld(
     ScheduleProblem.uniform(3, 6, (1.0, 1.05, 0.75), comm=[0.1, 2.0], live_limit=3), Fluctuation(0.3, rank_level=0.1)
 )
 
 
-def small(rng: np.random.Generator) -> World:
+def small(rng: np.random.Generator) -> DispatchWorld:
     return SMALL
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.base import base_of
 from hippo.dispatch.dispatch import Draws, one_play
-from hippo.dispatch.env.generator import World, drawn_world
+from hippo.dispatch.env.generator import DispatchWorld, drawn_world
 from hippo.dispatch.env.reward import reward
 from hippo.dispatch.features import CHOICES
 from hippo.dispatch.network import follower
@@ -26,7 +26,7 @@ from hippo.errors import InputError
 _NOWHERE = np.empty((0, 0, 0))
 
 
-class Observation(NamedTuple):
+class DispatchObservation(NamedTuple):
     """What the rank sees that decides now; zeros after the end."""
 
     seen: NDArray[np.float32]  # (FEATURES,)
@@ -37,7 +37,7 @@ class Observation(NamedTuple):
 class Came(NamedTuple):
     """What came of a choice. The reward comes at the end of the play: percent by which it is shorter than the base."""
 
-    observation: Observation
+    observation: DispatchObservation
     reward: float
     done: bool
 
@@ -48,11 +48,11 @@ class DispatchEnv:
     ``world``: what draws a world, for instance ``generator.drawn_world``.
     """
 
-    def __init__(self, world: Callable[[np.random.Generator], World] = drawn_world, *, seed: int = 0) -> None:
+    def __init__(self, world: Callable[[np.random.Generator], DispatchWorld] = drawn_world, *, seed: int = 0) -> None:
         self._world, self._rng = world, np.random.default_rng(seed)
         self._asked, self._rank = room(len(follower().first_bias)), ENDED
 
-    def begin(self, *, seed: int | None = None) -> Observation:
+    def begin(self, *, seed: int | None = None) -> DispatchObservation:
         """A new play, of a world and of draws from the generator."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
@@ -63,7 +63,7 @@ class DispatchEnv:
             if found is not None:
                 return found
 
-    def play(self, world: World, draws: Draws) -> Observation | None:
+    def play(self, world: DispatchWorld, draws: Draws) -> DispatchObservation | None:
         """A new play of that world under those draws; None when no rank ever has a choice."""
         problem = world.problem
         self._base = base_of(problem, world.fluctuation.deviation)
@@ -88,7 +88,7 @@ class DispatchEnv:
         found = self._next()
         if found is not None:
             return Came(found, 0.0, False)
-        nothing = Observation(np.zeros_like(asked.seen), np.zeros_like(asked.mask), 0)
+        nothing = DispatchObservation(np.zeros_like(asked.seen), np.zeros_like(asked.mask), 0)
         return Came(nothing, reward(self.makespan, self.usual), True)
 
     @property
@@ -96,9 +96,9 @@ class DispatchEnv:
         """Of what runs so far."""
         return float((self.state.board.free + self.state.pipe.rest).max())
 
-    def _next(self) -> Observation | None:
+    def _next(self) -> DispatchObservation | None:
         asked = self._asked
         self._rank = following(self.state, self._base, asked)
         if self._rank == ENDED:
             return None
-        return Observation(asked.seen.copy(), asked.mask.copy(), int(asked.says[0]))
+        return DispatchObservation(asked.seen.copy(), asked.mask.copy(), int(asked.says[0]))

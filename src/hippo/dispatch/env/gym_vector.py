@@ -17,8 +17,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hippo.dispatch.env.env import DispatchEnv, Observation
-from hippo.dispatch.env.generator import World, drawn_world
+from hippo.dispatch.env.env import DispatchEnv, DispatchObservation
+from hippo.dispatch.env.generator import DispatchWorld, drawn_world
 from hippo.dispatch.features import CHOICES, FEATURES
 
 
@@ -38,10 +38,10 @@ def action_space() -> spaces.Discrete:
 
 
 Seen = dict[str, Any]
-Worlds = Callable[[np.random.Generator], World]
+Worlds = Callable[[np.random.Generator], DispatchWorld]
 
 
-def as_dictionary(observation: Observation) -> Seen:
+def as_dictionary(observation: DispatchObservation) -> Seen:
     """Masks as the integers that ``MultiBinary`` holds."""
     return {
         "seen": observation.seen,
@@ -106,6 +106,6 @@ class DispatchVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
         return _stacked(seen), np.array([each.reward for each in came]), done, np.zeros_like(done), info
 
 
-def _stacked(seen: list[Observation]) -> Seen:
+def _stacked(seen: list[DispatchObservation]) -> Seen:
     each = [as_dictionary(one) for one in seen]
     return {name: np.stack([one[name] for one in each]) for name in each[0]}

@@ -17,7 +17,7 @@ from hippo.compiling import kernel
 from hippo.dispatch.base import Base
 from hippo.dispatch.env.reward import LAGS, lags
 from hippo.dispatch.features import CHOICES, FEATURES
-from hippo.dispatch.network import Weights, scores
+from hippo.dispatch.network import DispatchWeights, scores
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.dispatch.play import act, best_choice, following, play, room
 from hippo.dispatch.state import begin, new_state
@@ -28,7 +28,7 @@ DECISIONS = 4
 """For which there is room at first, in a play of p ranks and m micro-batches over p m: WAIT is rare."""
 
 
-class Decisions(NamedTuple):
+class DispatchDecisions(NamedTuple):
     """Those that were drawn from the policy, of all plays, in the order of time within each."""
 
     seen: NDArray[np.float32]  # (N, FEATURES)
@@ -39,10 +39,10 @@ class Decisions(NamedTuple):
     log_prob: NDArray[np.float32]  # (N,)
 
 
-class Rollout(NamedTuple):
+class DispatchRollout(NamedTuple):
     """Plays of one problem."""
 
-    decisions: Decisions
+    decisions: DispatchDecisions
     ends: NDArray[np.int64]  # (n R,) where the decisions of each play end
     makespans: NDArray[np.float64]  # (n, R)
     reference: NDArray[np.float64]  # (n,) of the policy's best choices
@@ -51,13 +51,13 @@ class Rollout(NamedTuple):
 def roll_out(
     problem: ScheduleProblem,
     base: Base,
-    weights: Weights,
+    weights: DispatchWeights,
     factors: Factors,
     *,
     plays: int,
     share: float,
     rng: np.random.Generator,
-) -> Rollout:
+) -> DispatchRollout:
     """``plays`` plays of each draw; generators in the same state give the same choices.
 
     ``share``: of the decisions that are drawn from the policy; in all others the best choice is taken.
@@ -72,13 +72,13 @@ def roll_out(
         total = _roll_out(state, base, weights, *factors, plays, share, rng, rows, ends, makespans, reference)
         if total >= 0:
             part = (each[:total] for each in rows)
-            return Rollout(Decisions(*part), ends, makespans, reference)  # type: ignore[arg-type]
+            return DispatchRollout(DispatchDecisions(*part), ends, makespans, reference)  # type: ignore[arg-type]
         most *= 2
 
 
-def rows_of(count: int) -> Decisions:
+def rows_of(count: int) -> DispatchDecisions:
     """Room for so many decisions."""
-    return Decisions(
+    return DispatchDecisions(
         np.empty((count, FEATURES), np.float32),
         np.empty((count, LAGS), np.float32),
         np.empty((count, CHOICES), np.bool_),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import Weights, shipped
+from hippo.dispatch.network import DispatchWeights, shipped
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
@@ -19,7 +19,7 @@ from hippo.schedule.problem import ScheduleProblem
 
 def play_learned(
     problem: ScheduleProblem,
-    weights: Weights,
+    weights: DispatchWeights,
     factors: Factors,
     *,
     level: float = UNKNOWN,
@@ -43,7 +43,7 @@ def spread_learned(
     problem: ScheduleProblem,
     fluctuation: Fluctuation,
     *,
-    weights: Weights | None = None,
+    weights: DispatchWeights | None = None,
     samples: int = 1000,
     seed: int = 0,
     told: float | None = None,

@@ -69,7 +69,7 @@ _FILES_BESIDE_RANKS = 64
 
 
 @dataclass(frozen=True)
-class Run:
+class BinaryRun:
     """What one run said."""
 
     finished_ns: tuple[int, ...]  # per rank
@@ -105,7 +105,7 @@ def digest(binary: Path) -> str:
     return sha256(binary.read_bytes()).hexdigest()[:16]
 
 
-def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: float = TIMEOUT_S) -> Run:
+def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: float = TIMEOUT_S) -> BinaryRun:
     """One run over these files in a folder of its own, which is gone afterwards.
 
     Raises ``InputError`` when the binary fails, takes longer than ``timeout_s``, or leaves a rank unfinished.
@@ -127,7 +127,7 @@ def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: floa
                 "report the plan",
             )
         ticks = read_ticks(Path(folder) / "log", ranks)
-    return Run(tuple(finished[rank] for rank in range(ranks)), ticks, monotonic() - begun)
+    return BinaryRun(tuple(finished[rank] for rank in range(ranks)), ticks, monotonic() - begun)
 
 
 def _output(command: list[str], folder: str, timeout_s: float) -> str:

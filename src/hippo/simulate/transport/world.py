@@ -19,7 +19,7 @@ from simpy.events import AnyOf, Event
 
 from hippo.problem.links import Trace
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
-from hippo.simulate.reference import Link, Steps, World
+from hippo.simulate.reference import SimulatedLink, SimulatedWorld, Steps
 from hippo.simulate.transport.transport import Transport, lost_s
 
 # --------------------------------------------------------------------------------------------------------------- links
@@ -28,13 +28,13 @@ from hippo.simulate.transport.transport import Transport, lost_s
 Floats = NDArray[np.float64]
 
 
-class MovingLink(Link):
+class MovingLink(SimulatedLink):
     """A directed link whose rate and latency follow a trace; a message takes the rates that hold while it leaves.
 
     What leaves at an instant takes the latency of that instant. The last values hold for ever.
     """
 
-    def __init__(self, env: simpy.Environment, link: Link, states: tuple[Floats, Floats, Floats]) -> None:
+    def __init__(self, env: simpy.Environment, link: SimulatedLink, states: tuple[Floats, Floats, Floats]) -> None:
         """``states``: instants (T,), bytes/s (T,), one-way seconds (T,). Caps of nodes keep the scale of ``link``."""
         super().__init__(env, link.bandwidth, link.latency, link.nic_scale)
         self._time_s, self._rates, self._latencies = states
@@ -89,7 +89,7 @@ class Circumstances:
     live_limit: Sequence[float | None] = ()  # (G,) waves in flight of a rank free to choose, None: it keeps its order
 
 
-class CarriedWorld(World):
+class CarriedWorld(SimulatedWorld):
     """One step under a transport; program and trace are already ``carried``."""
 
     def __init__(self, program: Program, transport: Transport, circumstances: Circumstances) -> None:
@@ -105,7 +105,8 @@ class CarriedWorld(World):
         self._last: dict[Stream, int] = {}  # of each stream
         self._count: defaultdict[Flow, int] = defaultdict(int)  # messages of a flow
         self._silent_s: dict[Flow, float] = {}  # when a flow's last message had left
-        self._waiting: defaultdict[Link, list[Flow]] = defaultdict(list)  # fresh flows with a message for the link
+        # Fresh flows with a message for the link.
+        self._waiting: defaultdict[SimulatedLink, list[Flow]] = defaultdict(list)
 
     # What a receiver does.
 
@@ -156,12 +157,12 @@ class CarriedWorld(World):
         kept = self.transport.congestion.kept
         return kept[self._count[flow]] if self.circumstances.cold and self._count[flow] < len(kept) else 0.0
 
-    def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
+    def _wire_bytes(self, op: int, link: SimulatedLink, num_bytes: float) -> float:
         """Fresh flows do not fill a link that they share."""
         shares = len(set(self._waiting[link])) > 1 and self._ends(op)[1] in self._waiting[link]
         return num_bytes / self.transport.congestion.fill if shares else num_bytes
 
-    def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
+    def _leaves(self, op: int, link: SimulatedLink, num_bytes: float) -> Steps:
         """Slow start of a flow that is fresh or was silent; messages of a stream leave in order."""
         flow = self._ends(op)[1]
         yield self.env.timeout(self._slowed_s(op, flow, link, num_bytes))
@@ -174,7 +175,7 @@ class CarriedWorld(World):
         self._silent_s[flow] = self.env.now
         self._gone[op].succeed()
 
-    def _slowed_s(self, op: int, flow: Flow, link: Link, num_bytes: float) -> float:
+    def _slowed_s(self, op: int, flow: Flow, link: SimulatedLink, num_bytes: float) -> float:
         """Seconds by which a message leaves later than at the link's rate."""
         control, rate, rtt_s = self.transport.congestion, link.bandwidth, 2 * link.latency
         slow = partial(lost_s, num_bytes, rate, rtt_s, paced_rtts=control.paced_rtts)
