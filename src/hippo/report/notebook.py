@@ -41,8 +41,16 @@ def decision_html(decision: Decision) -> str:
     found = plan is not None and score is not None
     story = tell(decision) if found and len(decision.problem.cluster.domains) > 1 else None
     quickest = min((row.score.step_time_s for row in rows if row.score), default=0.0)
-    filters = {"arrows": arrows, "seconds": seconds, "percent": percent, "number": number, "usd": usd, "versus": versus}
-    page = template("notebook.html.j2", gap=gap_text, **filters)
+    page = template(
+        "notebook.html.j2",
+        arrows=arrows,
+        seconds=seconds,
+        percent=percent,
+        number=number,
+        usd=usd,
+        gap=gap_text,
+        versus=versus,
+    )
     return page.render(
         decision=decision,
         question=question_line(decision.problem),
