@@ -27,7 +27,7 @@ from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
 from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue, QueueObservation, paid
 from hippo.jobs.ledger import Ledger
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 OBSERVED, ALLOWED = "observations", "action_mask"
 """Keys of what an agent sees, as RLlib's masking modules name them."""
@@ -51,7 +51,7 @@ class Pullers:
         self.found, self._way = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._count, self._within = np.zeros(len(pools), np.int64), np.zeros(len(pools), np.bool_)
 
-    def reset(self, seed: int | None = None, workload: Workload | None = None) -> Seen:
+    def reset(self, seed: int | None = None, workload: JobWorkload | None = None) -> Seen:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
