@@ -20,7 +20,7 @@ import numpy as np
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hippo.network.construction.draft import Site, site
-from hippo.network.hi_ppo.constructor import Brain, Greedy, Served, finished, key, tried
+from hippo.network.hi_ppo.constructor import Brain, ClosedForm, Served, finished, key, tried
 from hippo.network.hi_ppo.serving import Policy, shipped
 from hippo.network.plans.replan import Net, under
 from hippo.network.worlds.generator import FAMILIES, make_world
@@ -115,7 +115,7 @@ def main() -> None:
     """Prints the tables."""
     policy = Policy.load(sys.argv[1]) if len(sys.argv) > 1 else shipped()
     each = int(sys.argv[2]) if len(sys.argv) > 2 else EACH
-    brains: dict[str, Brain] = {"learned": Served(policy), "closed form": Greedy()}
+    brains: dict[str, Brain] = {"learned": Served(policy), "closed form": ClosedForm()}
     found: dict[str, dict[tuple[int, int], list[dict[int, float]]]] = {name: {} for name in brains}
     spent: list[float] = []
     planning: list[float] = []

@@ -18,7 +18,7 @@ from hippo.network.construction.observe import (
     observe_layouts,
     observe_recipes,
 )
-from hippo.network.hi_ppo.constructor import Greedy, construct, draft_all, finished
+from hippo.network.hi_ppo.constructor import ClosedForm, construct, draft_all, finished
 from hippo.network.worlds.generator import make_world
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -39,7 +39,7 @@ def base_site(problem: Problem) -> Site:
 
 def drafted(where: Site, count: int = 6, seed: int = 0) -> list[Draft]:
     sure = np.arange(count) == 0
-    return list(draft_all(Greedy(), [where] * count, np.random.default_rng(seed), greedy=sure).drafts)
+    return list(draft_all(ClosedForm(), [where] * count, np.random.default_rng(seed), greedy=sure).drafts)
 
 
 # ------------------------------------------------------------------------------------------------------------- by hand
@@ -183,7 +183,7 @@ def test_a_domain_without_links_is_never_joined() -> None:
     draft.add(2 * len(CLAIMS) + PLAIN)  # the second domain, behind nothing
     mask = allowed(draft, len(problem.cluster.domains))
     assert not mask[: 2 * len(CLAIMS)].any()
-    for plan in construct(Greedy(), problem, rates, base_latency(problem.cluster), tries=8):
+    for plan in construct(ClosedForm(), problem, rates, base_latency(problem.cluster), tries=8):
         assert plan.domains == (lost,) or lost not in plan.domains
 
 
@@ -192,7 +192,7 @@ def test_a_lost_domain_is_never_used() -> None:
     base = base_site(problem)
     compute = np.ones(len(problem.cluster.domains))
     compute[1] = np.inf
-    plans = construct(Greedy(), problem, base.bandwidth_bytes_per_s, base.latency_s, tries=4, compute=compute)
+    plans = construct(ClosedForm(), problem, base.bandwidth_bytes_per_s, base.latency_s, tries=4, compute=compute)
     assert plans
     assert all(problem.cluster.domains[1].name not in plan.domains for plan in plans)
 

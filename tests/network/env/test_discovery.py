@@ -10,7 +10,7 @@ import pytest
 from hippo.network.env.dataset import dataset_of, discovered, prepare
 from hippo.network.env.env import DecisionRules, Env
 from hippo.network.observation.foresight import foresight
-from hippo.network.observation.options import Standing, empty_options, find_options
+from hippo.network.observation.options import RunState, empty_options, find_options
 from hippo.network.observation.scene import Scene
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import STILL
@@ -41,7 +41,7 @@ def without(scene: Scene, gone: set[int]) -> Scene:
 
 def options_at(scene: Scene, instant: int, running: int) -> tuple[list[tuple[int, int]], np.ndarray]:
     found = empty_options()
-    now = Standing(instant, float(len(scene.tokens) - instant), running, -1, STILL, 0.0, 3.0, instant)
+    now = RunState(instant, float(len(scene.tokens) - instant), running, -1, STILL, 0.0, 3.0, instant)
     count = find_options(scene, now, WORK, found)
     return [(int(found.how[each]), int(found.target[each])) for each in range(count)], found.features[:count]
 

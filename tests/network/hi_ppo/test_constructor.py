@@ -11,7 +11,7 @@ import torch
 
 from hippo.network.construction.draft import site
 from hippo.network.construction.observe import ConstructionState, observe_domains, observe_layouts, observe_recipes
-from hippo.network.hi_ppo.constructor import Greedy, Served, construct, draft_all, key, tried
+from hippo.network.hi_ppo.constructor import ClosedForm, Served, construct, draft_all, key, tried
 from hippo.network.hi_ppo.lower_agent import pick
 from hippo.network.hi_ppo.serving import Policy
 from hippo.network.train.construction import Construction, Spot, TorchBrain, learn, sites, step_times
@@ -55,7 +55,7 @@ def test_a_masked_row_is_never_picked_and_probabilities_are_those_of_the_softmax
 def test_networks_begin_as_the_closed_form(spots: list[Spot]) -> None:
     sure, places = np.ones(len(spots), bool), [spot.site for spot in spots]
     ours = draft_all(TorchBrain(Builders()), places, np.random.default_rng(0), greedy=sure).drafts
-    plain = draft_all(Greedy(), places, np.random.default_rng(0), greedy=sure).drafts
+    plain = draft_all(ClosedForm(), places, np.random.default_rng(0), greedy=sure).drafts
     assert [key(draft) for draft in ours] == [key(draft) for draft in plain]
 
 
@@ -94,7 +94,7 @@ def test_constructed_plans_may_run_and_come_quickest_first(shaken: Builders, ord
 def test_where_no_link_is_up_only_single_domains_come_of_it() -> None:
     problem = make_world("compute_bound", 1).problem
     rates = np.zeros(len(problem.cluster.links))
-    plans = construct(Greedy(), problem, rates, base_latency(problem.cluster), tries=4)
+    plans = construct(ClosedForm(), problem, rates, base_latency(problem.cluster), tries=4)
     assert all(len(plan.domains) == 1 for plan in plans)
 
 
@@ -114,9 +114,9 @@ def test_learning_repeats_itself_and_stays_near_the_best_known() -> None:
 
 def test_one_draft_is_the_closed_forms_whatever_the_policy_thinks(shaken: Builders, spots: list[Spot]) -> None:
     where = spots[0].site
-    plain = draft_all(Greedy(), [where], np.random.default_rng(0), greedy=np.ones(1, bool)).drafts[0]
+    plain = draft_all(ClosedForm(), [where], np.random.default_rng(0), greedy=np.ones(1, bool)).drafts[0]
     drafts = tried(TorchBrain(shaken), where, 4, seed=0)
     assert len(drafts) == 4
     assert key(drafts[1]) == key(plain)
     assert len(tried(TorchBrain(shaken), where, 1, seed=0)) == 1
-    assert len(tried(Greedy(), where, 3, seed=0)) == 3
+    assert len(tried(ClosedForm(), where, 3, seed=0)) == 3

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hippo.network.construction.draft import Draft
-from hippo.network.hi_ppo.constructor import Greedy, draft_all
+from hippo.network.hi_ppo.constructor import ClosedForm, draft_all
 from hippo.network.train.construction import LEAST_SPREAD, Construction, Spot, credited, learn, sites, step_times
 from hippo.network.train.construction_networks import Builders
 
@@ -60,7 +60,7 @@ class Cursed(Spot):
 
 def test_learning_wins_where_the_closed_form_is_wrong() -> None:
     (spot,) = sites(ONE, 0)
-    (shunned,) = draft_all(Greedy(), [spot.site], np.random.default_rng(0), greedy=np.ones(1, bool)).drafts
+    (shunned,) = draft_all(ClosedForm(), [spot.site], np.random.default_rng(0), greedy=np.ones(1, bool)).drafts
     cursed = Cursed(spot.site, shunned=shunned)
     torch.manual_seed(0)
     builders = Builders()

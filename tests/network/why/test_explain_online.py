@@ -89,7 +89,7 @@ def test_golden(cache: PlanCache) -> None:
 def test_a_worth_says_what_keeping_costs(cache: PlanCache) -> None:
     slow = view(cache, 2e6, 2e6)
     reasons = explain(slow, Action(How.STOP, 1), last=seen(view(cache)))
-    worth = next(reason for reason in reasons if isinstance(reason, why.Worth))
+    worth = next(reason for reason in reasons if isinstance(reason, why.ExpectedWork))
     kept = cache.tokens_per_step / float(
         cache.step_time_s(0, np.full((1, 2), 2e6), np.full((1, 2), 0.03))[0]
     )  # tokens/s of what runs, on the slow network

@@ -31,7 +31,17 @@ from hippo.network.env.tables import DatasetArrays, Truth
 from hippo.network.methods.receding_horizon import RecedingHorizon
 from hippo.network.observation.observe import assemble
 from hippo.network.observation.options import imbalance, weak_share
-from hippo.network.observation.scene import SAMPLED, Scene, Seen, ages, figures, instants_met, log_net, rates, scalars
+from hippo.network.observation.scene import (
+    SAMPLED,
+    Conditions,
+    Scene,
+    ages,
+    figures,
+    instants_met,
+    log_net,
+    rates,
+    scalars,
+)
 from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import Rollout
@@ -108,7 +118,7 @@ def prepare(
     price = usd_per_token(world, cache)
     known, told = figures(cache, price), telemetry_of(world)
     ahead = forecast_all(told, world.problem.cluster, world.epoch_s, method=forecast)
-    seen = Seen(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
+    seen = Conditions(ahead.bandwidth_bytes_per_s, ahead.latency_s, ahead.compute, ahead.sd)
     played = rates(cache, seen)
     believed = played.tokens[:, 0]  # (T, C)
     logs = log_net(believed, known.arrays["usd"], price, known.usual)

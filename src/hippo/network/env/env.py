@@ -20,7 +20,7 @@ from hippo.network.env.reward import COSTS, fill_regrets, reward_of, until_done
 from hippo.network.env.tables import rollout_in, scene_in, truth_in
 from hippo.network.observation.features import MOST_OPTIONS, OPTIONS, Observation
 from hippo.network.observation.observe import empty_observation, fill
-from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH, OptionTable, Standing, find_options
+from hippo.network.observation.options import CANCEL, KEEP, STOP, SWITCH, OptionTable, RunState, find_options
 from hippo.network.observation.scene import EPOCHS
 from hippo.network.rules.move import (
     CONFIGURATION,
@@ -223,7 +223,7 @@ def _see_all(dataset, runs, seen):  # type: ignore[no-untyped-def]
 def _see(runs, run, scene, truth, seen):  # type: ignore[no-untyped-def]
     """Observation of one run, and the options that it may answer with."""
     epoch = runs.epoch[run]
-    now = Standing(
+    now = RunState(
         epoch,
         float(scene.scalars[EPOCHS] - epoch),
         runs.state[run, CONFIGURATION],

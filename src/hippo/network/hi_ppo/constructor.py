@@ -81,7 +81,7 @@ class Served:
         return self.policy.run(ARRANGE, dict(zip(ROW_INPUTS, seen[:2], strict=True)))[0]
 
 
-class Greedy:
+class ClosedForm:
     """What the networks are before they learn: the closed form's choice."""
 
     def construct(self, seen: Domains) -> Floats:
@@ -191,10 +191,9 @@ def construct(
 ) -> list[Plan]:
     """Plans that the policy constructs under a state (E,), (E,) of the links, quickest first; empty: none came of it.
 
-    ``policy``: a served one with the networks ``CONSTRUCTING``, or whoever else chooses (``Greedy``: the closed form).
-    ``tries``: drafts, as ``tried`` makes them. ``compute`` (K,): factor on the
-    length of each domain's operations. ``orders``: whether each plan also gets an order of operations of its own where
-    that is quicker (``planners.orders``).
+    ``policy``: a served one with the networks ``CONSTRUCTING``, or whoever else chooses (``ClosedForm``). ``tries``:
+    drafts, as ``tried`` makes them. ``compute`` (K,): factor on the length of each domain's operations. ``orders``:
+    whether each plan also gets an order of operations of its own where that is quicker (``planners.orders``).
     """
     brain = Served(policy) if isinstance(policy, Running) else policy
     where = site(problem, bandwidth_bytes_per_s, latency_s, compute)
@@ -211,10 +210,10 @@ def tried(brain: Brain, where: Site, tries: int, seed: int) -> list[Draft]:
 
     On networks unlike those it learned from a policy may be worse than the closed form; the second draft sees to that.
     """
-    own = tries if isinstance(brain, Greedy) else max(1, tries - 1)
+    own = tries if isinstance(brain, ClosedForm) else max(1, tries - 1)
     found = list(draft_all(brain, [where] * own, np.random.default_rng(seed), greedy=np.arange(own) == 0).drafts)
     if own < tries:
-        found[1:1] = draft_all(Greedy(), [where], np.random.default_rng(seed), greedy=np.ones(1, dtype=bool)).drafts
+        found[1:1] = draft_all(ClosedForm(), [where], np.random.default_rng(seed), greedy=np.ones(1, dtype=bool)).drafts
     return found
 
 

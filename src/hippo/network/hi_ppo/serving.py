@@ -57,7 +57,7 @@ FORM = Form(
 )
 
 
-class Answer(NamedTuple):
+class PolicyOutput(NamedTuple):
     """What the upper agent thinks of a batch."""
 
     log_probs: Floats  # (W, M) of the options; -1e8 where masked
@@ -94,9 +94,9 @@ class Policy:
             policy._try(name)
         return policy
 
-    def act(self, observation: Observation) -> Answer:
+    def act(self, observation: Observation) -> PolicyOutput:
         """What to do in each world of a batch."""
-        return Answer(*self.run(GLOBAL, observation._asdict()))
+        return PolicyOutput(*self.run(GLOBAL, observation._asdict()))
 
     def run(self, name: str, inputs: Mapping[str, NDArray[Any]]) -> tuple[Floats, ...]:
         """What one network answers (``hippo.learn.serving``).

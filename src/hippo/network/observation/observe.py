@@ -24,16 +24,16 @@ from hippo.network.observation.features import (
     Observation,
 )
 from hippo.network.observation.foresight import foresight
-from hippo.network.observation.options import HOWS, Standing, empty_options, find_options
+from hippo.network.observation.options import HOWS, RunState, empty_options, find_options
 from hippo.network.observation.scene import (
     EPOCH_S,
     EPOCHS,
     TAIL,
     TOKENS_PER_STEP,
     USD_PER_TOKEN,
+    Conditions,
     Rates,
     Scene,
-    Seen,
     ages,
     figures,
     instants_met,
@@ -73,9 +73,9 @@ def observe(view: View, *, quiet: float = 0.0, scene: Scene | None = None) -> tu
     )
 
 
-def standing(view: View, quiet: float) -> Standing:
+def standing(view: View, quiet: float) -> RunState:
     """Where the run of a view stands."""
-    return Standing(
+    return RunState(
         0, float(view.epochs_left), view.running, view.target, view.phase, float(view.arrived), float(quiet), 0
     )
 
@@ -84,7 +84,7 @@ def scene_of(view: View) -> Scene:
     """The tables of one view."""
     cache, forecast, told = view.cache, view.forecast, view.telemetry
     known = figures(cache, view.usd_per_token)
-    seen = Seen(
+    seen = Conditions(
         forecast.bandwidth_bytes_per_s[None], forecast.latency_s[None], forecast.compute[None], forecast.sd[None]
     )
     met = instants_met(len(told.fresh) - 1)
@@ -114,7 +114,7 @@ def scene_of(view: View) -> Scene:
 def assemble(
     fixed: dict[str, NDArray[Any]],
     numbers: NDArray[np.float32],
-    seen: Seen,
+    seen: Conditions,
     played: Rates,
     *,
     age: NDArray[np.float64],

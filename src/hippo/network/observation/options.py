@@ -54,7 +54,7 @@ _UTILIZATION, _EGRESS, _IMBALANCE, _WEAK, _ROBUST, _AHEAD = (
 )
 
 
-class Standing(NamedTuple):
+class RunState(NamedTuple):
     """Where a run stands."""
 
     instant: int  # of the scene

@@ -147,7 +147,7 @@ def _domains(cache: PlanCache, index: int) -> tuple[NDArray[np.float64], NDArray
     return layers / layers.sum(), filled, np.array([seconds[name] for name in domains])
 
 
-class Seen(NamedTuple):
+class Conditions(NamedTuple):
     """What instants bring; doubles, shapes as in ``Scene`` (``latency``, ``compute`` at all horizons)."""
 
     bandwidth: NDArray[np.float64]  # (I, H, E)
@@ -164,7 +164,7 @@ class Rates(NamedTuple):
     high: NDArray[np.float64]  # (I, C) and higher
 
 
-def rates(cache: PlanCache, seen: Seen) -> Rates:
+def rates(cache: PlanCache, seen: Conditions) -> Rates:
     """What configurations do under the forecasts, by the planes of their step times
     (``hippo.network.plans.step_times``)."""
     instants, horizons, links = seen.bandwidth.shape

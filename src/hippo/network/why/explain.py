@@ -325,7 +325,7 @@ def answer_words(view: View, action: Action) -> str:
 
 # ---------------------------------------------------------------------------------------------------- what it is worth
 def _worth(answer: Expected, keeping: Expected) -> Reason:
-    return why.Worth(
+    return why.ExpectedWork(
         "keeping",
         answer.seconds,
         answer.net_tokens,

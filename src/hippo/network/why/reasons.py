@@ -195,7 +195,7 @@ class Cancelled(Reason):
 
 
 @dataclass(frozen=True)
-class Worth(Reason):
+class ExpectedWork(Reason):
     """Expected work of the answer against keeping, over what is left of the run, under the forecast."""
 
     kind: ClassVar[str] = "worth"
