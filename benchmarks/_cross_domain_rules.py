@@ -29,7 +29,7 @@ from hippo.schedule.generators.cross_domain import (
     Player,
     Rule,
 )
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 PROFILES = ((1, 1, 1), (1, 1.05, 0.75), (1, 0.991, 0.671), (1, 1.2, 0.9), (1, 1.6, 1.1), (1, 0.9, 0.5))
 DELAYS = (0, 0.1, 0.3, 0.5, 1, 1, 2, 2, 3, 5, 5, 8)
@@ -57,11 +57,11 @@ def random_problem(rng: np.random.Generator) -> ScheduleProblem:
     elif kind < 0.6:
         delays = rng.choice([0.05, 0.5, 1.0, 3.0], p - 1)
     transfer = float(rng.choice([0.25, 0.5, 0.8])) if rng.random() < 0.2 else 0.0
-    links = tuple(Link(float(delay), transfer if delay > 0.05 else 0.0) for delay in delays)
+    links = tuple(RankLink(float(delay), transfer if delay > 0.05 else 0.0) for delay in delays)
     limit = np.full(p, [np.inf, p, p, p, 1.5 * p, 2 * p, 2 * p, max(1, p // 2)][int(rng.integers(8))])
     if rng.random() < 0.1:
         limit = rng.integers(max(1, p // 2), 2 * p + 1, p)
-    memory = (Memory(1.0, 0.6 if rng.random() < 0.15 else 0.0),) * p
+    memory = (MicroBatchMemory(1.0, 0.6 if rng.random() < 0.15 else 0.0),) * p
     return ScheduleProblem(max(2, m), f, b, w, links, links, tuple(map(float, limit)), memory)
 
 
@@ -83,7 +83,7 @@ def gaps(problems: list[ScheduleProblem], rules: list[Rule]) -> NDArray[np.float
     found = []
     for problem in problems:
         player, bound = Player(problem), lower_bound(problem)
-        found.append([player.play(rule) / bound - 1 for rule in rules])
+        found.append(player.spans(rules, len(rules)) / bound - 1)
     return np.array(found)
 
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
 
 from hippo.cost.calibration import CALIBRATION, RANGES, Calibration
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.cases import Case
+from hippo.score.cases import PublishedRun
 from hippo.score.published import comparison_key, predict, problem_of
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
@@ -59,7 +60,7 @@ def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibratio
 class Row:
     """A published row with the plan that fits it."""
 
-    case: Case
+    case: PublishedRun
     problem: Problem
     plan: Plan
     weight: float  # rows of a family together weigh the root of their number
@@ -70,7 +71,7 @@ class Row:
         return math.log(step_time(lower(self.problem, self.plan, cost=cost)) / (self.case.measured_s or math.nan))
 
 
-def rows(cases: Sequence[Case], calibration: Calibration) -> tuple[Row, ...]:
+def rows(cases: Sequence[PublishedRun], calibration: Calibration) -> tuple[Row, ...]:
     """The rows that can be predicted, each with the plan chosen under ``calibration``."""
     found = [(case, predict(case, calibration=calibration).plan) for case in cases if case.measured_s is not None]
     sizes: dict[str, int] = {}
@@ -115,13 +116,15 @@ class Linear:
             size = np.abs(errors + jacobian @ step)
             robust = weights * np.minimum(1.0, HUBER / np.maximum(size, 1e-12))
             ridge = PULL * HUBER**2 / half**2
-            matrix = jacobian.T @ (robust[:, None] * jacobian) + np.diag(ridge)
-            aim = -jacobian.T @ (robust * errors) + ridge * (middle - here)
-            step = _in_box(matrix, aim, low, high, step)
+            root = np.sqrt(np.concatenate([robust, ridge]))
+            matrix = root[:, None] * np.vstack([jacobian, np.eye(len(here))])
+            step = lsq_linear(matrix, root * np.concatenate([-errors, middle - here]), (low, high), method="bvls").x
         return changed(self.at, dict(zip(RANGES, np.exp(here + step).tolist(), strict=True)))
 
 
-def fit(cases: Sequence[Case], start: Calibration = CALIBRATION, *, steps: int = 8) -> tuple[Calibration, list[float]]:
+def fit(
+    cases: Sequence[PublishedRun], start: Calibration = CALIBRATION, *, steps: int = 8
+) -> tuple[Calibration, list[float]]:
     """The best constants and the loss after every step (deterministic; a step that makes it worse is halved)."""
     best, losses = start, [loss(rows(cases, start), start)]
     longest = LONGEST_STEP
@@ -171,16 +174,3 @@ def _spread(known: Sequence[Row]) -> Floats:
 
 def _errors(known: Sequence[Row], calibration: Calibration) -> Floats:
     return np.array([row.error(calibration) for row in known], dtype=np.float64)
-
-
-def _in_box(matrix: Floats, aim: Floats, low: Floats, high: Floats, start: Floats) -> Floats:
-    """Minimum of ``x M x / 2 - aim x`` with low <= x <= high, by coordinate descent."""
-    x = start.copy()
-    for _ in range(200):
-        before = x.copy()
-        for index in range(len(x)):
-            rest = aim[index] - matrix[index] @ x + matrix[index, index] * x[index]
-            x[index] = min(max(rest / matrix[index, index], low[index]), high[index])
-        if np.abs(x - before).max() < 1e-9:
-            break
-    return x

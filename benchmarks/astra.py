@@ -20,7 +20,7 @@ from hippo.planners.base import Stop
 from hippo.problem.load import load_problem
 from hippo.registry import planner
 from hippo.schedule.schedule import order
-from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.astra.binary import NAMES, digest, find_binary, run
 from hippo.simulate.astra.chakra import COMP, RECV, SEND, ChakraNode, trace
 from hippo.simulate.astra.compare import compare
@@ -31,7 +31,7 @@ from hippo.simulate.program import FORWARD, Program, SyncGroup
 
 MIB16, GBIT = 16 * 2**20, 1e9 / 8
 LAN_S = MIB16 / (400 * GBIT) + 1e-6
-WAN = Line(5 * GBIT, 0.04)
+WAN = PlannedLine(5 * GBIT, 0.04)
 F_US, B_US = 10_000, 20_000
 PLANS = (
     ("four-hubs", "gpt3-175b", ("exact", "even", "dtfm", "zero")),
@@ -39,7 +39,7 @@ PLANS = (
 )
 
 
-def line_of(domains: list[int], m: int, lines: list[Line], *, num_bytes: float = MIB16) -> Program:
+def line_of(domains: list[int], m: int, lines: list[PlannedLine], *, num_bytes: float = MIB16) -> Program:
     """1F1B over stages in these domains; links (next, back) of each border in turn, LAN inside a domain."""
     p = len(domains)
     schedule = order("1f1b", stages=p, micro_batches=m)
@@ -57,10 +57,15 @@ def pipelines() -> Iterator[tuple[str, Program]]:
     """The worlds of the facts, and more traffic on their links."""
     for m in (1, 8, 32):
         yield f"2 domains x 2 stages, 1F1B, m {m}", line_of([0, 0, 1, 1], m, [WAN, WAN])
-    four = [Line(5 * GBIT, 0.04), Line(3 * GBIT, 0.045), Line(2 * GBIT, 0.02), Line(4 * GBIT, 0.03)]
+    four = [
+        PlannedLine(5 * GBIT, 0.04),
+        PlannedLine(3 * GBIT, 0.045),
+        PlannedLine(2 * GBIT, 0.02),
+        PlannedLine(4 * GBIT, 0.03),
+    ]
     for m in (8, 32):
         yield f"3 domains x 2 stages, 4 unequal links, m {m}", line_of([0, 0, 1, 1, 2, 2], m, four)
-    slow = [Line(line.bandwidth_bytes_per_s / 2.5, line.latency_s) for line in four]
+    slow = [PlannedLine(line.bandwidth_bytes_per_s / 2.5, line.latency_s) for line in four]
     for m in (8, 32):
         yield f"the same at 0.4 of the rate: queues, m {m}", line_of([0, 0, 1, 1, 2, 2], m, slow)
     pair = [line_of([0, 1], 8, [WAN, WAN]), line_of([0, 1], 7, [WAN, WAN])]

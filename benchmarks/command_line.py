@@ -35,7 +35,7 @@ CASES = (
     Case("  the same with --json", (HIPPO, *PLAN, "--json"), 2.0),
     Case("  of it: Python and numpy", (sys.executable, "-c", "import numpy")),
     Case("  of it: Python, numpy, numba", (sys.executable, "-c", "import numba")),
-    Case("  of it: all of hippo loaded", (sys.executable, "-c", "import hippo.front_door")),
+    Case("  of it: all of hippo loaded", (sys.executable, "-c", "import hippo.front_door.planning")),
     Case("  of it: and one small layout played", (sys.executable, "-c", SMALL)),
 )
 

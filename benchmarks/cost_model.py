@@ -11,7 +11,7 @@ from itertools import combinations
 from _data import data  # type: ignore[import-not-found]
 from _fit import Linear, rows, without  # type: ignore[import-not-found]
 from hippo.cost.calibration import CALIBRATION
-from hippo.score.cases import Case, load_cases
+from hippo.score.cases import PublishedRun, load_cases
 from hippo.score.published import Errors, Prediction, comparison_key, errors, predict, validate
 
 BY_ALL_THREE = ("korthikanti", "megatron-sc21-t1", "megatron-sc21-t2", "mt-nlg", "bigscience", "vtrain-multi")
@@ -41,7 +41,9 @@ def print_families(families: Iterable[tuple[str, Errors]], overall: Errors) -> N
         print(f"{name:18s} {each.n:5d} {each.refused:8d} {figures} {pairs:>24s}")
 
 
-def print_asked(predictions: Sequence[Prediction], known: Mapping[str, Case], families: Mapping[str, Errors]) -> None:
+def print_asked(
+    predictions: Sequence[Prediction], known: Mapping[str, PublishedRun], families: Mapping[str, Errors]
+) -> None:
     """What is asked and what is measured."""
     keys = {name: comparison_key(case) for name, case in known.items()}
     timed = [row for row in predictions if row.error is not None]
@@ -66,7 +68,7 @@ def print_asked(predictions: Sequence[Prediction], known: Mapping[str, Case], fa
     print(f"\n{CHOSEN}")
 
 
-def rows_of_all_three(timed: Sequence[Prediction], known: Mapping[str, Case]) -> list[Prediction]:
+def rows_of_all_three(timed: Sequence[Prediction], known: Mapping[str, PublishedRun]) -> list[Prediction]:
     """The 147 rows; of the ten choices that the facts leave open, the one with the largest error."""
     sure = [row for row in timed if row.family in BY_ALL_THREE and known[row.id].sharding != "full"]
     open_ones = [row for row in timed if row.family == "megatron-h100" and known[row.id].tp is not None]
@@ -84,7 +86,7 @@ def pair_lines(family: str, asked: str, each: Errors) -> list[tuple[str, str, st
     return lines
 
 
-def memory_lines(predictions: Sequence[Prediction], known: Mapping[str, Case]) -> list[tuple[str, str, str]]:
+def memory_lines(predictions: Sequence[Prediction], known: Mapping[str, PublishedRun]) -> list[tuple[str, str, str]]:
     """Memory of the BigScience rows."""
     ours = [(row, known[row.id]) for row in predictions if row.family == "bigscience"]
     gaps = [abs((row.predicted_memory_gb or 0.0) / case.memory_gb - 1) for row, case in ours if case.memory_gb]
@@ -97,7 +99,7 @@ def memory_lines(predictions: Sequence[Prediction], known: Mapping[str, Case]) -
     ]
 
 
-def print_left_out(cases: Sequence[Case]) -> None:
+def print_left_out(cases: Sequence[PublishedRun]) -> None:
     """Each family predicted with constants that were fitted without it."""
     linear = Linear.around(rows(cases, CALIBRATION), CALIBRATION)
     keys = {case.id: comparison_key(case) for case in cases}

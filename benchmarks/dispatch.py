@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hippo.dispatch.dispatch import decision_seconds
-from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import shipped
 from hippo.dispatch.noise.clairvoyant import clairvoyant
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
@@ -33,8 +33,8 @@ from hippo.dispatch.noise.fluctuation_grid import pipeline as alike
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.dispatch.noise.timed_play import order_run, timed_hint, timed_learned
-from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, Baseline, Trial, order_for, trial
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.dispatch.noise.trial import KINDS, ORDERS, ZERO_BUBBLE, FluctuationTrial, RunOrder, order_for, trial
+from hippo.schedule.problem import RankLink, ScheduleProblem
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
 PLAYS, ASKED_PLAYS = 50, 200  # of each seed
@@ -132,7 +132,7 @@ def unseen() -> Iterator[Case]:
         for link in rng.sample(range(p - 1), k=min(p - 1, rng.choice((0, 1, 2, 3)))):
             delays[link] = rng.choice((0.5, 2.0, 8.0)) * rng.uniform(0.5, 1.5)
         limit = float(rng.choice((max(2, p // 2), p, p, max(2, round(1.5 * p)), 2 * p)))
-        links = tuple(Link(each) for each in delays)
+        links = tuple(RankLink(each) for each in delays)
         forward, backward, weight = (tuple(each * slow for slow in pace) for each in times)
         problem = ScheduleProblem(m, forward, backward, weight, links, links, (limit,) * p)
         name = list(NOISES)[index % len(NOISES)]
@@ -154,25 +154,25 @@ class Row:
     """A case and what came of it."""
 
     case: Case
-    trial: Trial
+    trial: FluctuationTrial
 
     @property
-    def fixed(self) -> Baseline:
+    def fixed(self) -> RunOrder:
         """The best fixed order."""
         return self.trial.best("fixed")
 
     @property
-    def plain(self) -> Baseline:
+    def plain(self) -> RunOrder:
         """The best hint without patience."""
         return self.trial.best("hint")
 
     @property
-    def hint(self) -> Baseline:
+    def hint(self) -> RunOrder:
         """The best hint with or without patience."""
         return self.trial.best("hint", "patient")
 
     @property
-    def zero_bubble(self) -> Baseline:
+    def zero_bubble(self) -> RunOrder:
         """The best of the zero-bubble orders as their paper runs them."""
         return self.trial.best("fixed", orders=ZERO_BUBBLE)
 
@@ -187,12 +187,12 @@ def signed(share: tuple[float, float]) -> str:
     return f"{round(100 * share[0], 1) + 0.0:+.1f} ±{100 * share[1]:.1f}"  # + 0: no -0.0
 
 
-def named(baseline: Baseline) -> str:
+def named(baseline: RunOrder) -> str:
     """An order and, where it has one, its patience."""
     return SHOWN[baseline.order] + (f" {baseline.way.patience:g}" if baseline.way.announces else "")
 
 
-def cell(found: Trial, order: str) -> str:
+def cell(found: FluctuationTrial, order: str) -> str:
     """Fixed, hint, patient hint of one order."""
     means = [None if (one := found.of(order, kind)) is None else one.spread.mean for kind in KINDS]
     return " ".join(f"{'–':>5s}" if mean is None else f"{mean:5.1f}" for mean in means)
@@ -343,7 +343,7 @@ def searched(rows: Sequence[Row]) -> Iterator[str]:
                 ]
             )
         )
-        saved = row.trial.saved(Baseline("searched", HINT, best))
+        saved = row.trial.saved(RunOrder("searched", HINT, best))
         yield (
             f"K {row.case.memory}, {row.case.noise}: {found.winner.name} (searched for this noise, 1 s) "
             f"{best.mean:.1f} ±{best.error:.1f}; learned dispatch saves {signed(saved)} % of it."

@@ -29,7 +29,7 @@ from hippo.errors import HippoError, InfeasibleError
 from hippo.schedule.best import Best, best
 from hippo.schedule.methods import METHODS, generate
 from hippo.schedule.optimal import optimal
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text
 from hippo.schedule.replay import makespan, packed, replay
 from hippo.schedule.schedule import Schedule
@@ -123,7 +123,7 @@ def drawn(count: int) -> Iterator[ScheduleProblem]:
         comm = [near] * (p - 1)
         for link in rng.sample(range(p - 1), k=min(p - 1, rng.choice((1, 2, 3)))):
             comm[link] = slow * rng.uniform(0.5, 1.5)
-        links = tuple(Link(each) for each in comm)
+        links = tuple(RankLink(each) for each in comm)
         limit = rng.choice((inf, p, p, max(2, round(1.5 * p)), 2 * p, max(2, p // 2)))
         forward, backward, weight = (tuple(each * rate for rate in speed) for each in (f, b, w))
         yield ScheduleProblem(m, forward, backward, weight, links, links, (float(limit),) * p)
@@ -183,7 +183,9 @@ def bubble_rate(row: Mapping[str, Any], column: str, method: str) -> float:
     taken = 34.0 * row["hidden"] + attention
     limit = {"ZB-1p": p * taken, "ZB-2p": 2 * p * taken}.get(column, inf)
     problem = ScheduleProblem.uniform(p, row["m"], (row["f_ms"], row["b_ms"], row["w_ms"]), comm=row["comm_ms"])
-    problem = replace(problem, memory=(Memory(taken, 2.0 * row["hidden"] + attention),) * p, limit=(limit,) * p)
+    problem = replace(
+        problem, memory=(MicroBatchMemory(taken, 2.0 * row["hidden"] + attention),) * p, limit=(limit,) * p
+    )
     return replay(problem, generate(method, problem)).bubble_rate
 
 

@@ -23,7 +23,7 @@ from hippo.problem.problem import Problem
 from hippo.schedule.schedule import order
 from hippo.score.judge import fits
 from hippo.simulate import analytic, batch, fast, reference
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
 
@@ -43,8 +43,8 @@ def pipeline(stages: int, micro_batches: int, *, links: bool) -> Program:
     program = abstract_program(schedule, forward_s=10.0, backward_s=11.0, weight_s=9.0)
     if not links:
         return program
-    lines = [Line(1.0, 0.001)] * (stages - 1)
-    lines[stages // 2 - 1] = Line(1.0 / 9.0, 40.0)
+    lines = [PlannedLine(1.0, 0.001)] * (stages - 1)
+    lines[stages // 2 - 1] = PlannedLine(1.0 / 9.0, 40.0)
     down = [*([link] for link in range(stages - 1)), []]
     up = [[], *([link] for link in range(stages - 1, 2 * (stages - 1)))]
     return on_links(program, lines * 2, down=down, up=up, num_bytes=3.0)
@@ -54,7 +54,7 @@ def shared(stages: int, micro_batches: int) -> Program:
     """The same where all messages one way share one link: the order of requests is only known while playing."""
     program = pipeline(stages, micro_batches, links=False)
     down, up = [[0]] * (stages - 1) + [[]], [[], *[[1]] * (stages - 1)]
-    return on_links(program, [Line(1.0, 0.001)] * 2, down=down, up=up, num_bytes=3.0)
+    return on_links(program, [PlannedLine(1.0, 0.001)] * 2, down=down, up=up, num_bytes=3.0)
 
 
 def cpu_seconds(play: Callable[[], object], *, plays: int, loops: int = 1) -> list[float]:

@@ -30,7 +30,7 @@ from hippo.dispatch.noise import fluctuation_grid as grid
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, TIMES, Case, cases
 from hippo.dispatch.noise.hindsight import floors
-from hippo.dispatch.noise.robust_order import FIXED, HINT, Judged, RobustOrder, Way, robust_order
+from hippo.dispatch.noise.robust_order import FIXED, HINT, JudgedOrder, RobustOrder, Way, robust_order
 from hippo.errors import InfeasibleError, InputError
 from hippo.report.charts import Axis, Curve
 from hippo.report.fitted import FittedTable
@@ -105,7 +105,9 @@ def measure(case: Case, size: Size) -> Outcome:
     return Outcome(case, found, best, baselines, float(floor))
 
 
-def _played(problem: ScheduleProblem, order: Judged, moves: Fluctuation, samples: int, seed: int) -> MakespanSpread:
+def _played(
+    problem: ScheduleProblem, order: JudgedOrder, moves: Fluctuation, samples: int, seed: int
+) -> MakespanSpread:
     return order.way.played(problem, order.schedule, moves, samples=samples, seed=seed)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scripts import script
 
 from hippo.cost.calibration import CALIBRATION, RANGES
-from hippo.score.cases import Case, load_cases
+from hippo.score.cases import PublishedRun, load_cases
 from hippo.score.published import predict
 
 _FIT = script("benchmarks/_fit.py")
@@ -25,7 +25,7 @@ Linear, changed, fit, loss, rows, value, without = (
 
 
 @pytest.fixture(scope="module")
-def cases(data: Path) -> list[Case]:
+def cases(data: Path) -> list[PublishedRun]:
     """Eleven quick rows of A100s, the step times replaced by what the constants in use say."""
     families = ("korthikanti", "torchtitan")
     return [
@@ -42,14 +42,14 @@ def test_constants_by_name():
     assert CALIBRATION.k_half != 50.0
 
 
-def test_a_perfect_calibration_has_no_error_left(cases: list[Case]):
+def test_a_perfect_calibration_has_no_error_left(cases: list[PublishedRun]):
     known = rows(cases, CALIBRATION)
     assert len(known) == len(cases)
     assert [row.error(CALIBRATION) for row in known] == pytest.approx([0.0] * len(known), abs=1e-12)
     assert sum(row.weight**2 for row in known if row.case.family == "korthikanti") == pytest.approx(1.0)
 
 
-def test_a_wrong_constant_is_found_again(cases: list[Case]):
+def test_a_wrong_constant_is_found_again(cases: list[PublishedRun]):
     true = CALIBRATION.generations["ampere"].gemm_efficiency
     start = changed(CALIBRATION, {"ampere.gemm_efficiency": 0.8 * true})
     found, losses = fit(cases, start, steps=2)
@@ -60,7 +60,7 @@ def test_a_wrong_constant_is_found_again(cases: list[Case]):
         assert low * (1 - 1e-9) <= value(found, name) <= high * (1 + 1e-9)
 
 
-def test_a_family_left_out_does_not_pull(cases: list[Case]):
+def test_a_family_left_out_does_not_pull(cases: list[PublishedRun]):
     """Korthikanti's rows made twice as slow: the fit with them says so, the fit without them cannot tell."""
     spoiled = [
         replace(case, measured_s=(case.measured_s or 0.0) * 2) if case.family == "korthikanti" else case

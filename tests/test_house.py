@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -170,6 +171,24 @@ def test_every_folder_says_what_belongs_there():
     """A README of a few lines in each that holds sources or what they read."""
     folders = {path.parent for path in tracked() if path.is_relative_to(ROOT / "src" / "hippo") and path.is_file()}
     assert sorted(str(each.relative_to(ROOT)) for each in folders if not (each / "README.md").is_file()) == []
+
+
+PLANNING = ["problem", "plan", "cost", "planners", "decide", "score", "report", "export", "run", "measure"]
+
+
+def test_a_readme_of_the_planning_rooms_leaves_out_no_file():
+    """Each is named, or meant by a pattern such as ``*_terminal``."""
+    omitted = []
+    for path in tracked():
+        room = path.relative_to(ROOT).parts[2:3]
+        if path.suffix != ".py" or path.name.startswith("__") or not room or room[0] not in PLANNING:
+            continue
+        if not path.is_relative_to(ROOT / "src" / "hippo") or "catalogue" in path.parts:  # models and clusters
+            continue
+        told = re.findall(r"`([^`]+)`", (path.parent / "README.md").read_text())
+        if not any(fnmatch(path.stem, name.removesuffix(".py")) for name in told):
+            omitted.append(str(path.relative_to(ROOT)))
+    assert omitted == []
 
 
 def test_dotted_names_in_docstrings_lead_somewhere():

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hippo.decide.decision import Decision
     from hippo.decide.pareto import Front
     from hippo.errors import HippoError, InfeasibleError, InputError
-    from hippo.front_door import (
+    from hippo.front_door.networks import SuiteChoice, evaluate, evaluate_suite, watch
+    from hippo.front_door.planning import (
         Estimate,
         compare,
         estimate,
@@ -32,37 +33,49 @@ if TYPE_CHECKING:
         schedule,
         simulate,
         validate,
-        watch,
     )
+    from hippo.front_door.queues import JobsDrawing, JobsQuestion, generate_jobs, replay_jobs
+    from hippo.front_door.running import Checkpoints, run
     from hippo.plan.codec import load_plan, save_plan
     from hippo.plan.plan import Plan
     from hippo.planners.base import Status, Stop
     from hippo.problem.load import load_problem as problem
     from hippo.problem.problem import Problem
+    from hippo.run.job import RunOptions
     from hippo.score.score import Score
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoints",
     "Decision",
     "Estimate",
     "Front",
     "HippoError",
     "InfeasibleError",
     "InputError",
+    "JobsDrawing",
+    "JobsQuestion",
     "Plan",
     "Problem",
+    "RunOptions",
     "Score",
     "Status",
     "Stop",
+    "SuiteChoice",
     "compare",
     "estimate",
+    "evaluate",
+    "evaluate_suite",
     "explain",
     "export",
+    "generate_jobs",
     "load_plan",
     "pareto",
     "plan",
     "problem",
+    "replay_jobs",
+    "run",
     "save_plan",
     "schedule",
     "simulate",
@@ -71,30 +84,40 @@ __all__ = [
 ]
 
 _DEFINED: Mapping[str, str] = {
+    "Checkpoints": "hippo.front_door.running:Checkpoints",
     "Decision": "hippo.decide.decision:Decision",
-    "Estimate": "hippo.front_door:Estimate",
+    "Estimate": "hippo.front_door.planning:Estimate",
     "Front": "hippo.decide.pareto:Front",
     "HippoError": "hippo.errors:HippoError",
     "InfeasibleError": "hippo.errors:InfeasibleError",
     "InputError": "hippo.errors:InputError",
+    "JobsDrawing": "hippo.front_door.queues:JobsDrawing",
+    "JobsQuestion": "hippo.front_door.queues:JobsQuestion",
     "Plan": "hippo.plan.plan:Plan",
     "Problem": "hippo.problem.problem:Problem",
+    "RunOptions": "hippo.run.job:RunOptions",
     "Score": "hippo.score.score:Score",
     "Status": "hippo.planners.base:Status",
     "Stop": "hippo.planners.base:Stop",
-    "compare": "hippo.front_door:compare",
-    "estimate": "hippo.front_door:estimate",
-    "explain": "hippo.front_door:explain",
-    "export": "hippo.front_door:export",
+    "SuiteChoice": "hippo.front_door.networks:SuiteChoice",
+    "compare": "hippo.front_door.planning:compare",
+    "estimate": "hippo.front_door.planning:estimate",
+    "evaluate": "hippo.front_door.networks:evaluate",
+    "evaluate_suite": "hippo.front_door.networks:evaluate_suite",
+    "explain": "hippo.front_door.planning:explain",
+    "export": "hippo.front_door.planning:export",
+    "generate_jobs": "hippo.front_door.queues:generate_jobs",
     "load_plan": "hippo.plan.codec:load_plan",
-    "pareto": "hippo.front_door:pareto",
-    "plan": "hippo.front_door:plan",
+    "pareto": "hippo.front_door.planning:pareto",
+    "plan": "hippo.front_door.planning:plan",
     "problem": "hippo.problem.load:load_problem",
+    "replay_jobs": "hippo.front_door.queues:replay_jobs",
+    "run": "hippo.front_door.running:run",
     "save_plan": "hippo.plan.codec:save_plan",
-    "schedule": "hippo.front_door:schedule",
-    "simulate": "hippo.front_door:simulate",
-    "validate": "hippo.front_door:validate",
-    "watch": "hippo.front_door:watch",
+    "schedule": "hippo.front_door.planning:schedule",
+    "simulate": "hippo.front_door.planning:simulate",
+    "validate": "hippo.front_door.planning:validate",
+    "watch": "hippo.front_door.networks:watch",
 }
 
 

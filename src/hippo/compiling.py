@@ -18,6 +18,7 @@ one that does is refused when it is compiled.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pickle
 import shutil
@@ -30,8 +31,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
 import numba
@@ -44,13 +46,28 @@ from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing.templates import infer_getattr
 from numba.extending import intrinsic, models, register_model
+from numba.np import linalg
 
+LOG = logging.getLogger(__name__)
 MARK = b"@" + b"kernel"  # what a file that holds kernels holds, but not this one
 KEPT_S = 24 * 3600.0
 """A folder of other sources goes when nobody has used it for so long."""
 NEWEST = 3  # such folders stay in any case: installations side by side
 OPTIONS = {"nopython": True, "boundscheck": None, "error_model": "numpy", "no_cfunc_wrapper": True}
 ENTRY, INNER = "entry", "inner"  # endings of files
+
+
+def _no_blas() -> NoReturn:
+    """What numba's products of arrays are told, which look for scipy's BLAS when the first kernel runs.
+
+    That imports a quarter of a CPU second of modules. They have a way without it; ``np.dot`` of others stays as it is.
+    """
+    raise ImportError
+
+
+_ensure_blas, linalg.ensure_blas = linalg.ensure_blas, _no_blas
+import_module("numba.np.arraymath")
+linalg.ensure_blas = _ensure_blas
 
 
 class UncachedWarning(UserWarning):
@@ -167,6 +184,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
             library.enable_object_caching()
         given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
         about = {"dispatcher": self, "args": args, "return_type": result_type}
+        LOG.info("compiling %s.%s", self.py_func.__module__, self.py_func.__qualname__)
         with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx):
             made = compiler.compile_extra(*given)
         if not flags.nrt:

@@ -14,8 +14,7 @@ import pytest
 from tests.dispatch.drawn_draws import lazy_weights
 
 from hippo.cli.main import run
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import packed
+from hippo.dispatch.network import packed, shipped
 
 TOY = "plan --model llama-3-8b --cluster toy --planner sailor --time-limit 100"
 """A question of a moment, with a planner that is quick; its limit is for machines that are not."""
@@ -100,7 +99,7 @@ def toy_plan(toy_folder: Path) -> Path:
 def slow_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In place of the policy that ships one that trial plays advise against."""
     (tmp_path / "slow.npz").write_bytes(packed(lazy_weights()))
-    monkeypatch.setattr("hippo.dispatch.kernel_policy.SHIPPED", str(tmp_path / "slow.npz"))
+    monkeypatch.setattr("hippo.dispatch.network.SHIPPED", str(tmp_path / "slow.npz"))
     shipped.cache_clear()
     yield
     shipped.cache_clear()

@@ -146,17 +146,14 @@ def test_a_policy_trained_without_a_part_is_an_ablation_by_itself(tmp_path, monk
     import importlib.resources as resources
     from shutil import copy
 
-    from hippo.cli.evaluate import Choice, ablations
+    from hippo.front_door import networks
 
     own = Path(str(resources.files("hippo.network.hi_ppo")))
     (tmp_path / "policies").mkdir()
     for name in ("no_gnn", "no_masks", "no_forecast"):
         copy(own / "hi_ppo.policy", tmp_path / "policies" / f"{name}.policy")
-    usual = resources.files
-    monkeypatch.setattr(
-        resources, "files", lambda package: tmp_path if package == "hippo.network.hi_ppo" else usual(package)
-    )
-    found = {each.name: each for each in ablations(Choice())}
+    monkeypatch.setattr(networks, "files", lambda package: tmp_path)
+    found = {each.name: each for each in networks.ablations()}
     assert list(found) == [
         *("no_verification", "no_fresh_plans", "no_free_levers", "flat", "no_forecast", "no_gnn", "no_masks")
     ]

@@ -15,7 +15,7 @@ from hippo.cli import main
 from hippo.errors import InfeasibleError, InputError
 
 HIPPO = Path(sys.executable).parent / "hippo"
-NAMES = [command.__name__ for command in main.COMMANDS]
+NAMES = [name for name in main.COMMANDS if name != "jobs"]  # whose commands are below it
 
 
 def test_help_names_every_command(hippo):
@@ -23,6 +23,11 @@ def test_help_names_every_command(hippo):
     assert answer.code == 0
     assert [name for name in NAMES if f"\n  {name} " not in answer.out] == []
     assert "..." not in answer.out.split("Commands:")[1]  # each says its purpose in one line
+
+
+@pytest.mark.parametrize(("name", "summary"), main.COMMANDS.items())
+def test_a_command_says_of_itself_what_the_table_says_of_it(hippo, name, summary):
+    assert hippo(name, "--help").out.split("\n\n")[1].strip().splitlines()[0] == summary
 
 
 def test_nothing_asked_shows_the_help(hippo):
@@ -128,7 +133,7 @@ def test_a_full_disk_behind_stdout():
 def test_interruption(tmp_path):
     begun = tmp_path / "begun"  # interrupted while it plans: an import may swallow the signal
     slow = (
-        "import signal, time, pathlib, hippo.front_door as d, hippo.cli.main as m\n"
+        "import signal, time, pathlib, hippo.front_door.planning as d, hippo.cli.main as m\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # shells let what runs in the background ignore it
         f"d.plan = lambda *a, **k: (pathlib.Path({str(begun)!r}).touch(), time.sleep(60))\n"
         "m.main()"

@@ -149,3 +149,26 @@ def test_too_little_memory_in_words(hippo):
 @pytest.mark.parametrize("objective", ["cost", "1,0.5,0.5"])
 def test_other_objectives(hippo, small, objective):
     assert hippo(*small, "--objective", objective, "--json").document["score"]["reward"] is not None
+
+
+def test_quiet_says_the_answer_alone_and_verbose_who_was_asked(hippo, tmp_path):
+    quiet = hippo(*TOY.split(), "--quiet", "--out", tmp_path)
+    assert (quiet.code, quiet.err) == (0, "")
+    assert {file.name for file in tmp_path.iterdir()} == FILES
+    verbose = hippo(*TOY.split(), "-v", "--json")
+    assert verbose.document["planner"] == "sailor"
+    assert "hippo: planning ...\n" in verbose.err
+    assert "hippo: sailor: feasible after " in verbose.err
+
+
+def test_quiet_does_not_go_with_verbose(refused):
+    assert "--quiet: does not go with --verbose" in refused(*TOY.split(), "-q", "-v")
+
+
+def test_a_gpu_that_nobody_measured_is_said_to_be_so(hippo, small, tmp_path):
+    cluster = written(tmp_path, "ada.yaml", {**CLUSTER, "gpu": "L40S"})
+    words = [*small[: small.index("--cluster") + 1], cluster, *small[small.index("--cluster") + 2 :]]
+    told = hippo(*words)
+    assert "uncalibrated: nobody measured L40S-48GB" in " ".join(told.out.split())
+    assert "L40S-48GB" in hippo(*words, "--json").document["uncalibrated"]
+    assert hippo(*small, "--json").document["uncalibrated"] is None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hippo.cli import progress
+from hippo.cli import output, progress
 from hippo.cli.progress import Watch
 
 
@@ -65,3 +65,22 @@ def test_a_failure_inside_passes_and_stops_the_timer():
     with pytest.raises(ValueError, match="mine"), Watch("planning") as watch:
         raise ValueError("mine")
     assert not watch._timer.is_alive()
+
+
+def test_quiet_work_says_nothing_however_long_it_takes(capsys, monkeypatch):
+    monkeypatch.setattr(output, "_loudness", output.Loudness.QUIET)
+    with Watch("planning") as watch:
+        watch("cuts", 0.5)
+        time.sleep(5 * progress.PATIENCE_S)
+        watch("widths", 0.9)
+        output.mention("wrote a file")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verbose_work_says_each_phase_once_and_at_once(capsys, monkeypatch):
+    monkeypatch.setattr(output, "_loudness", output.Loudness.VERBOSE)
+    with Watch("planning") as watch:
+        for phase in ("cuts", "cuts", "widths"):
+            watch(phase, 0.5)
+    lines = [line.partition(" (after")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["hippo: planning ...", "hippo: planning: cuts", "hippo: planning: widths"]

@@ -16,7 +16,7 @@ from tests.dispatch.drawn_draws import lazy_weights
 from hippo.cli.run import _words_inside
 from hippo.dispatch.guard import followed
 from hippo.plan.codec import load_plan
-from hippo.run import checkpoint
+from hippo.run import checkpoint, fits
 from hippo.run.learned_order import with_learned_order
 from hippo.schedule.schedule import letters_of, order_of, split
 from hippo.simulate.ordering import ordering
@@ -76,7 +76,7 @@ def test_a_folder_with_checkpoints_takes_no_new_run(hippo, tmp_path: Path):
 
 
 def test_without_torch_or_a_gpu(hippo, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hippo.run.fits._gpus", lambda: 1)
+    monkeypatch.setattr(fits, "_gpus", lambda: 1)
     answer = hippo("run", EXAMPLE, "--device", "cuda")
     assert answer.code == 2
     assert "--device: needs a GPU per process: 2, and this machine has 1" in answer.err

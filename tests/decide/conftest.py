@@ -15,7 +15,7 @@ from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
 from hippo.score.judge import Judged
 from hippo.score.score import Score
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.fast import play
 from hippo.simulate.program import Program
 
@@ -73,7 +73,7 @@ def world(
     """The plan across a and b played with bare numbers: backward twice the forward, a message takes ``send_s``."""
     problem = Problem(tiny_model(), two_domains(latency_s=latency_s), Workload(global_batch=waves, seq=100))
     schedule = order("1f1b", stages=2, micro_batches=waves)
-    line = Line(1e9, latency_s)
+    line = PlannedLine(1e9, latency_s)
     program = abstract_program(schedule, forward_s=forward, backward_s=tuple(2 * f for f in forward))
     program = on_links(program, [line, line], down=[[0], []], up=[[], [1]], num_bytes=send_s * 1e9)
     return by_hand(problem, across_plan(waves), program)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.dispatch.dispatch import Draws
-from hippo.dispatch.network import Weights, follower
+from hippo.dispatch.network import DispatchWeights, follower
 from hippo.schedule.problem import ScheduleProblem
 
 
-def random_weights(seed: int, *, trust: float = 0.0) -> Weights:
+def random_weights(seed: int, *, trust: float = 0.0) -> DispatchWeights:
     """A network that does whatever."""
     rng = np.random.default_rng(seed)
-    return Weights(
+    return DispatchWeights(
         *(rng.normal(0, 0.3, each.shape).astype(np.float32) for each in follower()[:-1]), np.float32([trust])
     )
 
 
-def lazy_weights() -> Weights:
+def lazy_weights() -> DispatchWeights:
     """Waits whenever it may, else runs W."""
-    weights = Weights(*(each.copy() for each in follower(0.0)))
+    weights = DispatchWeights(*(each.copy() for each in follower(0.0)))
     weights.last_bias[2:] = 1.0, 2.0
     return weights
 

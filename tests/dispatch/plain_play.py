@@ -9,7 +9,7 @@ import numpy as np
 
 from hippo.dispatch.base import Base
 from hippo.dispatch.dispatch import Draws
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights
 from hippo.schedule.problem import ScheduleProblem
 
 Key = tuple[int, int, int]  # kind, rank, micro-batch
@@ -130,7 +130,7 @@ class PlainPlay:
             self.wake[receiver] = min(self.wake[receiver], self.announced[key][0])
 
 
-def plain_scores(weights: Weights, seen: np.ndarray, says: int) -> np.ndarray:
+def plain_scores(weights: DispatchWeights, seen: np.ndarray, says: int) -> np.ndarray:
     """The network in numpy, double precision."""
     one = np.maximum(seen.astype(np.float64) @ weights.first + weights.first_bias, 0)
     two = np.maximum(one @ weights.second + weights.second_bias, 0)

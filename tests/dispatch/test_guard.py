@@ -8,8 +8,7 @@ import pytest
 from hippo.dispatch.base import PATIENCES, base_from, pairs_of
 from hippo.dispatch.dispatch import made_by_policy, nothing_moves, one_play
 from hippo.dispatch.guard import POLICY, followed, settled
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import follower
+from hippo.dispatch.network import follower, shipped
 from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.schedule.problem import ScheduleProblem

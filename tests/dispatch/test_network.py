@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hippo.dispatch.features import FEATURES
-from hippo.dispatch.kernel_policy import read, shipped
-from hippo.dispatch.network import Weights, follower, packed, scores, unpacked
+from hippo.dispatch.network import DispatchWeights, follower, packed, read, scores, shipped, unpacked
 from hippo.errors import InputError
 
 from .drawn_draws import random_weights
@@ -61,7 +60,7 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match="of this version"):
             unpacked(packed(weights._replace(first=first)), "mine.npz")
-    holed = Weights(*(each.copy() for each in random_weights(1)))
+    holed = DispatchWeights(*(each.copy() for each in random_weights(1)))
     holed.first[0, 0] = np.nan
     with pytest.raises(InputError, match="of this version"):
         unpacked(packed(holed), "mine.npz")

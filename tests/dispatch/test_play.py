@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,22 @@ from hippo.dispatch.dispatch import (
     nothing_moves,
     one_play,
 )
-from hippo.dispatch.features import FEATURES, MOVING, observe
-from hippo.dispatch.fixed import FIXED
+from hippo.dispatch.features import FEATURES, FIXED, MOVING, observe
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import Weights, follower
+from hippo.dispatch.network import DispatchWeights, follower
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.dispatch.noise.fluctuation import play as play_order
 from hippo.dispatch.noise.hindsight import floors_of
 from hippo.dispatch.noise.timed_play import order_run, timed
 from hippo.dispatch.play import act, best_choice, following, room
-from hippo.dispatch.state import new_state
+from hippo.dispatch.state import DispatchState, begin, new_state
+from hippo.engine.events import makespan as makespan_of
+from hippo.engine.events import vary
 from hippo.errors import InputError
 from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Floats, Link, ScheduleProblem
+from hippo.schedule.problem import Floats, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.schedule import split
 
@@ -54,13 +56,13 @@ def test_a_network_that_says_nothing_is_the_hint(problem: ScheduleProblem, seed:
 def test_who_waits_with_patience_looks_again_when_another_message_comes(seed: int) -> None:
     """It was on its way already when the wait began; what could run meanwhile, and for how long to wait, changes."""
     links = [(0.0, 0.0), (2.0, 0.0), (0.0, 0.0), (0.0, 5.0), (20.0, 0.0)]
-    back = (Link(0.0),) * 4 + (Link(3.0),)
+    back = (RankLink(0.0),) * 4 + (RankLink(3.0),)
     forward, backward, weight = (
         (6.0, 0.25, 0.25, 0.25, 0.75, 0.25),
         (0.25,) * 4 + (2.0, 0.25),
         (0.25,) * 4 + (5.0, 0.25),
     )
-    down = tuple(Link(*each) for each in links)
+    down = tuple(RankLink(*each) for each in links)
     plays_as_the_hint(ScheduleProblem(8, forward, backward, weight, down, back, (np.inf,) * 6), seed, 1.0)
 
 
@@ -84,15 +86,15 @@ def test_the_kernel_plays_as_the_plain_version(problem: ScheduleProblem, seed: i
         return sorted(may)[hash((rank, len(asked_plainly), seed)) % len(may)]
 
     plain = PlainPlay(problem, base, draws, choose).run()
-    state, asked = new_state(problem.ranks, problem.micro_batches), room(32)
+    state, asked = begun(problem, draws), room(32)
     seen: list[tuple[Any, ...]] = []
-    while (rank := following(problem.tables, base, state, draws, NOWHERE, asked)) >= 0:
+    while (rank := following(state, base, asked)) >= 0:
         may = np.flatnonzero(asked.mask).tolist()
         seen.append((rank, float(asked.until[0]), may, int(asked.says[0])))
         choice = may[hash((rank, len(seen), seed)) % len(may)]
-        act(problem.tables, base, state, draws, NOWHERE, rank, asked.until[0], choice, asked.until[1])
+        act(state, base, rank, asked.until[0], choice, asked.until[1])
     assert seen == asked_plainly
-    assert state.total[0] == plain
+    assert makespan_of(state.pipe, state.board) == plain
 
 
 @given(schedule_problems(), SEEDS)
@@ -108,11 +110,11 @@ def test_whatever_is_chosen_a_play_keeps_to_data_and_memory(problem: SchedulePro
     """Any of the choices that are allowed, waiting too."""
     base, draws, rng = base_of(problem), random_draws(problem, seed), np.random.default_rng(seed)
     start = np.empty((3, problem.ranks, problem.micro_batches))
-    state, asked = new_state(problem.ranks, problem.micro_batches), room(32)
-    while (rank := following(problem.tables, base, state, draws, start, asked)) >= 0:
+    state, asked = begun(problem, draws, start), room(32)
+    while (rank := following(state, base, asked)) >= 0:
         choice = int(rng.choice(np.flatnonzero(asked.mask)))
-        act(problem.tables, base, state, draws, start, rank, asked.until[0], choice, asked.until[1])
-    keeps_to_data_and_memory(problem, draws, start, state.total[0])
+        act(state, base, rank, asked.until[0], choice, asked.until[1])
+    keeps_to_data_and_memory(problem, draws, start, makespan_of(state.pipe, state.board))
 
 
 def keeps_to_data_and_memory(problem: ScheduleProblem, draws: Draws, start: Floats, makespan: float) -> None:
@@ -136,10 +138,18 @@ def test_the_order_of_a_policy_is_legal_and_no_longer_than_its_base(problem: Sch
         assert makespan(problem, found) <= one_play(problem, base, follower(), still, NOWHERE) * (1 + 1e-6)
 
 
-def first_asked(base: Base, weights: Weights) -> tuple[int, list[str], list[int]]:
+def begun(problem: ScheduleProblem, draws: Draws, start: Floats | None = None) -> DispatchState:
+    """A play under these draws at its beginning."""
+    state = new_state(problem, start)
+    vary(state.pipe, *draws)
+    begin(state)
+    return state
+
+
+def first_asked(base: Base, weights: DispatchWeights) -> tuple[int, list[str], list[int]]:
     """Who is asked first on FAR, what it may do, and what the network takes."""
-    state, asked, draws = new_state(2, 2), room(32), nothing_moves(FAR)
-    rank = following(FAR.tables, base, state, draws, NOWHERE, asked)
+    state, asked = begun(FAR, nothing_moves(FAR)), room(32)
+    rank = following(state, base, asked)
     names = [name for name, allowed in zip(("F", "B", "W", "WAIT"), asked.mask, strict=True) if allowed]
     return rank, names, [int(best_choice(weights, asked))]
 
@@ -159,25 +169,25 @@ def test_what_a_rank_sees_has_names_and_does_not_know_the_future() -> None:
     assert FEATURES == len(FIXED) + len(MOVING) == len({*FIXED, *MOVING})
     problem = ScheduleProblem.uniform(4, 8, (1.0, 1.05, 0.75), comm=[0.5, 3.0, 0.5], live_limit=4)
     base, draws, looked = base_of(problem), random_draws(problem, 3), 0
-    state, asked, again = new_state(4, 8), room(32), room(32)
-    while (rank := following(problem.tables, base, state, draws, NOWHERE, asked)) >= 0:
+    state, asked, again = begun(problem, draws), room(32), room(32)
+    while (rank := following(state, base, asked)) >= 0:
         now = asked.until[0]
-        other = new_state(4, 8)
-        for mine, copy in zip(other, state, strict=True):
-            mine[...] = copy
-        hidden = np.isfinite(state.arrived) & (state.arrived > now)
-        other.arrived[hidden] += 0.1
-        unannounced = np.isfinite(state.begun) & (state.begun + 0.5 > now)
-        other.begun[unannounced] = np.inf
+        told, seen, history = state.told.copy(), state.seen.copy(), state.history.copy()
+        other = state._replace(board=deepcopy(state.board), told=told, seen=seen, history=history)
+        arrived, heard = state.board.arrived, state.board.heard[:8]
+        hidden, unannounced = np.isfinite(arrived) & (arrived > now), np.isfinite(heard) & (heard > now)
+        other.board.arrived[hidden] += 0.1
+        other.board.heard[:8][unannounced] = other.board.expected[:8][unannounced] = np.inf
         others = np.arange(4) != rank
-        other.head[others], other.rank[others] = 0, 0.0
-        other.told[hidden] = 0
-        observe(problem.tables, base, other, rank, now, again.seen, again.mask)
-        if not hidden[:, rank].any() or (state.begun[:, rank] + 0.5 <= now)[hidden[:, rank]].all():
+        other.board.begun[others], other.board.live[others], other.history[others] = 0, 0.0, 0.0
+        other.told[hidden[:, :8].reshape(2, 4, 8)] = 0
+        observe(base, other, rank, now, again.seen, again.mask)
+        mine = hidden[[rank, 4 + rank]]
+        if not mine.any() or (heard[[rank, 4 + rank]] <= now)[mine].all():
             assert np.array_equal(asked.seen, again.seen), rank
             looked += 1
         choice = best_choice(follower(), asked)
-        act(problem.tables, base, state, draws, NOWHERE, rank, now, choice, asked.until[1])
+        act(state, base, rank, now, choice, asked.until[1])
     assert looked > 20
 
 
@@ -200,14 +210,14 @@ def test_nobody_acts_on_what_has_not_happened(problem: ScheduleProblem, seed: in
     assert after[:known] == before[:known]
 
 
-def decisions(problem: ScheduleProblem, weights: Weights, draws: Draws, start: Floats) -> list[tuple[Any, ...]]:
+def decisions(problem: ScheduleProblem, weights: DispatchWeights, draws: Draws, start: Floats) -> list[tuple[Any, ...]]:
     """When, by whom, on what, and what was chosen: of a whole play, in the order of time."""
     base, found = base_of(problem), []
-    state, asked = new_state(problem.ranks, problem.micro_batches), room(32)
-    while (rank := following(problem.tables, base, state, draws, start, asked)) >= 0:
+    state, asked = begun(problem, draws, start), room(32)
+    while (rank := following(state, base, asked)) >= 0:
         choice = best_choice(weights, asked)
         found.append((float(asked.until[0]), rank, asked.seen.tobytes(), asked.mask.tobytes(), choice))
-        act(problem.tables, base, state, draws, start, rank, asked.until[0], choice, asked.until[1])
+        act(state, base, rank, asked.until[0], choice, asked.until[1])
     return found
 
 
@@ -234,5 +244,5 @@ def test_a_decision_that_is_taken_again_and_again_is_the_same_decision() -> None
     problem = ScheduleProblem.uniform(4, 8, (1.0, 1.05, 0.75), comm=[0.5, 3.0, 0.5], live_limit=4)
     base, weights, draws = base_of(problem), random_weights(1), nothing_moves(problem)
     count = len(decisions(problem, weights, draws, NOWHERE))
-    assert [_repeat(problem.tables, base, weights, draws, repeats) for repeats in (0, 1, 5)] == [count] * 3
+    assert [_repeat(begun(problem, draws), base, weights, repeats) for repeats in (0, 1, 5)] == [count] * 3
     assert decision_seconds(problem, weights, repeats=1) < np.inf

@@ -13,10 +13,7 @@ MOVED = {"link_free", "port_free", "wake", "wakes", "arrived", "arrival", "input
 """Names of what a play writes: when links and ports are free, ranks wake, and inputs arrive."""
 
 REMAINING = {
-    "schedule/generators/v_shape.py:_play": "plays pretended and true times at once",
     "schedule/search/graph.py:heads": "a longest path, from one operation on",
-    "dispatch/state.py:begin": "the learned dispatcher's own state",
-    "dispatch/play.py:_send": "the learned dispatcher's own messages",
 }
 """Outside the engine, each with why."""
 
@@ -48,4 +45,4 @@ def test_no_other_loop_plays_a_pipeline() -> None:
 def test_a_second_loop_would_be_seen() -> None:
     loop = "@kernel(lean=True)\ndef play(order, link_free):\n    for op in order:\n        link_free[op] += 1.0\n"
     assert players(loop) == {"play"}
-    assert "resume" in players((PACKAGE / "engine" / "events.py").read_text())
+    assert "play" in players((PACKAGE / "engine" / "events.py").read_text())

@@ -78,6 +78,16 @@ def test_the_best_policy_seen_is_kept(tmp_path: Path):
     assert seen(found.policy) == found.best
 
 
+def test_where_less_is_better_the_least_is_kept_and_every_checkpoint_writes_it(tmp_path: Path):
+    written: list[float] = []
+    found = replace(session(tmp_path), least=True, write=lambda best: written.append(seen(best))).run()
+    curve = [line[LOOKED_AT] for line in read_curve(tmp_path / "curve.jsonl") if LOOKED_AT in line]
+    assert found.best == pytest.approx(min(curve), abs=1e-6)
+    assert found.first == pytest.approx(curve[0], abs=1e-6)
+    assert len(written) == SETTINGS.run.updates
+    assert written[-1] == seen(found.policy) == found.best
+
+
 def test_minutes_end_a_run_and_it_can_go_on(tmp_path: Path):
     brief = replace(SETTINGS, run=replace(SETTINGS.run, minutes=1e-9))
     assert session(tmp_path, brief).run().updates == 1

@@ -13,7 +13,7 @@ from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import PlanShape, candidate, shape_of
-from hippo.planners.exact.ways import Way, real_way
+from hippo.planners.exact.ways import DomainWay, real_way
 from hippo.problem.cluster import Domain, Link
 from hippo.problem.problem import Problem
 
@@ -55,7 +55,7 @@ def field_of(asked: Problem) -> Field:
     return Field.of(asked, Tried(asked))
 
 
-def least_play(field: Field, layout: DomainLayout, way: Way, stages: int) -> float:
+def least_play(field: Field, layout: DomainLayout, way: DomainWay, stages: int) -> float:
     """The least step time that some real way, cuts and warm-ups of this shape reach; inf: none can run."""
     layers, random = field.problem.model.num_layers, Random(0)
     ways = list(_real_ways(field, layout, way))
@@ -69,7 +69,7 @@ def least_play(field: Field, layout: DomainLayout, way: Way, stages: int) -> flo
     return least
 
 
-def _real_ways(field: Field, layout: DomainLayout, way: Way) -> Iterator[Way]:
+def _real_ways(field: Field, layout: DomainLayout, way: DomainWay) -> Iterator[DomainWay]:
     senders = way.senders
     for order in permutations(field.members(layout.kind), way.size):
         if way.span == 1 and list(order) != sorted(order):

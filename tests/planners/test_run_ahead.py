@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hippo.planners.run_ahead import StageTimes, deeper, fitting_warm_up, least_warm_up, warm_ups
+from hippo.planners.run_ahead import ChainTimes, deeper, fitting_warm_up, least_warm_up, warm_ups
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import abstract_program
@@ -79,17 +79,17 @@ def test_deeper_ones_fit_fall_and_end_with_the_least() -> None:
 
 def test_warm_ups_worth_a_play() -> None:
     forward, seconds, delays = random_chain(1, 3)
-    chain = StageTimes(forward, seconds, delays, np.array([9.0, 7.0, 8.0]), 6, 1.2)
+    chain = ChainTimes(forward, seconds, delays, np.array([9.0, 7.0, 8.0]), 6, 1.2)
     found = warm_ups(chain)
     assert 1 <= len(found) <= 3
     assert all(6 >= a >= b >= 1 for each in found for a, b in pairwise(each))
-    assert warm_ups(StageTimes(forward, seconds, delays, np.array([9.0, 0.0, 8.0]), 6, 1.2)) == []
-    assert warm_ups(StageTimes(forward[:1], seconds[:1], delays[:1], np.ones(1), 6, 0.0)) == [()]
+    assert warm_ups(ChainTimes(forward, seconds, delays, np.array([9.0, 0.0, 8.0]), 6, 1.2)) == []
+    assert warm_ups(ChainTimes(forward[:1], seconds[:1], delays[:1], np.ones(1), 6, 0.0)) == [()]
 
 
 def test_a_stage_whose_forward_takes_no_time_is_never_idle() -> None:
     """As a profile may have it of an embedding alone: it runs as far ahead as memory allows."""
     forward, seconds, delays = np.array([0.0, 0.4, 0.0]), np.array([0.1, 1.0, 0.1]), np.array([0.0, 3.0, 3.0])
-    found = warm_ups(StageTimes(forward, seconds, delays, np.array([20.0, 9.0, 9.0]), 16, 0.0))
+    found = warm_ups(ChainTimes(forward, seconds, delays, np.array([20.0, 9.0, 9.0]), 16, 0.0))
     assert found[0] == (15, 8, 1)  # nine tenths of the way from the least, (9, 5, 1) here, to 16 waves and to memory
     assert all(first >= second for ways in found for first, second in pairwise(ways))

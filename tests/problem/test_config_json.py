@@ -47,6 +47,16 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {**SMALL, "num_key_value_heads": 4, "head_dim": 12}),
     ("qwen3", {**SMALL, "num_key_value_heads": 4}),
     ("qwen3", {**SMALL, "num_key_value_heads": 4, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True}),
+    ("mistral", SMALL),
+    ("mistral", {**SMALL, "num_key_value_heads": 2, "head_dim": 12, "sliding_window": 64}),
+    ("ministral", {**SMALL, "num_key_value_heads": 4, "head_dim": 8}),
+    ("phi3", {**SMALL, "num_key_value_heads": 4, "pad_token_id": 0}),
+    ("granite", {**SMALL, "attention_bias": True, "mlp_bias": True}),
+    ("smollm3", {**SMALL, "pad_token_id": 0}),
+    ("glm4_moe", {**MOE, "n_routed_experts": 8, "head_dim": 8}),
+    ("glm4_moe", {**MOE, "n_routed_experts": 8, "head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
+    ("deepseek_v2", {key: value for key, value in DEEPSEEK.items() if key != "first_k_dense_replace"}),
+    ("deepseek_v2", {**DEEPSEEK, "q_lora_rank": None, "n_shared_experts": 2}),
     ("mixtral", {**SMALL, "num_local_experts": 4}),
     ("mixtral", {**SMALL, "num_local_experts": 4, "head_dim": 12, "num_key_value_heads": 2}),
     ("qwen3_moe", {**MOE, "num_experts": 8}),
@@ -122,6 +132,7 @@ def test_a_misspelt_key_with_a_default_is_refused() -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({}, "c: model_type: no 'model_type' says which architecture this is."),
+    ({**DEEPSEEK, "model_type": "deepseek_v2", "mlp_bias": True}, "c: mlp_bias: is not supported beside experts"),
     ({"model_type": "mamba"}, "c: model_type: unknown architecture 'mamba'."),
     ({"model_type": "qwen"}, "To fix: did you mean 'qwen3' or 'qwen2'"),
     ({"architectures": ["BertModel"]}, "c: architectures: unknown architecture 'BertModel'."),
@@ -154,3 +165,56 @@ def test_a_misspelt_size_is_pointed_at() -> None:
         model_from_config({**config, "model_type": "llama", "hiden_size": 64}, source="c", name="m")
     with pytest.raises(InputError, match=r"hidden_size: is missing \(there is 'hidden_dim'\)"):
         model_from_config({**config, "model_type": "llama", "hidden_dim": 64}, source="c", name="m")
+
+
+PUBLISHED: list[tuple[str, float, float, dict[str, Any]]] = [
+    (  # hf:mistralai/Mistral-7B-v0.1, its safetensors index
+        "mistral",
+        7_241_732_096,
+        0,
+        {"vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+        | {"num_key_value_heads": 8, "intermediate_size": 14336},
+    ),
+    (  # hf:microsoft/Phi-3-mini-4k-instruct, its safetensors index
+        "phi3",
+        3_821_079_552,
+        0,
+        {"vocab_size": 32064, "hidden_size": 3072, "num_hidden_layers": 32, "num_attention_heads": 32}
+        | {"num_key_value_heads": 32, "intermediate_size": 8192},
+    ),
+    (  # Kimi K2 (arXiv 2507.20534, table 2): 1.04 trillion, of which 32.6 billion are active
+        "kimi_k2",
+        1.04e12,
+        0.02e12,
+        {"vocab_size": 163840, "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 64}
+        | {"num_key_value_heads": 64, "intermediate_size": 18432, "moe_intermediate_size": 2048, "q_lora_rank": 1536}
+        | {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+        | {"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 1},
+    ),
+    (  # DeepSeek-V2 (arXiv 2405.04434): 236 billion
+        "deepseek_v2",
+        236e9,
+        0.5e9,
+        {"vocab_size": 102400, "hidden_size": 5120, "num_hidden_layers": 60, "num_attention_heads": 128}
+        | {"num_key_value_heads": 128, "intermediate_size": 12288, "moe_intermediate_size": 1536, "q_lora_rank": 1536}
+        | {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+        | {"n_routed_experts": 160, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1},
+    ),
+    (  # GLM-4.5-Air (arXiv 2508.06471): 106 billion
+        "glm4_moe",
+        106e9,
+        1e9,
+        {"vocab_size": 151552, "hidden_size": 4096, "num_hidden_layers": 46, "num_attention_heads": 96}
+        | {"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 10944, "moe_intermediate_size": 1408}
+        | {"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 1}
+        | {"attention_bias": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "parameters", "within", "config"), PUBLISHED, ids=[each[0] for each in PUBLISHED])
+def test_parameters_are_those_that_makers_publish(
+    kind: str, parameters: float, within: float, config: dict[str, Any]
+) -> None:
+    found = model_from_config({"model_type": kind, **config}, source="config.json", name="m")
+    assert abs(found.parameters - parameters) <= within

@@ -23,7 +23,7 @@ from hippo.problem.load import load_cluster, load_model, load_problem, load_prof
 from hippo.problem.problem import Problem
 from hippo.problem.profile import ProfileRow, check_profile
 from hippo.schedule import problem_json
-from hippo.schedule.problem import PLACEMENTS, Link, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, RankLink, ScheduleProblem
 from hippo.schedule.problem_json import problems_of_text
 from hippo.schedule.solve import judge
 from hippo.schedule.text import parse_schedule
@@ -120,7 +120,7 @@ def test_schedule_problem(example: dict[str, str]) -> None:
     file = problems_of_text(Path(example["Schedule problem"]).read_text(), source="page")
     inside, wan, size = file.problems
     assert (file.listed, file.ignored) == (True, ())
-    assert (inside.ident, wan.problem.down[1], wan.problem.memory[0].at_backward) == ("inside", Link(5, 0.5), 0.25)
+    assert (inside.ident, wan.problem.down[1], wan.problem.memory[0].at_backward) == ("inside", RankLink(5, 0.5), 0.25)
     assert (size.samples, size.problem.micro_batches, size.problem.forward[0]) == (32, 16, 1.0)
     assert size.at(4).forward[0] == pytest.approx(0.2 + 4 * 0.4)
 

@@ -14,12 +14,12 @@ import pytest
 from tests.chromium import CHROMIUM, opened
 
 from hippo.report.html import report
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
 
 
-def drawn(story: Story, folder: Path) -> dict[str, str]:
+def drawn(story: PlanStory, folder: Path) -> dict[str, str]:
     """Attributes that the scripts left on the root element and on the timeline."""
     page = folder / "report.html"
     page.write_text(report(story), encoding="utf-8")
@@ -30,20 +30,20 @@ def drawn(story: Story, folder: Path) -> dict[str, str]:
     return dict(re.findall(r'data-([a-z]+)="([^"]*)"', root[0] + timeline[0]))
 
 
-def test_the_small_report_draws_every_mark(small_story: Story, tmp_path: Path) -> None:
+def test_the_small_report_draws_every_mark(small_story: PlanStory, tmp_path: Path) -> None:
     found = drawn(small_story, tmp_path)
     assert found.get("fault") is None
     assert found["ready"] == "yes"
     assert int(found["marks"]) == 12 + 4  # operations and messages
 
 
-def test_a_large_schedule_draws_every_mark(wide_story: Story, tmp_path: Path) -> None:
+def test_a_large_schedule_draws_every_mark(wide_story: PlanStory, tmp_path: Path) -> None:
     found = drawn(wide_story, tmp_path)
     assert found.get("fault") is None
     assert int(found["marks"]) == 64 * 513 + 3 * 256
 
 
-def test_evil_names_run_nothing(story_of_domains: Callable[..., Story], tmp_path: Path) -> None:
+def test_evil_names_run_nothing(story_of_domains: Callable[..., PlanStory], tmp_path: Path) -> None:
     evil = (
         '<script>document.documentElement.dataset.fault="xss"</script>',
         '"><img src=x onerror=alert(1)>',
@@ -67,7 +67,7 @@ ACTS = """
 });</script></head>"""
 
 
-def test_buttons_and_keys_move_the_view(small_story: Story, tmp_path: Path) -> None:
+def test_buttons_and_keys_move_the_view(small_story: PlanStory, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report(small_story))
     page.write_text(free.replace("</head>", ACTS), encoding="utf-8")
@@ -82,7 +82,7 @@ def test_buttons_and_keys_move_the_view(small_story: Story, tmp_path: Path) -> N
     assert start < whole
 
 
-def test_a_picture_of_it_can_be_taken(small_story: Story, tmp_path: Path) -> None:
+def test_a_picture_of_it_can_be_taken(small_story: PlanStory, tmp_path: Path) -> None:
     page, picture = tmp_path / "report.html", tmp_path / "report.png"
     page.write_text(report(small_story), encoding="utf-8")
     opened(page, f"--screenshot={picture}", "--window-size=800,1200")

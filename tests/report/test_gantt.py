@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hippo.report.gantt import gantt_view, slow_links
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import Replay, replay
 
 
@@ -141,7 +141,7 @@ def test_a_window_shows_operations_again() -> None:
 
 
 def test_memory_in_another_unit_stands_apart() -> None:
-    problem = replace(ScheduleProblem.uniform(2, 4), memory=(Memory(10.0, 4.0),) * 2, limit=(40.0, 20.0))
+    problem = replace(ScheduleProblem.uniform(2, 4), memory=(MicroBatchMemory(10.0, 4.0),) * 2, limit=(40.0, 20.0))
     told = printed(played("zb-h1", problem), 70).splitlines()
     assert told[0].endswith("live  memory  busy")
     assert told[1].endswith("2   50.0%   92%")
@@ -163,7 +163,7 @@ def test_slow_links_are_those_far_above_the_quickest() -> None:
     assert slow_links(ScheduleProblem.uniform(4, 4, comm=[0.0, 0.05, 0.0])) == {}  # next to nothing
     assert slow_links(ScheduleProblem.uniform(4, 4, comm=[0.1, 2.0, 0.1])) == {1: "delay 2"}
     problem = ScheduleProblem.uniform(3, 4)
-    problem = replace(problem, down=(Link(), Link(3.0, 0.5)), up=(Link(), Link(4.0)))
+    problem = replace(problem, down=(RankLink(), RankLink(3.0, 0.5)), up=(RankLink(), RankLink(4.0)))
     assert slow_links(problem) == {1: "delay 3 + 0.5 of sending down, 4 up"}
 
 

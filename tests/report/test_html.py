@@ -15,7 +15,7 @@ from hippo.decide.reasons import Rejected, RewardParts
 from hippo.report import leads
 from hippo.report.frame import inline_json
 from hippo.report.html import report
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 EVIL = (
@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def small_page(small_story: Story) -> str:
+def small_page(small_story: PlanStory) -> str:
     return report(small_story)
 
 
@@ -85,7 +85,7 @@ def test_the_answer_and_the_map_come_before_all_figures(small_page: str) -> None
     assert "Layers count from 0, the embedding, over 22 blocks to 23, the head" in small_page
 
 
-def test_an_answer_in_one_domain_is_held_against_crossing(small_story: Story) -> None:
+def test_an_answer_in_one_domain_is_held_against_crossing(small_story: PlanStory) -> None:
     (crossing, score), (alone, cheaper) = small_story.front
     game = replace(small_story.game, plan=alone)
     story = replace(small_story, game=game, score=replace(cheaper, usd_per_step=0.1), front=((crossing, score),))
@@ -97,7 +97,7 @@ def test_an_answer_in_one_domain_is_held_against_crossing(small_story: Story) ->
     )
 
 
-def test_a_page_says_no_letters_of_the_reward(small_story: Story) -> None:
+def test_a_page_says_no_letters_of_the_reward(small_story: PlanStory) -> None:
     parts = RewardParts("even", *(0.58, 0.7, 0.33), *(1.0, 0.0, 0.0), 0.58, 264.0, 2.0, 3.0)
     text = report(
         replace(small_story, reasons=(parts, Rejected("exact", (("cannot beat the best plan (bound)", 12),))))
@@ -123,7 +123,7 @@ def test_only_its_own_scripts_may_run(small_page: str) -> None:
     assert "unsafe-inline" not in policy.split("script-src")[1]
 
 
-def test_evil_names_stay_text(story_of_domains: Callable[..., Story]) -> None:
+def test_evil_names_stay_text(story_of_domains: Callable[..., PlanStory]) -> None:
     text = report(story_of_domains(EVIL, model="</title><script>alert(1)</script>"))
     page = Page(text)
     assert [tag for tag, _ in page.tags].count("script") == 4  # three of ours, one of data
@@ -132,7 +132,7 @@ def test_evil_names_stay_text(story_of_domains: Callable[..., Story]) -> None:
     assert EVIL[1] in {attrs.get("data-tip", "").split("\n")[0] for _, attrs in page.tags if attrs.get("data-tip")}
 
 
-def test_braces_of_users_are_not_templates(story_of_domains: Callable[..., Story]) -> None:
+def test_braces_of_users_are_not_templates(story_of_domains: Callable[..., PlanStory]) -> None:
     text = report(story_of_domains(("{{ 7 * 7 }}", "{% raw %}", "wuhu")))
     assert "{{ 7 * 7 }}" in text
     assert "{% raw %}" in text
@@ -145,7 +145,7 @@ def test_inline_json_survives_html() -> None:
     assert json.loads(text) == document
 
 
-def test_a_large_schedule_stays_light(wide_story: Story) -> None:
+def test_a_large_schedule_stays_light(wide_story: PlanStory) -> None:
     text = report(wide_story)
     assert len(wide_story.timeline.op_rank) > 32_000
     assert len(text) < 1_500_000
@@ -153,7 +153,7 @@ def test_a_large_schedule_stays_light(wide_story: Story) -> None:
     assert 'id="front"' not in text
 
 
-def test_reports_repeat_exactly(small_story: Story, small_page: str) -> None:
+def test_reports_repeat_exactly(small_story: PlanStory, small_page: str) -> None:
     assert report(small_story) == small_page
 
 

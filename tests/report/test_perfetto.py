@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hippo.report.perfetto import trace
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 
 Event = dict[str, Any]
 
 
-def events_of(story: Story) -> list[Event]:
+def events_of(story: PlanStory) -> list[Event]:
     events: list[Event] = json.loads(trace(story))["traceEvents"]
     return events
 
@@ -120,26 +120,26 @@ def test_form(size: str, request: pytest.FixtureRequest) -> None:
         {"ph": "Z", "name": "?", "pid": 1, "tid": 1},
     ],
 )
-def test_the_check_of_the_form_can_fail(small_story: Story, change: Event) -> None:
+def test_the_check_of_the_form_can_fail(small_story: PlanStory, change: Event) -> None:
     document = json.loads(trace(small_story))
     document["traceEvents"].append(change)
     with pytest.raises((AssertionError, KeyError)):
         check_form(document)
 
 
-def test_counters_by_hand(small_story: Story) -> None:
+def test_counters_by_hand(small_story: PlanStory) -> None:
     events = events_of(small_story)
     there = [e for e in events if e["ph"] == "C" and e["name"] == "beijing -> guizhou, sending"]
     # Two messages of 2 Gbit each leave within 0.48 s, and arrive 20 ms later.
     assert [(e["ts"] / 1e6, e["args"]["Gbit/s"]) for e in there] == [(1.0, 4.167), (1.48, 0), (2.0, 4.167), (2.48, 0)]
 
 
-def test_a_large_trace_stays_light(wide_story: Story) -> None:
+def test_a_large_trace_stays_light(wide_story: PlanStory) -> None:
     text = trace(wide_story)
     assert len(text) < 120 * (len(wide_story.timeline.op_rank) + 5 * len(wide_story.timeline.message_link))
 
 
-def test_operations_by_hand(small_story: Story) -> None:
+def test_operations_by_hand(small_story: PlanStory) -> None:
     events = events_of(small_story)
     threads = names(events, "thread_name")
     computing = [e for e in slices(events) if threads[e["pid"], e["tid"]] == "beijing, layers 0-11: compute"]
@@ -153,7 +153,7 @@ def test_operations_by_hand(small_story: Story) -> None:
     ]
 
 
-def test_messages_have_both_ends_and_their_link(small_story: Story) -> None:
+def test_messages_have_both_ends_and_their_link(small_story: PlanStory) -> None:
     events = events_of(small_story)
     threads = names(events, "thread_name")
     places = sorted(threads[e["pid"], e["tid"]] for e in slices(events) if e["name"] == "Activations 0")
@@ -164,13 +164,13 @@ def test_messages_have_both_ends_and_their_link(small_story: Story) -> None:
     assert len(starts) == 4
 
 
-def test_processes_are_domains_and_links(small_story: Story) -> None:
+def test_processes_are_domains_and_links(small_story: PlanStory) -> None:
     events = events_of(small_story)
     processes = names(events, "process_name")
     assert processes == {(1, 0): "beijing", (2, 0): "guizhou", (4, 0): "links between domains"}
 
 
-def test_messages_on_their_way_together_get_tracks_of_their_own(wide_story: Story) -> None:
+def test_messages_on_their_way_together_get_tracks_of_their_own(wide_story: PlanStory) -> None:
     events = events_of(wide_story)
     threads = names(events, "thread_name").values()
     assert "north -> east" in threads
@@ -178,7 +178,7 @@ def test_messages_on_their_way_together_get_tracks_of_their_own(wide_story: Stor
     assert "north -> east (4)" not in threads
 
 
-def test_every_track_is_named(wide_story: Story) -> None:
+def test_every_track_is_named(wide_story: PlanStory) -> None:
     events = events_of(wide_story)
     threads = names(events, "thread_name")
     assert {(e["pid"], e["tid"]) for e in slices(events)} == set(threads)

@@ -15,7 +15,7 @@ from hippo.report import schedule_html as pages
 from hippo.report.schedule_html import schedule_html
 from hippo.report.schedule_marks import messages
 from hippo.schedule.bound.lower_bound import bounds
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.solve import Answer, solve
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
@@ -66,7 +66,7 @@ def test_a_proved_optimum_is_called_one() -> None:
 
 
 def test_memory_of_another_unit() -> None:
-    problem = replace(SMALL, memory=(Memory(10.0, 4.0),) * 4, limit=(60.0,) * 4)
+    problem = replace(SMALL, memory=(MicroBatchMemory(10.0, 4.0),) * 4, limit=(60.0,) * 4)
     text = text_of(schedule_html(solve(problem, "zb-h1")))
     assert "the limit counts memory" in text
     assert "1 1 1 10 4 60 delay 5" in text

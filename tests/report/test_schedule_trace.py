@@ -12,7 +12,7 @@ import pytest
 from hippo.report.schedule_marks import longest_way, memory_over_time, messages
 from hippo.report.schedule_trace import schedule_trace
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.replay import Replay, replay
 
 Event = dict[str, Any]
@@ -80,7 +80,7 @@ WORLDS = {
     "looped": ("interleaved", ScheduleProblem.uniform(4, 8, comm=0.5).placed("looped")),
     "v": ("zb-v", ScheduleProblem.uniform(4, 8, comm=0.5).placed("v")),
     "bidirectional": ("dualpipe", ScheduleProblem.uniform(4, 8, comm=0.5).placed("bidirectional")),
-    "sending": ("1f1b", replace(ScheduleProblem.uniform(2, 6), down=(Link(1.0, 2.0),), up=(Link(0.0, 0.5),))),
+    "sending": ("1f1b", replace(ScheduleProblem.uniform(2, 6), down=(RankLink(1.0, 2.0),), up=(RankLink(0.0, 0.5),))),
     "reducing": ("zb-h1", replace(ScheduleProblem.uniform(4, 9, comm=0.5), reduction=(0.0, 30.0, 0.5, 2.0))),
     "quick": ("zb-h1", ScheduleProblem.uniform(3, 5, (1e-7, 2e-7, 1e-7), comm=5e-8)),
 }

@@ -14,7 +14,7 @@ from hippo.cost.stage import StageCost
 from hippo.decide.decision import Decision, Row
 from hippo.planners.base import Status
 from hippo.report import terminal
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 
 
 def printed(view: RenderableType, width: int = 100) -> str:
@@ -46,11 +46,11 @@ Plan
 """
 
 
-def test_plan(small_story: Story) -> None:
+def test_plan(small_story: PlanStory) -> None:
     assert printed(terminal.plan_view(decision_of(small_story))) == PLAN
 
 
-def test_no_plan(small_story: Story) -> None:
+def test_no_plan(small_story: PlanStory) -> None:
     nothing = Decision(small_story.problem, Status.INFEASIBLE, "exact", rejected={"memory": 1200, "devices": 3})
     told = printed(terminal.plan_view(nothing))
     assert "No plan fits." in told
@@ -78,29 +78,29 @@ zero                    –         –
 """
 
 
-def test_comparison(small_story: Story) -> None:
+def test_comparison(small_story: PlanStory) -> None:
     assert printed(terminal.comparison_view(small_story.rows, best="exact"), 110) == COMPARISON
 
 
-def test_comparison_on_a_narrow_terminal(small_story: Story) -> None:
+def test_comparison_on_a_narrow_terminal(small_story: PlanStory) -> None:
     told = printed(terminal.comparison_view(small_story.rows, best="exact"), 36)
     assert told.startswith(NARROW)
     assert "left out for want of width: status, busy," in told.replace("\n", " ")
 
 
-def test_a_dropped_plan_says_why(small_story: Story) -> None:
+def test_a_dropped_plan_says_why(small_story: PlanStory) -> None:
     rows = (*small_story.rows[:2], Row("even", Status.FEASIBLE, dropped="stage 3 has no devices"))
     told = printed(terminal.comparison_view(rows))
     assert "dropped" in told
     assert "- even: stage 3 has no devices" in told
 
 
-def test_no_colour_where_there_is_no_terminal(small_story: Story) -> None:
+def test_no_colour_where_there_is_no_terminal(small_story: PlanStory) -> None:
     told = printed(terminal.plan_view(decision_of(small_story)))
     assert "\x1b" not in told
 
 
-def test_names_are_never_markup(story_of_domains: Callable[..., Story]) -> None:
+def test_names_are_never_markup(story_of_domains: Callable[..., PlanStory]) -> None:
     story = story_of_domains(("[red]north[/red]", "[link=http://x]east", "south"), model="[blink]toy")
     told = printed(terminal.plan_view(decision_of(story)))
     assert "[blink]toy on hand-made" in told
@@ -114,7 +114,7 @@ def test_reasons_hang_under_their_dash() -> None:
     assert told == "Why\n- one two\n  three four\n  five\n"
 
 
-def test_front_is_quickest_first(small_story: Story) -> None:
+def test_front_is_quickest_first(small_story: PlanStory) -> None:
     told = printed(terminal.front_view(small_story.front[::-1], hypervolume=0.5), 120)
     assert told.index("11.0 s") < told.index("14.5 s")
     assert "2 plans on the front, hypervolume 0.500" in told
@@ -135,7 +135,7 @@ def test_simulation() -> None:
     assert "4.25" in told
 
 
-def test_stages_and_memory(small_story: Story) -> None:
+def test_stages_and_memory(small_story: PlanStory) -> None:
     cost = StageCost(0.01, 0.02, 0.01, 1e6, 0.1, 0.05, 1e9, 1e9, 1e12, tp_s=0.003)
     told = printed(terminal.stages_view(small_story.plan, [cost, cost]), 110)
     assert "10.0 ms" in told
@@ -171,7 +171,7 @@ def test_validation() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_every_view_prints_at_any_width(small_story: Story, width: int) -> None:
+def test_every_view_prints_at_any_width(small_story: PlanStory, width: int) -> None:
     decision = replace(decision_of(small_story), rejected={"memory": 3})
     views = [
         terminal.plan_view(decision),

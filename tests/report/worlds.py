@@ -15,7 +15,7 @@ from hippo.problem.cluster import Cluster, Domain, Gpu, Link
 from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.score.judge import Judged
 from hippo.score.score import Score
 from hippo.simulate.program import Program
@@ -155,7 +155,7 @@ HAND_OPS = [
 """1F1B of two stages and two micro-batches: forward 1 s, backward 2 s, half a second on the way; 11 s in all."""
 
 
-def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model: str = "toy-4b") -> Story:
+def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model: str = "toy-4b") -> PlanStory:
     """The hand-played step on the first two domains, with reasons, rivals and a front."""
     problem = make_problem(names, model=model)
     first, second = names[:2]
@@ -182,10 +182,12 @@ def make_story(names: tuple[str, ...] = ("beijing", "guizhou", "wuhu"), *, model
         *(Capacity(f"{first} -> {second}, lane {lane}", 5e8, 31_000.0, 4_000.0, 9_000.0, True) for lane in range(6)),
     )
     front = ((plan, make_score(11.0)), (alone, cheaper))
-    return Story(game, make_score(11.0), make_memory(2), "exact", 0.0, 11.0, "exact", 0.41, reasons, rows, front=front)
+    return PlanStory(
+        game, make_score(11.0), make_memory(2), "exact", 0.0, 11.0, "exact", 0.41, reasons, rows, front=front
+    )
 
 
-def make_wide_story(stages: int = 64, micro_batches: int = 256) -> Story:
+def make_wide_story(stages: int = 64, micro_batches: int = 256) -> PlanStory:
     """All forwards, then all backwards, over four domains: as many operations as a large schedule has."""
     names = ("north", "east", "south", "west")
     problem = make_problem(names, layers=126)
@@ -204,10 +206,10 @@ def make_wide_story(stages: int = 64, micro_batches: int = 256) -> Story:
             messages += [(link, s, 0, m, s + m + 0.9, s + m + 3.0) for m in range(micro_batches)]
     timeline = make_timeline(problem, ops, messages)
     score, memory = make_score(timeline.step_time_s), make_memory(stages)
-    return Story(Judged(problem, plan, make_program(problem, plan), score, memory, timeline), score, memory, "even")
+    return PlanStory(Judged(problem, plan, make_program(problem, plan), score, memory, timeline), score, memory, "even")
 
 
-def decision_of(story: Story) -> Decision:
+def decision_of(story: PlanStory) -> Decision:
     """The decision that the story tells of."""
     return Decision(
         story.problem,

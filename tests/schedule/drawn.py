@@ -6,7 +6,7 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 TIMES = st.sampled_from((0.25, 0.5, 0.75, 1.0, 1.05, 2.0)) | st.floats(0.01, 10.0)
 DELAYS = st.sampled_from((0.0, 0.05, 1.0, 5.0)) | st.floats(0.0, 20.0)
@@ -22,7 +22,7 @@ def schedule_problems(
     """
     p, m = draw(st.integers(1, most_ranks)), draw(st.integers(1, most_micro_batches))
     forward, backward, weight = (tuple(draw(TIMES) for _ in range(p)) for _ in range(3))
-    links = st.builds(Link, DELAYS, st.just(0.0) | DELAYS)
+    links = st.builds(RankLink, DELAYS, st.just(0.0) | DELAYS)
     down, up = (tuple(draw(links) for _ in range(p - 1)) for _ in range(2))
     memory = tuple(draw(memories()) for _ in range(p))
     room = st.just(inf) | st.integers(1, 2 * p) | st.floats(1.0, 2.0 * p)
@@ -32,7 +32,7 @@ def schedule_problems(
 
 
 @st.composite
-def memories(draw: st.DrawFn) -> Memory:
+def memories(draw: st.DrawFn) -> MicroBatchMemory:
     """Given back at W alone, at B alone, or in part at each."""
     taken = draw(st.floats(0.1, 100.0))
-    return Memory(taken, taken * draw(st.sampled_from((0.0, 1.0)) | st.floats(0.0, 1.0)))
+    return MicroBatchMemory(taken, taken * draw(st.sampled_from((0.0, 1.0)) | st.floats(0.0, 1.0)))

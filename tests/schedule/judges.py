@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 Operation = tuple[int, int, int]  # kind, slot, micro-batch
 
@@ -116,10 +116,12 @@ def random_problem(seed: int, placement: str = "plain", *, most: int = 3) -> Sch
     if rng.random() < 0.4:
         times = [(tenths(5, 12),) * p for _ in range(3)]
     slow, transfers = rng.choice((0, 5, 40)), rng.random() < 0.4
-    links = [tuple(Link(tenths(0, slow), tenths(0, 15) if transfers else 0.0) for _ in range(p - 1)) for _ in range(2)]
+    links = [
+        tuple(RankLink(tenths(0, slow), tenths(0, 15) if transfers else 0.0) for _ in range(p - 1)) for _ in range(2)
+    ]
     memory, chunks = [], 1 if placement == "plain" else 2
     for _ in range(p):
         taken = rng.choice((1.0, 1.0, 2.0, 1.7))
-        memory.append(Memory(taken, rng.choice((0.0, 0.0, 0.3, 0.9)) * taken))
+        memory.append(MicroBatchMemory(taken, rng.choice((0.0, 0.0, 0.3, 0.9)) * taken))
     limit = tuple(inf if rng.random() < 0.2 else each.at_forward * rng.choice((1, 1.5, 2, 2.6, 3)) for each in memory)
     return ScheduleProblem(m, *times, *links, limit, tuple(memory), placement, chunks)

@@ -8,13 +8,13 @@ from math import inf
 from hypothesis import strategies as st
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 from hippo.schedule.text import schedule_of_rows
 
 TIMES = st.floats(0.1, 10.0).map(lambda value: round(value, 3))
 DELAYS = st.sampled_from([0.0, 0.05, 1.0, 5.0])
-LINKS = st.builds(Link, DELAYS, st.sampled_from([0.0, 0.0, 0.5, 3.0]))
+LINKS = st.builds(RankLink, DELAYS, st.sampled_from([0.0, 0.0, 0.5, 3.0]))
 CHUNKS = {"plain": (1, 1), "looped": (2, 3), "v": (2, 2), "bidirectional": (2, 2)}
 
 
@@ -25,7 +25,7 @@ def problems(draw: st.DrawFn, placements: tuple[str, ...] = tuple(CHUNKS)) -> Sc
     placement = draw(st.sampled_from(placements))
     forward, backward, weight = (tuple(draw(st.lists(TIMES, min_size=p, max_size=p))) for _ in range(3))
     down, up = (tuple(draw(st.lists(LINKS, min_size=p - 1, max_size=p - 1))) for _ in range(2))
-    memory = (Memory(2.0, draw(st.sampled_from([0.0, 0.5, 2.0]))),) * p if draw(st.booleans()) else ()
+    memory = (MicroBatchMemory(2.0, draw(st.sampled_from([0.0, 0.5, 2.0]))),) * p if draw(st.booleans()) else ()
     chunks = draw(st.integers(*CHUNKS[placement]))
     reduction = tuple(draw(st.lists(DELAYS, min_size=p, max_size=p))) if draw(st.booleans()) else ()
     return ScheduleProblem(

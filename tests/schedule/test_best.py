@@ -20,7 +20,7 @@ from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
 from hippo.schedule.methods import METHODS, generate
-from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan
 from hippo.schedule.search import policy as search_policy
 from hippo.schedule.search.clock import Clock
@@ -104,8 +104,8 @@ def test_reason_names_the_bound_it_meets() -> None:
 
 def test_slow_links_that_transfer_and_memory_freed_at_backward() -> None:
     """Links that differ by direction and occupy their port; memory given back in part at B; limits not whole."""
-    down, up = (Link(1.0, 0.4), Link(0.0, 0.9)), (Link(0.2, 0.0), Link(3.0, 0.1))
-    memory = (Memory(1.0, 0.6), Memory(2.0, 0.0), Memory(1.0, 1.0))
+    down, up = (RankLink(1.0, 0.4), RankLink(0.0, 0.9)), (RankLink(0.2, 0.0), RankLink(3.0, 0.1))
+    memory = (MicroBatchMemory(1.0, 0.6), MicroBatchMemory(2.0, 0.0), MicroBatchMemory(1.0, 1.0))
     problem = ScheduleProblem(7, (1.0, 0.5, 1.0), (1.0, 1.2, 1.0), (0.5, 0.7, 1.0), down, up, (2.5, 5.1, 1.0), memory)
     found = best(problem, time_limit_s=0.3)
     assert not violations(problem, found.schedule)

@@ -15,7 +15,7 @@ from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.by_hint import at_of, dispatch, makespans, ordered, queues
 from hippo.schedule.check import violations
 from hippo.schedule.generators import gpipe, one_f_one_b
-from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, peak_memory, replay
 from hippo.schedule.schedule import Schedule, Shape, split
 from hippo.schedule.text import parse_schedule, rank_text
@@ -89,7 +89,7 @@ def test_one_f_one_b_stays_itself_where_nothing_is_gained() -> None:
 
 def test_messages_of_a_link_leave_one_after_the_other() -> None:
     """Transfers of 2: F0 leaves rank 0 from 1 to 3, F1 from 3 to 5."""
-    link = (Link(latency=0.5, transfer=2.0),)
+    link = (RankLink(latency=0.5, transfer=2.0),)
     problem = replace(FAR, down=link, up=link)
     found = dispatch(problem, LATE_WEIGHTS, rule="online")
     assert lines(found)[1] == "F0 B0 F1 B1 W0 W1"
@@ -136,9 +136,9 @@ def problems(draw: st.DrawFn) -> ScheduleProblem:
     """Times in eighths, so that sums are exact and equal times are equal."""
     p, m = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     forward, backward, weight = (tuple(draw(st.lists(EIGHTHS, min_size=p, max_size=p))) for _ in range(3))
-    link = st.builds(Link, st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.0, 0.5]))
+    link = st.builds(RankLink, st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 0.0, 0.5]))
     down, up = (tuple(draw(st.lists(link, min_size=p - 1, max_size=p - 1))) for _ in range(2))
-    memory = (Memory(1.0, draw(st.sampled_from([0.0, 0.5]))),) * p
+    memory = (MicroBatchMemory(1.0, draw(st.sampled_from([0.0, 0.5]))),) * p
     problem = ScheduleProblem(m, forward, backward, weight, down, up, (inf,) * p, memory)
     reduction = tuple(draw(st.lists(EIGHTHS, min_size=p, max_size=p))) if draw(st.booleans()) else ()
     return replace(problem, reduction=reduction).placed(draw(st.sampled_from(PLACEMENTS)))

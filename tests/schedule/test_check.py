@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.replay import peak_memory
 from hippo.schedule.schedule import Schedule
 from hippo.schedule.text import parse_schedule
@@ -75,7 +75,7 @@ def test_memory_above_the_limit():
 
 def test_what_the_backward_gives_back_makes_room():
     text = "mine stages=1 micro_batches=2\nF0 B0 F1 W0 B1 W1\n"
-    problem = replace(ScheduleProblem.uniform(1, 2, live_limit=1), memory=(Memory(1.0, 0.75),))
+    problem = replace(ScheduleProblem.uniform(1, 2, live_limit=1), memory=(MicroBatchMemory(1.0, 0.75),))
     assert violations(problem, schedule(text)) == ("rank 0: keeps 1.25, the limit is 1",)
     assert violations(replace(problem, limit=(1.25,)), schedule(text)) == ()
 
@@ -84,7 +84,7 @@ def test_what_the_backward_gives_back_makes_room():
 @given(problems(), st.integers(0, 10**6), st.data())
 def test_peaks_are_what_a_count_says(problem: ScheduleProblem, seed: int, data: st.DataObject):
     made = legal_order(problem, seed, fused=data.draw(st.booleans()))
-    memory = problem.memory or (Memory(),) * problem.ranks
+    memory = problem.memory or (MicroBatchMemory(),) * problem.ranks
     for rank, peak in enumerate(peak_memory(problem, made)):
         share = 1.0 if problem.placement == "bidirectional" else 1.0 / problem.chunks
         kept = most = 0.0

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.problem_json import problem_document, problems_of_text
 from hippo.schedule.sizes import Sized
 
@@ -33,8 +33,8 @@ def test_one_problem():
         forward=(1.0,) * 3,
         backward=(1.05,) * 3,
         weight=(0.5, 0.75, 1.0),
-        down=(Link(0.1), Link(5.0)),
-        up=(Link(0.1), Link(5.0)),
+        down=(RankLink(0.1), RankLink(5.0)),
+        up=(RankLink(0.1), RankLink(5.0)),
         limit=(2.0,) * 3,
         name="a",
     )
@@ -54,10 +54,10 @@ def test_extras():
     )
     problem = sized.problem
     assert sized.ident == 7
-    assert problem.down == (Link(0.1, 0.5), Link(5.0, 0.5))
-    assert problem.up == (Link(0.2, 0.0), Link(4.0, 1.0))
+    assert problem.down == (RankLink(0.1, 0.5), RankLink(5.0, 0.5))
+    assert problem.up == (RankLink(0.2, 0.0), RankLink(4.0, 1.0))
     assert problem.limit == (2.0, inf, 3.5)
-    assert problem.memory == (Memory(2.0, 0.5),) * 3
+    assert problem.memory == (MicroBatchMemory(2.0, 0.5),) * 3
     assert (problem.placement, problem.chunks) == ("looped", 3)
     assert problem.reduction == (0.0, 1.5, 2.0)
     assert read(ONE | {"reduction": 4}).problem.reduction == (4.0,) * 3

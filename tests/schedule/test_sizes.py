@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hippo.errors import InputError
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.sizes import Sized
 from hippo.schedule.solve import Answer, compare_sizes
 
@@ -16,13 +16,13 @@ from .orders import problems
 
 def test_by_hand():
     """One rank of two, eight samples: F = 0.5 + 0.5 n, B = n, W = n; a message takes 0.25 n after 3."""
-    link = Link(3.0, 0.25)
+    link = RankLink(3.0, 0.25)
     problem = ScheduleProblem(8, (1.0,) * 2, (1.0,) * 2, (1.0,) * 2, (link,), (link,), (4.0,) * 2)
     larger = Sized(problem, fixed=((0.5,) * 2, (0.0,) * 2, (0.0,) * 2)).at(4)
     assert larger.micro_batches == 2
     assert (larger.forward, larger.backward, larger.weight) == ((2.5,) * 2, (4.0,) * 2, (4.0,) * 2)
-    assert larger.down == larger.up == (Link(3.0, 1.0),)
-    assert larger.memory == (Memory(4.0, 0.0),) * 2
+    assert larger.down == larger.up == (RankLink(3.0, 1.0),)
+    assert larger.memory == (MicroBatchMemory(4.0, 0.0),) * 2
     assert larger.limit == problem.limit  # so one micro-batch is all that fits
 
 

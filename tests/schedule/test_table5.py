@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.replay import replay
 
 ROWS = 9
@@ -34,7 +34,7 @@ def problem_of(row: dict[str, Any], *, column: str, split: bool = True) -> Sched
     problem = ScheduleProblem.uniform(p, row["m"], times, comm=row["comm_ms"])
     attention = 5 * row["heads"] * row["seq"]
     taken = 34.0 * row["hidden"] + attention
-    problem = replace(problem, memory=(Memory(taken, 2.0 * row["hidden"] + attention if split else 0.0),) * p)
+    problem = replace(problem, memory=(MicroBatchMemory(taken, 2.0 * row["hidden"] + attention if split else 0.0),) * p)
     micro_batches = {"ZB-1p": p, "ZB-2p": 2 * p}.get(column)
     return problem if micro_batches is None else replace(problem, limit=(micro_batches * taken,) * p)
 

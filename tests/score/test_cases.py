@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hippo.errors import InputError
-from hippo.score.cases import MICRO_BATCHES_PER_STAGE, Case, load_cases, model_flops
+from hippo.score.cases import MICRO_BATCHES_PER_STAGE, PublishedRun, load_cases, model_flops
 
 ROW: dict[str, Any] = {
     "id": "T1",
@@ -36,7 +36,7 @@ ROW: dict[str, Any] = {
 }
 
 
-def read(folder: Path, **changes: Any) -> Case:
+def read(folder: Path, **changes: Any) -> PublishedRun:
     """The one case of a file with ``ROW`` and some keys changed."""
     path = folder / "cases.json"
     path.write_text(json.dumps([{**copy.deepcopy(ROW), **changes}]))

@@ -12,7 +12,7 @@ from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
 from hippo.problem.model import gpt_model
 from hippo.problem.workload import Software
-from hippo.score.cases import Case, load_cases
+from hippo.score.cases import PublishedRun, load_cases
 from hippo.score.published import (
     Prediction,
     ValidationReport,
@@ -27,7 +27,7 @@ from hippo.score.published import (
     validate,
 )
 
-CASE = Case(
+CASE = PublishedRun(
     id="one",
     family="ours",
     model=gpt_model("small", layers=8, hidden=1024, heads=16, vocab=51200, seq=2048),

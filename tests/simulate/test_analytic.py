@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hippo.schedule.schedule import order
 from hippo.simulate import analytic, fast
-from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup
 
 
@@ -37,7 +37,7 @@ def test_exact_for_uneven_stages_of_gpipe_in_proportion(times: list[float], m: i
 
 def test_a_link_slower_than_the_stages_sets_the_period() -> None:
     """Solved by hand: 4 s per message against 3 s per stage; GPipe's forwards leave every 4 s."""
-    lines = [Line(2.0, 0.5), Line(2.0, 0.5)]
+    lines = [PlannedLine(2.0, 0.5), PlannedLine(2.0, 0.5)]
     program = on_links(chain("gpipe", 2, 1), lines, down=[[0], []], up=[[], [1]], num_bytes=8.0)
     many = on_links(chain("gpipe", 2, 9), lines, down=[[0], []], up=[[], [1]], num_bytes=8.0)
     assert analytic.closed_form(program) == pytest.approx(3 + 3 + 2 * 4.5)
@@ -46,7 +46,7 @@ def test_a_link_slower_than_the_stages_sets_the_period() -> None:
 
 
 def test_replicas_share_a_link() -> None:
-    lines = [Line(2.0), Line(2.0)]
+    lines = [PlannedLine(2.0), PlannedLine(2.0)]
     one = on_links(chain("1f1b", 2, 32), lines, down=[[0], []], up=[[], [1]], num_bytes=8.0)
     three = side_by_side([one] * 3)
     assert analytic.closed_form(one) == pytest.approx(fast.step_time(one), rel=0.03)
@@ -69,7 +69,7 @@ def test_near_the_played_step_where_the_wire_is_slow(name: str, chunks: int, del
 
 def test_caps_relays_and_latencies_count_once_per_wave() -> None:
     """One wave: 8 bytes at the cap of 1, then the relay at its slower link of 2, and all latencies."""
-    lines = [Line(4.0, 0.5), Line(2.0, 0.25), Line(4.0, 0.125)]
+    lines = [PlannedLine(4.0, 0.5), PlannedLine(2.0, 0.25), PlannedLine(4.0, 0.125)]
     capped = on_links(chain("1f1b", 2, 1), lines, down=[[0], []], up=[[], [2]], num_bytes=8.0, nic_bytes_per_s=1.0)
     assert analytic.closed_form(capped) == pytest.approx(6 + 8.5 + 8.125)
     assert fast.step_time(capped) == pytest.approx(6 + 8.5 + 8.125)
@@ -78,7 +78,7 @@ def test_caps_relays_and_latencies_count_once_per_wave() -> None:
 
 
 def test_agreement_and_closing_are_added() -> None:
-    lines = [Line(1.0, 0.25), Line(2.0, 0.5)]
+    lines = [PlannedLine(1.0, 0.25), PlannedLine(2.0, 0.5)]
     one = on_links(chain("1f1b", 1, 2), lines, down=[[]], up=[[]], num_bytes=0.0)
     group = SyncGroup((0, 1), (0, 1), (4.0, 4.0), hops=2.0, local_s=0.75)
     program = replace(side_by_side([one, one], (group,)), sync_s=np.full(2, 0.5), finish_s=np.full(2, 0.125))
@@ -88,7 +88,7 @@ def test_agreement_and_closing_are_added() -> None:
 
 
 def test_parameters_that_come_over_the_wan_stretch_the_passes() -> None:
-    program = on_links(chain("1f1b", 1, 3), [Line(2.0, 0.5)], down=[[]], up=[[]], num_bytes=0.0)
+    program = on_links(chain("1f1b", 1, 3), [PlannedLine(2.0, 0.5)], down=[[]], up=[[]], num_bytes=0.0)
     gathered = replace(program, gather=Gather((0,), np.array([[6.0]]), np.array([[2.0]]), rounds=1.0))
     assert analytic.closed_form(gathered) == pytest.approx(3 * (3.5 + 2.0))
     assert fast.step_time(gathered) == pytest.approx(3 * (3.5 + 2.0))

@@ -13,7 +13,7 @@ from tests.simulate.worlds import random_program
 from hippo.engine.fixed_order import LEAST_FACTOR
 from hippo.schedule.schedule import order
 from hippo.simulate import batch, fast, reference
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.packed import pack
 from hippo.simulate.program import SyncGroup
 
@@ -44,7 +44,7 @@ def test_states_side_by_side_agree_with_the_engine_written_to_be_read(relayed: b
         abstract_program(order("zb-h1", stages=3, micro_batches=7), forward_s=1.0, backward_s=1.3),
         np.random.default_rng(9),
     )
-    lines = [Line(rng.uniform(0.5, 2), 0.3) for _ in range(8)]
+    lines = [PlannedLine(rng.uniform(0.5, 2), 0.3) for _ in range(8)]
     down, up = ([[0, 4], [1], []], [[], [2], [3, 5]]) if relayed else ([[0], [1], []], [[], [2], [3]])
     program = on_links(shape, lines, down=down, up=up, num_bytes=1.0, nic_bytes_per_s=nic)
     if agree:

@@ -10,7 +10,7 @@ from tests.simulate.worlds import random_program
 
 from hippo.schedule.schedule import order
 from hippo.simulate import fast, reference
-from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup
 
 
@@ -67,7 +67,7 @@ def test_running_ahead_hides_the_delay() -> None:
 
 # -------------------------------------------------------------------------------------------------------------- links
 def two_stages(
-    m: int, lines: list[Line], *, down: list[int], up: list[int], num_bytes: float = 8.0, **more: float
+    m: int, lines: list[PlannedLine], *, down: list[int], up: list[int], num_bytes: float = 8.0, **more: float
 ) -> Program:
     """GPipe of two stages whose messages cross links."""
     return on_links(chain("gpipe", 2, m), lines, down=[down, []], up=[[], up], num_bytes=num_bytes, **more)
@@ -75,7 +75,7 @@ def two_stages(
 
 def test_a_link_that_is_slower_than_the_stages_queues() -> None:
     """Forwards leave at 1, 2, 3; the link takes 4 each: arrivals 5, 9, 13 plus 0.5. Then 3 B of 2 and 4 + 0.5 back."""
-    program = two_stages(3, [Line(2.0, 0.5), Line(2.0, 0.5)], down=[0], up=[1])
+    program = two_stages(3, [PlannedLine(2.0, 0.5), PlannedLine(2.0, 0.5)], down=[0], up=[1])
     sent = fast.play(program)
     assert sent.message_start_s[:3] == pytest.approx([1, 5, 9])
     assert sent.message_end_s[:3] == pytest.approx([5.5, 9.5, 13.5])
@@ -85,13 +85,13 @@ def test_a_link_that_is_slower_than_the_stages_queues() -> None:
 
 def test_both_ways_of_a_pair_are_links_of_their_own() -> None:
     """The same link for both ways would make gradients wait for activations; here nothing waits."""
-    fastest = two_stages(1, [Line(8.0), Line(8.0)], down=[0], up=[1])
+    fastest = two_stages(1, [PlannedLine(8.0), PlannedLine(8.0)], down=[0], up=[1])
     assert both(fastest) == pytest.approx(1 + 1 + 1 + 2 + 1 + 2)
 
 
 def test_two_replicas_share_one_link() -> None:
     """Messages of two equal replicas leave at the same instant: the lower rank first, the other 4 s later."""
-    one = two_stages(1, [Line(2.0), Line(2.0)], down=[0], up=[1])
+    one = two_stages(1, [PlannedLine(2.0), PlannedLine(2.0)], down=[0], up=[1])
     alone, together = both(one), fast.play(side_by_side([one, one]))
     assert alone == pytest.approx(1 + 4 + 1 + 2 + 4 + 2)
     down = together.message_kind == 0
@@ -101,13 +101,13 @@ def test_two_replicas_share_one_link() -> None:
 
 
 def test_the_total_of_replicas_on_a_link_bounds_the_step() -> None:
-    pipeline = two_stages(6, [Line(2.0), Line(2.0)], down=[0], up=[1])
+    pipeline = two_stages(6, [PlannedLine(2.0), PlannedLine(2.0)], down=[0], up=[1])
     assert both(side_by_side([pipeline] * 3)) >= 3 * 6 * 4
 
 
 def test_a_relay_streams_and_uses_both_links() -> None:
     """4 s on the first link, 8 s on the second from the first byte in the middle on (1.5): 0.5 + 8 + 0.25 behind."""
-    lines = [Line(2.0, 0.5), Line(1.0, 0.25), Line(100.0)]
+    lines = [PlannedLine(2.0, 0.5), PlannedLine(1.0, 0.25), PlannedLine(100.0)]
     program = two_stages(1, lines, down=[0, 1], up=[2])
     played = fast.play(program)
     assert played.message_link.tolist() == [0, 1, 2]
@@ -118,13 +118,13 @@ def test_a_relay_streams_and_uses_both_links() -> None:
 
 
 def test_a_relay_with_a_quick_second_link_waits_for_the_last_byte() -> None:
-    lines = [Line(2.0, 0.5), Line(100.0, 0.25), Line(100.0)]
+    lines = [PlannedLine(2.0, 0.5), PlannedLine(100.0, 0.25), PlannedLine(100.0)]
     assert fast.play(two_stages(1, lines, down=[0, 1], up=[2])).message_end_s[1] == pytest.approx(5.5 + 0.25)
 
 
 def test_a_relayed_pair_and_a_direct_one_share_the_second_link() -> None:
     """Pipeline A sends 0 -> 1 directly; B relays over links 1 and 0: link 0 carries both, one after the other."""
-    lines = [Line(2.0), Line(8.0), Line(1000.0)]
+    lines = [PlannedLine(2.0), PlannedLine(8.0), PlannedLine(1000.0)]
     direct = two_stages(1, lines, down=[0], up=[2])
     relayed = two_stages(1, lines, down=[1, 0], up=[2])
     played = fast.play(side_by_side([direct, relayed]))
@@ -135,18 +135,18 @@ def test_a_relayed_pair_and_a_direct_one_share_the_second_link() -> None:
 
 def test_nodes_send_no_faster_than_their_cap() -> None:
     """8 bytes at 1 byte/s of the nodes: 8 s each, though the link takes 2; the link is free for others meanwhile."""
-    program = two_stages(2, [Line(4.0), Line(4.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
+    program = two_stages(2, [PlannedLine(4.0), PlannedLine(4.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
     played = fast.play(program)
     assert played.message_start_s[:2] == pytest.approx([1, 9])
     assert played.message_end_s[:2] == pytest.approx([9, 17])
     both(program)
-    two = fast.play(side_by_side([two_stages(1, [Line(4.0)] * 2, down=[0], up=[1], nic_bytes_per_s=1.0)] * 2))
+    two = fast.play(side_by_side([two_stages(1, [PlannedLine(4.0)] * 2, down=[0], up=[1], nic_bytes_per_s=1.0)] * 2))
     assert two.message_start_s[two.message_kind == 0] == pytest.approx([1, 3])
 
 
 def test_ranks_on_the_same_nodes_share_their_cap() -> None:
     """Two replicas, 8 bytes each, nodes of 1 byte/s: 8 s one after the other where they share a node, else at once."""
-    one = two_stages(1, [Line(4.0)] * 2, down=[0], up=[1], nic_bytes_per_s=1.0)
+    one = two_stages(1, [PlannedLine(4.0)] * 2, down=[0], up=[1], nic_bytes_per_s=1.0)
     apart = side_by_side([one, one])
     together = replace(apart, rank_nodes=np.array([0, 1, 0, 2]))
     played = fast.play(together)
@@ -156,23 +156,23 @@ def test_ranks_on_the_same_nodes_share_their_cap() -> None:
 
 
 def test_another_state_of_the_links() -> None:
-    program = two_stages(1, [Line(2.0), Line(2.0)], down=[0], up=[1])
+    program = two_stages(1, [PlannedLine(2.0), PlannedLine(2.0)], down=[0], up=[1])
     assert both(program, bandwidth_bytes_per_s=np.array([4.0, 1.0])) == pytest.approx(1 + 2 + 1 + 2 + 8 + 2)
     assert both(program, latency_s=np.array([1.0, 3.0])) == pytest.approx(1 + 4 + 1 + 1 + 2 + 4 + 3 + 2)
 
 
 def test_a_link_that_is_out_stops_the_step() -> None:
-    program = two_stages(1, [Line(2.0), Line(2.0)], down=[0], up=[1])
+    program = two_stages(1, [PlannedLine(2.0), PlannedLine(2.0)], down=[0], up=[1])
     assert fast.step_time(program, bandwidth_bytes_per_s=np.array([0.0, 2.0])) == np.inf
 
 
 def test_a_cap_per_node_moves_with_a_link_that_has_nothing_else() -> None:
     """At half its base the link's nodes send at half their cap; a link with a bandwidth of its own leaves the cap."""
-    program = two_stages(1, [Line(1.0), Line(1000.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
+    program = two_stages(1, [PlannedLine(1.0), PlannedLine(1000.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
     halved = {"bandwidth_bytes_per_s": np.array([0.5, 1000.0])}
     marked = replace(program, link_per_node=np.array([True, False]))
     assert both(marked, **halved) - both(marked) == pytest.approx(8.0)
-    wide = two_stages(1, [Line(4.0), Line(1000.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
+    wide = two_stages(1, [PlannedLine(4.0), PlannedLine(1000.0)], down=[0], up=[1], nic_bytes_per_s=1.0)
     assert both(wide, bandwidth_bytes_per_s=np.array([2.0, 1000.0])) == pytest.approx(both(wide))
 
 
@@ -186,7 +186,7 @@ def test_synchronisation_and_optimizer_follow_the_last_backward() -> None:
 
 def test_a_group_waits_for_its_last_member_and_for_the_ring() -> None:
     """Two single-stage replicas of 3 and 6 s; 4 bytes each way at 1 byte/s; 2 rounds of the longest latency, 0.5."""
-    lines = [Line(1.0, 0.25), Line(2.0, 0.5)]
+    lines = [PlannedLine(1.0, 0.25), PlannedLine(2.0, 0.5)]
     slow, quick = (
         abstract_program(order("1f1b", stages=1, micro_batches=m), forward_s=1.0, backward_s=2.0) for m in (2, 1)
     )
@@ -199,7 +199,7 @@ def test_a_group_waits_for_its_last_member_and_for_the_ring() -> None:
 
 
 def test_groups_on_one_link_queue() -> None:
-    lines = [Line(1.0)]
+    lines = [PlannedLine(1.0)]
     one = on_links(chain("1f1b", 2, 1), lines, down=[[], []], up=[[], []], num_bytes=0.0)
     groups = tuple(SyncGroup((rank, rank + 2), (0,), (5.0,), hops=0.0) for rank in range(2))
     played = fast.play(side_by_side([one, one], groups))
@@ -211,7 +211,7 @@ def test_groups_on_one_link_queue() -> None:
 
 
 def test_a_pass_lasts_as_long_as_its_parameters_take_to_come() -> None:
-    program = on_links(chain("1f1b", 1, 2), [Line(2.0, 0.5)], down=[[]], up=[[]], num_bytes=0.0)
+    program = on_links(chain("1f1b", 1, 2), [PlannedLine(2.0, 0.5)], down=[[]], up=[[]], num_bytes=0.0)
     gather = Gather((0,), np.array([[6.0]]), np.array([[2.0]]), rounds=1.0)
     assert both(replace(program, gather=gather)) == pytest.approx(2 * (3.5 + 2.0))
     played = fast.play(replace(program, gather=gather))
@@ -228,7 +228,11 @@ def test_an_order_that_deadlocks_is_our_fault() -> None:
 def test_later_plays_follow_the_first() -> None:
     """The first play notes nothing, the second notes the sequence, the third follows it."""
     program = on_links(
-        chain("1f1b", 4, 6), [Line(2.0, 0.1)] * 6, down=[[0], [1], [2], []], up=[[], [3], [4], [5]], num_bytes=3.0
+        chain("1f1b", 4, 6),
+        [PlannedLine(2.0, 0.1)] * 6,
+        down=[[0], [1], [2], []],
+        up=[[], [3], [4], [5]],
+        num_bytes=3.0,
     )
     steps = {fast.step_time(program) for _ in range(5)}
     assert len(steps) == 1

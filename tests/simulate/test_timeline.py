@@ -10,7 +10,7 @@ from tests.simulate.worlds import random_program
 
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.timeline import busy_s, link_bytes
 
 
@@ -48,7 +48,7 @@ def test_totals_are_the_sums_of_the_record(seed: int) -> None:
 def test_the_columns_of_a_step_by_hand() -> None:
     """Two stages, one wave: F 0 to 1, there 1 to 5 + 1, F 6 to 7, B 7 to 9, back 9 to 10 + 0.5, B 10.5 to 12.5."""
     program = abstract_program(order("1f1b", stages=2, micro_batches=1), forward_s=1.0, backward_s=2.0)
-    lines = [Line(1.0, 1.0), Line(4.0, 0.5)]
+    lines = [PlannedLine(1.0, 1.0), PlannedLine(4.0, 0.5)]
     played = fast.play(on_links(program, lines, down=[[0], []], up=[[], [1]], num_bytes=4.0))
     assert played.op_rank.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
     assert played.op_kind.tolist() == [0, 1, 0, 1, 3, 4, 3, 4]

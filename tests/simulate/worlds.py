@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hippo.schedule.schedule import order
-from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.program import Gather, Program, SyncGroup
 
 SCHEDULES = ("gpipe", "1f1b", "1f1b+", "interleaved")
@@ -20,7 +20,7 @@ def random_program(seed: int) -> Program:
     name, chunks = SCHEDULES[seed % 4], 1
     if name == "interleaved":
         chunks = int(rng.integers(2, 4))
-    lines = [Line(float(rng.uniform(0.3, 4.0)), float(rng.uniform(0.01, 1.0))) for _ in range(num_links)]
+    lines = [PlannedLine(float(rng.uniform(0.3, 4.0)), float(rng.uniform(0.01, 1.0))) for _ in range(num_links)]
     pipelines = [_pipeline(rng, name, chunks, lines) for _ in range(int(rng.integers(1, 4)))]
     program = side_by_side(pipelines)
     groups = tuple(_group(rng, len(program.rank_stage), num_links) for _ in range(int(rng.integers(0, 4))))
@@ -32,7 +32,7 @@ def random_program(seed: int) -> Program:
     return replace(program, gather=_gather(rng, program)) if seed % 5 == 0 else program
 
 
-def _pipeline(rng: np.random.Generator, name: str, chunks: int, lines: list[Line]) -> Program:
+def _pipeline(rng: np.random.Generator, name: str, chunks: int, lines: list[PlannedLine]) -> Program:
     p = int(rng.integers(2 if chunks > 1 else 1, 6))
     m = p * int(rng.integers(1, 4)) if chunks > 1 else int(rng.integers(1, 12))
     live = p + int(rng.integers(1, 6)) if name == "1f1b+" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,10 +12,8 @@ from typing import Annotated
 
 import typer
 
-from hippo.cli.about import about
-from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, takes
-from hippo.cli.output import print_document, say
+from hippo.cli.output import FAULT, print_document, say
 from hippo.errors import InputError, UnknownNameError
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -81,3 +80,9 @@ def _run(path: Path, *, capture: bool) -> list[str] | None:
         say(f"the table of {path.name} ended with exit code {done.returncode}; see the message above")
         return None
     return (done.stdout or "").splitlines()
+
+
+def about(path: Path) -> str:
+    """First paragraph of the docstring of a Python file, on one line."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())

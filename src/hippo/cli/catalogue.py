@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hippo.cli.about import about
+from hippo.cli.bench import about
 from hippo.cli.options import Json, takes
 from hippo.cli.output import print_document, print_view
 from hippo.errors import InputError, UnknownNameError
@@ -56,7 +56,7 @@ def catalogue(choice: Choice) -> None:
     if choice.json:
         print_document(tables)
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         for index, (kind, rows) in enumerate(tables.items()):
             print_view(replace(names_view(kind, rows), apart=index > 0))

@@ -19,7 +19,7 @@ def compare(question: Question) -> None:
 
     --planner names some of them, with commas. Each may take the whole --time-limit.
     """
-    from hippo.front_door import compare as side_by_side
+    from hippo.front_door.planning import compare as side_by_side
 
     decision = question.answer(side_by_side, "comparing")
     if question.json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.options import Json, takes
-from hippo.cli.output import print_document, say
+from hippo.cli.output import mention, print_document, say
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _set(change: str, control: str | None) -> None:
 
 
 def _say_opened(setting: EmulatorSetting, opened: Opened) -> None:
-    say(
+    mention(
         f"{len(setting.names)} domains, {len(setting.links)} links ({opened.backend}, {setting.congestion}); "
         f"to move one: hippo emulate --set 'SRC DST GBPS MS' --control {opened.control}"
     )
@@ -136,6 +136,6 @@ def _say_outcome(outcome: EmulationOutcome) -> None:
         f"ended with exit code {outcome.exit_code} after {run.seconds:.1f} s; the emulator took "
         f"{run.cpu_s / run.seconds:.0%} of a core, packets came {run.mean_late_ms:.2f} ms late on average; on the wire:"
     )
-    say("\n".join([head, *lines, *more] if lines else [f"{head} nothing"]))
+    mention("\n".join([head, *lines, *more] if lines else [f"{head} nothing"]))
     if run.missed_frames:
-        say(f"the emulator did not keep up: {run.missed_frames} packets were never seen, so the links seemed worse")
+        mention(f"the emulator did not keep up: {run.missed_frames} packets were never seen, so the links seemed worse")

@@ -120,6 +120,8 @@ class Figures:
 
     def document(self, problem: Problem) -> dict[str, object]:
         """The ``estimate --json`` document."""
+        from hippo.cost.calibration import uncalibrated
+
         return {
             "status": "feasible" if self.fit else "infeasible",
             "model": problem.model.name,
@@ -131,6 +133,7 @@ class Figures:
             "missing_bytes": max(self.missing_bytes, 0.0),
             "stages": [asdict(cost) for cost in self.costs],
             "memory": [{**asdict(memory), "peak_bytes": memory.peak_bytes} for memory in self.memories],
+            "uncalibrated": uncalibrated(problem),
         }
 
 

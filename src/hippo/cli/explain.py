@@ -25,7 +25,7 @@ def explain(choice: Choice) -> None:
     """What sets the pace of a plan, and what would change it."""
     stop = stop_after(choice.time_limit)
     problem, plan = read_plan(choice.plan)
-    from hippo.front_door import explain as reasons_for
+    from hippo.front_door.planning import explain as reasons_for
     from hippo.planners.base import Status
 
     with Watch("explaining"):

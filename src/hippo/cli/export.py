@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.options import Json, takes
-from hippo.cli.output import check_folder, print_document, say
+from hippo.cli.output import check_folder, mention, print_document
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -83,10 +83,10 @@ def export(choice: Choice) -> None:
         return
     print(found.command)
     for note in found.notes:
-        say(note)
+        mention(note)
     told = [str(choice.out / name) for name in names[:MOST_NAMES]]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    say(f"wrote {', '.join(told)}{more}")
+    mention(f"wrote {', '.join(told)}{more}")
 
 
 def _export(choice: Choice, problem: Problem, plan: Plan, places: Mapping[str, str]) -> Export:

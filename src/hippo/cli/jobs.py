@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hippo.cli.jobs_generate import generate
-from hippo.cli.jobs_question import Question, asked, check_options, policies_named
-from hippo.cli.options import Json, takes
-from hippo.cli.output import check_folder, finish, print_document, print_view, say, write_files
+from hippo.cli.options import Json, Seed, takes
+from hippo.cli.output import check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
-    from hippo.jobs.account import ReplayAccount
     from hippo.jobs.policies.policy import QueuePolicy
 
 jobs = typer.Typer(
@@ -27,6 +24,16 @@ jobs = typer.Typer(
 )
 
 
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Job trace (a file, packed or not; PAI: the folder).")]
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format", metavar="philly|helios|pai|gavel|swf|own", help="Form of the trace.", show_default="told by content"
+    ),
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over wrong rows, and count them.")]
+
+
 @jobs.callback()
 def _top(context: typer.Context) -> None:
     """A queue of jobs replayed over several data centres."""
@@ -34,10 +41,50 @@ def _top(context: typer.Context) -> None:
         print(context.get_help())
 
 
+# ------------------------------------------------------------------------------------------------------------- replay
 @dataclass(frozen=True)
-class Wanted(Question):
+class Wanted:
     """What is replayed, and who decides."""
 
+    trace: TraceFile
+    cluster: Annotated[
+        str, typer.Option(metavar="CLUSTER.yaml|NAME", help="Cluster file, file of agents, or a catalogue name.")
+    ]
+    format: Form = None
+    begin: Annotated[float | None, typer.Option("--from", metavar="S", help="Jobs from this time of the trace on.")] = (
+        None
+    )
+    end: Annotated[float | None, typer.Option("--to", metavar="S", help="Jobs before this time.")] = None
+    part: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Part of the trace's time, as shares: 0.7:1 is the last 30 %.")
+    ] = None
+    load: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Stretch the arrivals to this load of the site.")
+    ] = None
+    span: Annotated[
+        str, typer.Option(metavar="never|must|free", help="Jobs over several domains: must = only the too large.")
+    ] = "must"
+    data: Annotated[str, typer.Option(metavar="before|while", help="Data move before a job runs, or meanwhile.")] = (
+        "while"
+    )
+    data_gb: Annotated[
+        str | None,
+        typer.Option(metavar="GB|usual", help="Data per device, for jobs whose trace tells none; usual: by kind."),
+    ] = None
+    cpus_per_node: Annotated[int, typer.Option(metavar="N", help="CPU cores per node, for jobs without GPUs.")] = 0
+    restart_s: Annotated[float, typer.Option(metavar="S", help="Time that a resumption takes after a stop.")] = 30.0
+    mtbf_h: Annotated[
+        float | None, typer.Option(metavar="H", help="Hours between failures of one node; left out: none fail.")
+    ] = None
+    repair_h: Annotated[float, typer.Option(metavar="H", help="Hours that a failed node is away.")] = 1.0
+    no_past: Annotated[
+        bool, typer.Option("--no-past", help="Policies that learn do not know the trace before the part.")
+    ] = False
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights of learned.", show_default="the shipped ones")
+    ] = None
+    skip_bad: SkipBad = False
+    seed: Seed = 0
     policy: Annotated[
         str,
         typer.Option(metavar="NAME[,NAME..]", help="Who decides, the first before the others; see 'jobs policies'."),
@@ -55,15 +102,15 @@ def replay(wanted: Wanted) -> None:
     planner knows how much longer they then take. A job that no part of the site can hold is refused with the reason,
     the rest goes on.
     """
-    check_options(wanted)
-    policies = policies_named(wanted.policy, everyone=wanted.compare)
+    from hippo.front_door.queues import JobsQuestion, replay_jobs
+
     if wanted.out is not None:
         check_folder(wanted.out)
-    account = asked(wanted)
-    for remark in account.remarks:
-        say(remark)
+    question = JobsQuestion(**{each.name: getattr(wanted, each.name) for each in fields(JobsQuestion)})
     with Watch("replaying") as progress:
-        account = _played(account, policies, progress)
+        account = replay_jobs(question, wanted.policy.split(","), everyone=wanted.compare, progress=progress)
+    for remark in account.remarks:
+        mention(remark)
     if wanted.json:
         print_document(account.document())
     else:
@@ -71,43 +118,61 @@ def replay(wanted: Wanted) -> None:
 
         print_view(account_view(account))
     if wanted.out is not None:
-        _write(wanted.out, account)
+        from hippo.files import json_text
+        from hippo.report.jobs_html import jobs_html
+
+        write_files(wanted.out, {"jobs.html": jobs_html(account), "jobs.json": json_text(account.document())})
     if not account.ran:
         say("infeasible: none of these jobs can run there")
     finish(feasible=account.ran)
 
 
-def _played(account: ReplayAccount, policies: tuple[QueuePolicy, ...], progress: Watch) -> ReplayAccount:
-    """The account with one replay after the other."""
-    from hippo.first_use import prepare_jobs
-    from hippo.jobs.account import played
-    from hippo.jobs.policies.learned import suited
+# ----------------------------------------------------------------------------------------------------------- generate
+@dataclass(frozen=True)
+class Drawing:
+    """After which trace, how many jobs, and what is drawn on top."""
 
-    prepare_jobs(progress=progress)
-    for place, each in enumerate(policies):
-        policy, told = suited(each, account.workload), []
-        if policy is not each:
-            told.append(f"some jobs have deadlines: {each.name} goes by the key for them, {policy.name}")
-            policy = replace(policy, name=each.name)  # the name that was asked for
-        if policy.learns and account.learner is not None and account.learner.past is not None:
-            told.append(f"{policy.name} knows the {len(account.learner.past):,} jobs of the trace before this part")
-        for remark in told:
-            say(remark)
-        account = replace(account, remarks=(*account.remarks, *told))
-        progress(policy.name, place / len(policies))
-
-        def watch(done: int, of: int, name: str = policy.name, begun: int = place) -> None:
-            progress(name, (begun + done / max(of, 1)) / len(policies))
-
-        account = played(account, policy, watch=watch)
-    return account
+    like: Annotated[Path, typer.Option(metavar="TRACE", help="Job trace that the generator is fitted to.")]
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .json or .csv, with .gz packed.")]
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Jobs to draw.", show_default="the trace's")] = None
+    format: Form = None
+    deadlines: Annotated[bool, typer.Option("--deadlines", help="Draw deadlines: slack 1.2, 2 or 10.")] = False
+    priorities: Annotated[bool, typer.Option("--priorities", help="Draw priorities 0, 1 and 2.")] = False
+    kinds: Annotated[bool, typer.Option("--kinds", help="Draw what jobs do: train, preprocess, predict, deploy.")] = (
+        False
+    )
+    data_gb: Annotated[float, typer.Option(metavar="GB", help="Draw data of this mean; needs --cluster.")] = 0.0
+    cluster: Annotated[str | None, typer.Option(metavar="CLUSTER.yaml|NAME", help="Whose domains hold the data.")] = (
+        None
+    )
+    skip_bad: SkipBad = False
+    seed: Seed = 0
+    json: Json = False
 
 
-def _write(folder: Path, account: ReplayAccount) -> None:
-    from hippo.files import json_text
-    from hippo.report.jobs_html import jobs_html
+@takes(Drawing)
+def generate(drawing: Drawing) -> None:
+    """A job trace of any length, drawn after a trace.
 
-    write_files(folder, {"jobs.html": jobs_html(account), "jobs.json": json_text(account.document())})
+    Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size. How far what was drawn
+    is from the trace is printed as Kolmogorov-Smirnov distances.
+    """
+    from hippo.front_door.queues import JobsDrawing, generate_jobs
+
+    wanted = JobsDrawing(**{each.name: getattr(drawing, each.name) for each in fields(JobsDrawing)})
+    with Watch("drawing jobs") as progress:
+        document = generate_jobs(wanted, progress=progress)
+    for remark in document["remarks"]:
+        mention(remark)
+    mention(f"wrote {document['jobs']:,} jobs to {drawing.out}")
+    if drawing.json:
+        print_document(document)
+    else:
+        from hippo.report.fitted import names_view
+
+        print_view(names_view("figures", [{"name": name, **pair} for name, pair in document["moments"].items()]))
+        far = [{"name": name, "distance": value} for name, value in document["ks"].items()]
+        print_view(names_view("KS distances", far))
 
 
 # ----------------------------------------------------------------------------------------------------------- policies
@@ -138,7 +203,7 @@ def policies(listing: Listing) -> None:
     if listing.json:
         print_document({"policies": rows})
     else:
-        from hippo.report.names import names_view
+        from hippo.report.fitted import names_view
 
         print_view(names_view("policies", rows))
 

@@ -7,57 +7,39 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 import hippo
-from hippo.cli.bench import bench
-from hippo.cli.catalogue import catalogue
-from hippo.cli.compare import compare
-from hippo.cli.emulate import emulate
-from hippo.cli.estimate import estimate
-from hippo.cli.evaluate import evaluate
-from hippo.cli.exit_codes import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT
-from hippo.cli.explain import explain
-from hippo.cli.export import export
-from hippo.cli.jobs import jobs
-from hippo.cli.output import say, silence_stdout
-from hippo.cli.pareto import pareto
-from hippo.cli.plan import plan
-from hippo.cli.prepare import prepare
-from hippo.cli.probe import probe
-from hippo.cli.profile import profile
-from hippo.cli.run import run as run_plan
-from hippo.cli.schedule import schedule
-from hippo.cli.simulate import simulate
-from hippo.cli.train import train
-from hippo.cli.validate import validate
-from hippo.cli.watch import watch
+from hippo.cli.output import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT, Loudness, say, set_loudness, silence_stdout
 from hippo.errors import InfeasibleError, InputError
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    plan,
-    compare,
-    pareto,
-    explain,
-    simulate,
-    estimate,
-    validate,
-    schedule,
-    export,
-    run_plan,
-    train,
-    evaluate,
-    watch,
-    emulate,
-    probe,
-    profile,
-    catalogue,
-    prepare,
-    bench,
-)
+COMMANDS: Mapping[str, str] = {
+    "plan": "The best plan, how far from the optimum it can be, and why.",
+    "compare": "All planners side by side, scored by one judge.",
+    "pareto": "Plans that none beats in time, utilisation and egress cost.",
+    "explain": "What sets the pace of a plan, and what would change it.",
+    "simulate": "A plan played again: under noise, or along a network trace.",
+    "estimate": "One layout in one data centre: time, memory, MFU.",
+    "validate": "Published training runs against predictions.",
+    "schedule": "The best schedule of micro-batches, and how good it can be.",
+    "export": "Files that launch a plan with the tools people already have.",
+    "run": "A plan trained for real, beside what was predicted.",
+    "train": "Train Hi-PPO, or the learner that --config names.",
+    "evaluate": "How near methods come to perfect hindsight on a moving network.",
+    "watch": "A network trace replayed: decisions as they are taken, and why.",
+    "emulate": "A command inside an emulated WAN, whose links may move.",
+    "probe": "Links as they are: measured, or read from iperf3 or Prometheus.",
+    "profile": "Seconds and bytes of a model's layers, measured with torch.",
+    "catalogue": "Names that other commands take; JSON schemas of input files.",
+    "prepare": "Compile what commands need, once, before they need it.",
+    "bench": "The figures of results/figures.md, one table each.",
+    "jobs": "A queue of jobs replayed over several data centres.",
+}
+"""Each lies in the file of its name, as the function of its name, and is imported when it is asked for."""
 
 OTHERS: Mapping[str, str] = {
     **dict.fromkeys(("--global-batch-size", "--global_batch_size"), "--global-batch"),
@@ -79,17 +61,6 @@ TAKE_OTHERS = ("plan", "compare", "pareto", "estimate", "watch", "evaluate", "pr
 GARBAGE_EVERY = 100_000
 """New objects between two collections; with Python's own 700 a plan starts a tenth of a second later."""
 
-app = typer.Typer(
-    help="Plans how one large language model is trained over several data centres, and says why.",
-    add_completion=True,
-    rich_markup_mode=None,  # plain help: rich would triple the time of `hippo --help`
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-)
-for command in COMMANDS:
-    app.command(command.__name__)(command)
-app.add_typer(jobs)
-
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -97,7 +68,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _top(
     version: Annotated[
         bool,
@@ -105,6 +75,32 @@ def _top(
     ] = False,
 ) -> None:
     """Plans how one large language model is trained over several data centres, and says why."""
+
+
+def app(words: Sequence[str], **how: Any) -> Any:
+    """Runs a command line with typer. Of the commands that it does not name only the summaries are known, unless the
+    shell asks for completions."""
+    table = typer.Typer(
+        callback=_top,
+        add_completion=True,
+        rich_markup_mode=None,  # plain help: rich would triple the time of `hippo --help`
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+    for name, summary in COMMANDS.items():
+        if name not in words and "_HIPPO_COMPLETE" not in os.environ:
+            table.command(name, help=summary)(_elsewhere)
+            continue
+        found = getattr(import_module(f"hippo.cli.{name}"), name)
+        if isinstance(found, typer.Typer):
+            table.add_typer(found)
+        else:
+            table.command(name)(found)
+    return table(words, **how)
+
+
+def _elsewhere() -> None:
+    """In the place of a command that is not asked for."""
 
 
 def main() -> None:
@@ -123,6 +119,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line (without the program's name) and returns its exit code; errors are said on stderr."""
+    set_loudness(Loudness.USUAL)
     try:
         code: Any = app(_as_ours(arguments), prog_name="hippo", standalone_mode=False)
         sys.stdout.flush()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from hippo.cli.output import Loudness, set_loudness
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 LONGEST_S = 86_400
-SHORTEST_EPOCH_S = 1.0
 
 ModelName = Annotated[
     str, typer.Option("--model", metavar="CONFIG.json|NAME", help="Hugging Face config.json, or a catalogue name.")
@@ -49,9 +49,15 @@ TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds that planni
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of whatever is random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
+LOUDNESS = {
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer: no progress, no remarks.")],
+    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say what is compiled, searched and chosen.")],
+}
+"""Options of every command."""
+
 
 def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """A decorator: the body as a function that typer can read, one keyword per field of ``options``."""
+    """A decorator: the body as a function that typer can read, one keyword per field of ``options``, and how loud."""
     hints = get_type_hints(options, include_extras=True)
     parameters = [
         Parameter(
@@ -62,15 +68,21 @@ def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
         )
         for field in fields(options)
     ]
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in LOUDNESS.items()
+    ]
 
     def decorate(body: Callable[[T], None]) -> Callable[..., None]:
-        def command(**values: Any) -> None:
+        def command(*, quiet: bool, verbose: bool, **values: Any) -> None:
+            if quiet and verbose:
+                raise InputError("does not go with --verbose", source="--quiet", remedy="leave out one of them")
+            set_loudness(Loudness.QUIET if quiet else Loudness.VERBOSE if verbose else Loudness.USUAL)
             body(options(**values))
 
         command.__name__, command.__doc__ = body.__name__, body.__doc__
         # typer reads this attribute, which the type of functions does not know
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = hints
+        command.__annotations__ = {**hints, **LOUDNESS}
         return command
 
     return decorate
@@ -85,10 +97,3 @@ def stop_after(time_limit_s: float) -> Stop:
         remedy = "give a number of seconds, for instance 10"
         raise InputError(problem, source="--time-limit", value=time_limit_s, remedy=remedy)
     return Stop(time_limit_s=time_limit_s)
-
-
-def check_epoch(epoch_s: float | None) -> None:
-    """``InputError`` for a distance between decisions that is too short or too long; None: none was asked for."""
-    if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_S:
-        problem = f"must be from {SHORTEST_EPOCH_S:g} to {LONGEST_S} seconds"
-        raise InputError(problem, source="--epoch", value=epoch_s, remedy="give seconds, for instance 60")

@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from hippo.cli.exit_codes import INFEASIBLE
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# Exit codes.
+DONE = 0
+FAULT = 1  # of hippo's own
+WRONG_INPUT = 2  # the user's: one message with file, key, value, remedy
+INFEASIBLE = 3  # an answer, with reasons
+INTERRUPTED = 130
+
 PIPED_WIDTH = 120  # columns, where stdout is no terminal
+
+
+class Loudness(IntEnum):
+    """How much is said on stderr beside errors."""
+
+    QUIET = 0  # nothing
+    USUAL = 1  # remarks, and progress where it takes long
+    VERBOSE = 2  # every phase of it, and what the floors below log: what is compiled, asked, chosen
+
+
+_loudness = Loudness.USUAL
+
+
+def loudness() -> Loudness:
+    """Of the command that runs."""
+    return _loudness
+
+
+def set_loudness(wanted: Loudness) -> None:
+    """Of the command that begins."""
+    global _loudness
+    _loudness = wanted
+    log = logging.getLogger("hippo")
+    log.handlers[:] = [_Spoken()] if wanted is Loudness.VERBOSE else []
+    log.setLevel(logging.INFO if wanted is Loudness.VERBOSE else logging.NOTSET)
+    log.propagate = wanted is not Loudness.VERBOSE
+
+
+class _Spoken(logging.Handler):
+    """What hippo logs, as a message."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Says it."""
+        say(record.getMessage())
 
 
 def print_document(document: object) -> None:
@@ -58,6 +100,12 @@ def say(message: str) -> None:
         print(f"hippo: {message}", file=sys.stderr, flush=True)
 
 
+def mention(message: str) -> None:
+    """Prints a message on stderr that one can do without."""
+    if _loudness > Loudness.QUIET:
+        say(message)
+
+
 def check_folder(folder: Path, *, option: str = "--out") -> None:
     """Raises ``InputError`` when ``folder`` cannot take files; makes nothing."""
     place = folder
@@ -79,7 +127,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     from hippo.files import write_files as write
 
     write(folder, files)
-    say(f"wrote {', '.join(str(folder / name) for name in files)}")
+    mention(f"wrote {', '.join(str(folder / name) for name in files)}")
 
 
 def finish(*, feasible: bool) -> None:

@@ -16,7 +16,7 @@ def pareto(question: Question) -> None:
     --out writes pareto.json into its folder.
     """
     from hippo.files import json_text
-    from hippo.front_door import pareto as best_front
+    from hippo.front_door.planning import pareto as best_front
     from hippo.plan.codec import plan_to_document
 
     front = question.answer(best_front, "looking for the front")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @takes(Question)
 def plan(question: Question) -> None:
     """The best plan, how far from the optimum it can be, and why."""
-    from hippo.front_door import plan as best_plan
+    from hippo.front_door.planning import plan as best_plan
 
     everyone = question.out is not None  # the report shows all planners side by side
     decision = question.answer(partial(best_plan, everyone=everyone), "planning")

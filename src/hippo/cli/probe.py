@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import LONGEST_S, Json, takes
-from hippo.cli.output import check_folder, print_document, print_view, say
+from hippo.cli.output import check_folder, mention, print_document, print_view, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
 
@@ -107,7 +107,7 @@ def probe(choice: Choice) -> None:
         print_view(_view(document))
         print("\n".join(findings.how))
     for remark in findings.remarks:
-        say(remark)
+        mention(remark)
     _write(files)
 
 
@@ -235,7 +235,7 @@ def _again_and_again(
                 refuse_silence(looks)
             for look in looks:
                 if look.measured is None:
-                    say(f"{look.leg.told}: {look.reason}; written as an outage")
+                    mention(f"{look.leg.told}: {look.reason}; written as an outage")
             seen[time_s] = looks
             found = _found(choice, effort, base, seen)
             _write(found[1])

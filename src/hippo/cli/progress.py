@@ -1,4 +1,7 @@
-"""How far a long computation is, on stderr: nothing for the first second, then a bar (terminal) or plain lines."""
+"""How far a long computation is, on stderr: nothing for the first second, then a bar (terminal) or plain lines.
+
+``--quiet``: nothing at all; ``--verbose``: a line for each phase, at once, with the seconds so far.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import time
 from threading import Timer
 from types import TracebackType
 from typing import Any
+
+from hippo.cli.output import Loudness, loudness, say
 
 PATIENCE_S = 1.0
 PLAIN_EVERY_S = 5.0
@@ -26,23 +31,31 @@ class Watch:
         self._task: Any = None
         self._timer = Timer(PATIENCE_S, self._open)
         self._timer.daemon = True
+        self._began_s = time.monotonic()
 
     def __enter__(self) -> Watch:
-        self._timer.start()
+        if loudness() is Loudness.USUAL:
+            self._timer.start()
+        elif loudness() is Loudness.VERBOSE:
+            say(f"{self.title} ...")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        self._timer.join()
+        if self._timer.ident is not None:
+            self._timer.join()
         if self._bar is not None:
             self._bar.stop()
 
     def __call__(self, phase: str, share: float) -> None:
         """Takes note of a phase's name and the share of it that is done (0..1)."""
-        self._phase, self._share = phase, min(max(share, 0.0), 1.0)
-        if self._bar is not None:
+        before, self._phase, self._share = self._phase, phase, min(max(share, 0.0), 1.0)
+        if loudness() is Loudness.VERBOSE:
+            if phase != before:
+                say(f"{self._words()} (after {time.monotonic() - self._began_s:.2f} s) ...")
+        elif self._bar is not None:
             self._bar.update(self._task, description=self._words(), completed=self._share)
         elif self._said_at_s > float("-inf") and time.monotonic() - self._said_at_s >= PLAIN_EVERY_S:
             self._say()
@@ -67,5 +80,5 @@ class Watch:
 
     def _say(self) -> None:
         done = f", {self._share:.0%} done" if self._share else ""
-        print(f"hippo: {self._words()}{done} ...", file=sys.stderr, flush=True)
+        say(f"{self._words()}{done} ...")
         self._said_at_s = time.monotonic()  # only now: the callback, in another thread, speaks after the first line

@@ -21,7 +21,7 @@ from hippo.cli.options import (
     TimeLimit,
     stop_after,
 )
-from hippo.cli.output import check_folder, say
+from hippo.cli.output import check_folder, mention
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Question:
             check_folder(self.out)
         problem, stop = self.problem(), stop_after(self.time_limit)
         if problem.workload.seq > problem.model.max_seq:
-            say(
+            mention(
                 f"sequences of {problem.workload.seq:,} tokens: {problem.model.name} has a context of "
                 f"{problem.model.max_seq:,}"
             )

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hippo.cli.ending import ended_cleanly
-from hippo.cli.exit_codes import FAULT
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import check_folder, print_document, print_view, say, write_files
+from hippo.cli.output import FAULT, check_folder, mention, print_document, print_view, say, write_files
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from hippo.emulate.emulation import Emulation
-    from hippo.plan.plan import Plan
-    from hippo.problem.problem import Problem
+    from hippo.front_door.running import Checkpoints
     from hippo.run.job import RunJob
-    from hippo.run.run import Result, RunStep, Saving, WorkerPlace
+    from hippo.run.move import Then
 
-MOST_STEPS = 1_000_000
 DEFAULT_CONGESTION = "cubic"
-LEARNED = {"learned": "fixed", "learned-ready": "ready"}
-"""Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
 OUTSIDE = ("--trace", "--congestion")
 """Options with a value that are for the emulation around a run."""
 
@@ -102,15 +96,20 @@ def run(choice: Choice) -> None:
         check_folder(choice.out)
     inside = emulation()
     _check_words(choice, inside)
-    job = _job(choice)
-    place = _place(choice, job, inside)
+    job, checkpoints = _job(choice, quietly=choice.emulate and inside is None)
+    from hippo.front_door.running import place_of, trained
+
+    then = None if choice.then is None else _then(choice.then, job)
+    place = place_of(job, then, source=str(choice.plan))
     if choice.emulate and inside is None:
         raise typer.Exit(_inside(choice, job))
     from hippo.run.run import RunError
 
     try:
-        with ended_cleanly():
-            document = _trained(choice, job, place, emulated=inside is not None)
+        with ended_cleanly(), Watch("training") as watch:
+            document = trained(
+                job, place=place, then=then, checkpoints=checkpoints, reference=choice.reference, progress=watch
+            )
     except RunError as error:
         say(str(error))
         raise typer.Exit(FAULT) from None
@@ -135,33 +134,20 @@ def _check_words(choice: Choice, inside: Emulation | None) -> None:
             remedy = f"give --{name} to the hippo emulate around" if inside is not None else "add --emulate"
             told = "moves no link of this run" if name == "trace" else "changes no link of this run"
             raise InputError(told, source=f"--{name}", value=str(value), remedy=remedy)
-    if choice.checkpoint is not None and choice.stand_in:
-        remedy = "leave out one of them"
-        raise InputError("stand-ins have no layers to save", source="--checkpoint", value="--stand-in", remedy=remedy)
+    if choice.resume and choice.checkpoint is None:
+        remedy = "name the folder with --checkpoint"
+        raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
+    if choice.then is not None and choice.order.startswith("learned"):
+        remedy = "leave out one of them, or give plans that 'hippo plan' ordered"
+        raise InputError(f"does not go with --order {choice.order}", source="--then", remedy=remedy)
 
 
-def _job(choice: Choice) -> RunJob:
-    """The job, checked."""
-    from hippo.run.fits import check_job, check_machine
-    from hippo.run.job import RunJob, RunOptions
+def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
+    """The job, checked, and where its checkpoints go; ``quietly``: the command inside the emulation says the rest."""
+    from hippo.front_door.running import Checkpoints, job_of
+    from hippo.run.job import RunOptions
 
-    for name, low, high in (
-        ("steps", 1, MOST_STEPS),
-        ("every", 1, MOST_STEPS),
-        ("outer_late", 0, MOST_STEPS),
-        ("timeout", 1.0, 86_400.0),
-        ("learning_rate", 0.0, 1e3),
-    ):
-        value = getattr(choice, name)
-        if not low <= value <= high:
-            option = "--" + name.replace("_", "-")
-            raise InputError(
-                f"must be from {low:g} to {high:g}", source=option, value=value, remedy="give such a number"
-            )
     problem, plan = read_plan(choice.plan)
-    told: list[str] = []  # said when all is checked
-    if choice.order in LEARNED:
-        plan = _learned(choice, problem, plan, told.append)
     options = RunOptions(
         steps=choice.steps,
         stand_in=choice.stand_in,
@@ -170,66 +156,28 @@ def _job(choice: Choice) -> RunJob:
         seed=choice.seed,
         learning_rate=choice.learning_rate,
         timeout_s=choice.timeout,
-        order=LEARNED.get(choice.order, choice.order),
+        order=choice.order,
         backward=choice.backward,
         runtime=choice.runtime,
         outer_late=choice.outer_late,
     )
-    job = RunJob(problem, plan, options)
-    check_job(job, source=str(choice.plan))
-    check_machine(job)
+    checkpoints = None
     if choice.checkpoint is not None:
-        from hippo.run.job import check_saving
-
-        check_saving(job, source=str(choice.plan))
-    job = _resumed(choice, job)
-    for words in told:
-        say(words)
-    return job
+        check_folder(choice.checkpoint, option="--checkpoint")
+        checkpoints = Checkpoints(choice.checkpoint, choice.every, choice.resume)
+    tell = None if quietly else mention
+    return job_of(problem, plan, options, checkpoints, source=str(choice.plan), tell=tell), checkpoints
 
 
-def _learned(choice: Choice, problem: Problem, plan: Plan, tell: Callable[[str], None]) -> Plan:
-    """The plan in the order of the policy; a plan to go on under, or another runtime, would not have it."""
-    from hippo.emulate.emulation import emulation
-    from hippo.run.learned_order import with_learned_order
+def _then(text: str, job: RunJob) -> Then:
+    """The plan under which a run goes on, checked against the run and its model."""
+    from hippo.front_door.running import checked_then
 
-    for option, given in (("--then", choice.then is not None), ("--runtime", choice.runtime != "hippo")):
-        if given:
-            remedy = "leave out one of them, or give plans that 'hippo plan' ordered"
-            raise InputError(f"does not go with --order {choice.order}", source=option, remedy=remedy)
-    if choice.emulate and emulation() is None:  # the same command inside says it
-        return with_learned_order(problem, plan, source=str(choice.plan))
-    return with_learned_order(problem, plan, source=str(choice.plan), say=tell)
-
-
-def _resumed(choice: Choice, job: RunJob) -> RunJob:
-    """The job, going on from the newest checkpoint where that was asked for."""
-    from hippo.run.checkpoint import last, refuse_older
-
-    if choice.checkpoint is None:
-        if choice.resume:
-            remedy = "name the folder with --checkpoint"
-            raise InputError("there is nothing to go on from", source="--resume", remedy=remedy)
-        return job
-    check_folder(choice.checkpoint, option="--checkpoint")
-    if not choice.resume:
-        refuse_older(choice.checkpoint)
-        return job
-    found = last(choice.checkpoint, job.problem.model, seed=choice.seed)
-    return replace(
-        job, options=replace(job.options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
-    )
-
-
-def _saving(choice: Choice, job: RunJob) -> Saving | None:
-    """Where checkpoints go; None: nowhere."""
-    if choice.checkpoint is None:
-        return None
-    from hippo.run.checkpoint import last
-    from hippo.run.run import Saving
-
-    before = last(choice.checkpoint, job.problem.model).losses if choice.resume else ()
-    return Saving(choice.checkpoint, choice.every, before)
+    name, _, step = text.rpartition("@")
+    if not name or not step.isdecimal() or len(step) > 9:
+        remedy = "write PLAN.json@STEP, the last step under the first plan, for instance b.json@5"
+        raise InputError("names no step", source="--then", value=text, remedy=remedy)
+    return checked_then(job, *read_plan(Path(name)), int(step), source=name)
 
 
 def _inside(choice: Choice, job: RunJob) -> int:
@@ -258,99 +206,3 @@ def _words_inside(words: Sequence[str]) -> list[str]:
         elif word != "--emulate" and word.partition("=")[0] not in OUTSIDE:
             kept.append(word)
     return kept
-
-
-def _place(choice: Choice, job: RunJob, inside: Emulation | None) -> WorkerPlace:
-    """Where processes run; what is wrong with the plans there is said before anything starts."""
-    from hippo.cli.then import read_then
-    from hippo.run.fits import check_machine
-    from hippo.run.run import Emulated, Here
-
-    then = None if choice.then is None else read_then(choice.then, job)
-    if then is not None:
-        check_machine(replace(job, plan=then.plan))
-    if inside is None:
-        return Here()
-    place = Emulated(inside)
-    place.check(job.plan, source=str(choice.plan))
-    if then is not None:
-        place.check(then.plan, source="--then")
-    return place
-
-
-def _trained(choice: Choice, job: RunJob, place: WorkerPlace, *, emulated: bool) -> dict[str, Any]:
-    """Runs the job and, where asked, its reference; everything that is told of it."""
-    from hippo.cli.then import read_then, told_of
-    from hippo.run.move import PlanMoved, run_then
-    from hippo.run.run import run as launch
-
-    then = None if choice.then is None else read_then(choice.then, job)
-    moved: PlanMoved | None = None
-    with Watch("training") as watch:
-        begun = job.options.first_step - 1
-
-        def told(step: RunStep) -> None:
-            watch(_told(step), (step.number - begun) / job.options.steps)
-
-        saving = _saving(choice, job)
-        if then is None:
-            result = launch(job, place=place, watch=told, saving=saving)
-        else:
-            moved = run_then(job, then, place=place, watch=told, saving=saving)
-            result = moved.whole
-    reference = _reference(choice, job)
-    measured = [step.seconds for step in result.steps]
-    return {
-        "measured_step_s": measured,
-        "median_step_s": median(measured[1:] or measured),
-        **_predicted(job, result if moved is None else moved.before),
-        "loss": None if job.options.stand_in else [step.loss for step in result.steps],
-        "reference_loss": reference,
-        "first_step": job.options.first_step,
-        "model": job.problem.model.name,
-        "cluster": job.problem.cluster.name,
-        "processes": len(result.workers),
-        "emulated": emulated,
-        "stand_in": job.options.stand_in,
-        "timeline": _timeline(result),
-        "move": None if moved is None or then is None else told_of(moved, job, then, emulated=emulated),
-    }
-
-
-def _predicted(job: RunJob, result: Result) -> dict[str, Any]:
-    """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
-    from hippo.run.predict import RunNetwork, predicted_along, predicted_s
-
-    network = RunNetwork.around(job.problem.cluster)
-    if network.trace is None:
-        first = predicted_s(job, network, result=result, cold=True)
-        usual = predicted_s(job, network, result=result)
-        return {"predicted_step_s": usual, "predicted_first_step_s": first}
-    seconds = predicted_along(job, network, result=result)
-    low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
-    return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
-
-
-def _told(step: RunStep) -> str:
-    return f"step {step.number}: {step.seconds:.3f} s"
-
-
-def _reference(choice: Choice, job: RunJob) -> list[float] | None:
-    """Loss of the same training in one process; None: not asked for."""
-    from hippo.run.fits import is_small
-
-    if job.options.stand_in or not (is_small(job) if choice.reference is None else choice.reference):
-        return None
-    from hippo.run.reference import reference_losses
-
-    with Watch("the same in one process") as watch:
-        return reference_losses(job, watch)
-
-
-def _timeline(result: Result) -> list[dict[str, Any]]:
-    """Operations of the last step, process by process."""
-    last = result.steps[-1]
-    return [
-        {"rank": worker.rank, "domain": worker.domain, "stage": worker.stage, "operations": [list(row) for row in rows]}
-        for worker, rows in zip(result.workers, last.operations, strict=True)
-    ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import print_document, print_view, say
+from hippo.cli.output import mention, print_document, print_view
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
@@ -87,9 +87,10 @@ def simulate(choice: Choice) -> None:
 
         print_view(simulation_view(document))
         if "astra" in document:
-            say(_against_fast(document["astra"]))
+            mention(_against_fast(document["astra"]))
         if document.get("stalled_share"):
-            say(f"the plan stands still for {document['stalled_share']:.0%} of the time: a link that it needs is out")
+            share = document["stalled_share"]
+            mention(f"the plan stands still for {share:.0%} of the time: a link that it needs is out")
 
 
 def _check(choice: Choice) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from hippo.problem.problem import Problem
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -60,6 +62,15 @@ class Calibration:
 
 
 CALIBRATION = Calibration()
+
+
+def uncalibrated(problem: Problem) -> str | None:
+    """What an answer rests on where nobody measured the family of the GPU, nor the user its layers; None: they did."""
+    gpu = problem.cluster.gpu
+    if problem.profile is not None or gpu.family in CALIBRATION.generations:
+        return None
+    return f"uncalibrated: nobody measured {gpu.name}; it is taken to reach the shares of its peaks that Ampere reaches"
+
 
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {

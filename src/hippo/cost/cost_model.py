@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,8 @@ from hippo.cost.stage import Layout, StageCost, StageMemory
 from hippo.problem.model import Layer, LayerKind
 from hippo.problem.problem import Problem
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True)
 class CostModel:
@@ -35,7 +39,13 @@ class CostModel:
 
     problem: Problem
     calibration: Calibration = CALIBRATION
-    _cache: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make`` says of this model's layers; asked for once under its key."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]  # type: ignore[return-value]
 
     @cached_property
     def distinct(self) -> tuple[tuple[Layer, ...], NDArray[np.int64]]:
@@ -91,7 +101,7 @@ class CostModel:
         if found is None:
             found = self._cache[key] = self._memory(start, stop, layout)
         assert isinstance(found, StageMemory)
-        return replace(found, live_micro_batches=live)
+        return replace(found, live_micro_batches=live) if live else found
 
     def _memory(self, start: int, stop: int, layout: Layout) -> StageMemory:
         """``memory`` without any micro-batch in flight."""
@@ -207,9 +217,11 @@ class CostModel:
 
 def _timed(layout: Layout) -> Layout:
     """The layout without what the seconds of a layer do not depend on, so that fewer tables are made."""
-    if layout.sharding in ("full", "hybrid"):
-        return replace(layout, num_stages=1, replicas=1, interleave=1)
-    return replace(layout, dp=1, sharding="none", num_stages=1, replicas=1, interleave=1)
+    gathered = layout.sharding in ("full", "hybrid")
+    dp, sharding = (layout.dp, layout.sharding) if gathered else (1, "none")
+    if (layout.dp, layout.sharding, layout.num_stages, layout.replicas, layout.interleave) == (dp, sharding, 1, 1, 1):
+        return layout
+    return replace(layout, dp=dp, sharding=sharding, num_stages=1, replicas=1, interleave=1)
 
 
 def _row(time: LayerTime) -> tuple[float, float, float, float, float]:

@@ -6,6 +6,7 @@ is the order in which they run, and breaks ties.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +22,13 @@ from hippo.decide.wording import count, joining, percent
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.exact.front import MARGIN
-from hippo.planners.exact.replan import Replanner
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import Score, objective_value
 
+LOG = logging.getLogger(__name__)
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
@@ -54,7 +56,7 @@ class Panel:
     planners: tuple[Planner, ...]
     baseline: tuple[Planner, ...] = ()
     local_sgd: Planner | None = None
-    replanner: type[Replanner] | None = None
+    replanner: type[DomainReplanner] | None = None
     search: Search | None = None
     order: Order | None = None
 
@@ -66,7 +68,7 @@ def decide(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
-    replanner: type[Replanner] | None = None,
+    replanner: type[DomainReplanner] | None = None,
     search: Search | None = None,
     order: Order | None = None,
     everyone: bool = False,
@@ -92,7 +94,7 @@ def compare(
     *,
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
-    replanner: type[Replanner] | None = None,
+    replanner: type[DomainReplanner] | None = None,
     order: Order | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -196,7 +198,10 @@ class _Hearing:
         if planner.name not in self._answers:
             stop = replace(self.stop, time_limit_s=max(limit_s, 0.0))
             watch = self._watcher(planner.name)
-            self._answers[planner.name] = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+            found = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
+            told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
+            LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
+            self._answers[planner.name] = found
         return self._answers[planner.name]
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 
+from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
 from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.codec import plan_to_document
@@ -137,7 +138,14 @@ class Decision:
 
     def summary(self) -> str:
         """The decision in sentences: what, how good, how certain, why."""
-        return "\n".join([self.headline(), *(reason.sentence() for reason in self.reasons)])
+        doubt = uncalibrated(self.problem)
+        return "\n".join(
+            [
+                self.headline(),
+                *([f"{doubt[0].upper()}{doubt[1:]}."] if doubt else []),
+                *(each.sentence() for each in self.reasons),
+            ]
+        )
 
     def headline(self) -> str:
         """The plan and its figures in two sentences, or that there is none."""
@@ -157,7 +165,7 @@ class Decision:
         return f"{question}: {described(self.plan)}, on {gpus}, proposed by {self.planner}.\n{', '.join(parts)}."
 
     def document(self) -> dict[str, object]:
-        """Keys of ``plan --json``: status, plan, score, gap, planning_s, planner, reasons, rejected, baseline, rows."""
+        """Keys of ``plan --json``: status, plan, score, gap, planning_s, planner, reasons, rejected and others."""
         return {
             "status": self.status.value,
             "planner": self.planner,
@@ -170,6 +178,7 @@ class Decision:
             "rejected": dict(self.rejected),
             "rows": [row.document() for row in self.rows],
             "baseline": _baseline_document(self.baseline),
+            "uncalibrated": uncalibrated(self.problem),
         }
 
 

@@ -11,7 +11,7 @@ from hippo.decide.reasons import Gap, LocalSgd, MemoryHeadroom, Reason, Rejected
 from hippo.decide.rivals import idle_domains, runner_up_reasons
 from hippo.decide.wording import described
 from hippo.planners.base import Proposal
-from hippo.planners.exact.replan import Replanner
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.score.judge import Judged
 from hippo.simulate.costs import cost_model
 
@@ -28,7 +28,7 @@ class Context:
     rejected: Mapping[str, int] = field(default_factory=dict)
     runners_up: tuple[Judged, ...] = ()
     baseline: Baseline | None = None
-    replanner: Replanner | None = None  # plans the same domains anew for other links
+    replanner: DomainReplanner | None = None  # plans the same domains anew for other links
     local_sgd: Proposal | None = None  # what the local-SGD planner gives where it is not allowed
 
 

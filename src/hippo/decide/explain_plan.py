@@ -13,7 +13,7 @@ from hippo.decide.wording import described, gb
 from hippo.plan.check import Violation, check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Status, Stop
-from hippo.planners.exact.replan import Replanner
+from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
 from hippo.score.score import worse_by
@@ -28,7 +28,7 @@ def explain_plan(
     stop: Stop,
     *,
     baseline: Sequence[Planner] = (),
-    replanner: type[Replanner] | None = None,
+    replanner: type[DomainReplanner] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:

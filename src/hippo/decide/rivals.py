@@ -2,7 +2,7 @@
 
 A threshold keeps both plans as they are and changes one thing: bandwidth, latency or price, of one link or of all. It
 is found by bisection on the simulator and confirmed by scoring both plans from scratch on either side. Where a
-``Replanner`` is at hand, both are planned anew for every change instead, over the domains they use.
+``DomainReplanner`` is at hand, both are planned anew for every change instead, over the domains they use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
 from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, sign_change, time_with_links
 from hippo.decide.wording import described, joining, listed
 from hippo.plan.plan import Plan
-from hippo.planners.exact.replan import Replanner, joining_of
+from hippo.planners.exact.replan import DomainReplanner, joining_of
 from hippo.planners.exact.ways import Groups
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
@@ -60,7 +60,7 @@ class Rivalry:
     winner: Judged
     rival: Judged
     baseline: Plan | None = None
-    replanner: Replanner | None = None
+    replanner: DomainReplanner | None = None
 
     @cached_property
     def joinings(self) -> tuple[Groups, Groups] | None:
@@ -118,7 +118,7 @@ def runner_up_reasons(
     runners_up: Sequence[Judged],
     *,
     baseline: Plan | None,
-    replanner: Replanner | None = None,
+    replanner: DomainReplanner | None = None,
 ) -> tuple[Reason, ...]:
     """The runners-up told, each followed by what would have to change for it to win (or, where it wins, to lose)."""
     reasons: list[Reason] = []
@@ -142,7 +142,7 @@ def told(plan: Plan, runners_up: Sequence[Judged]) -> list[Judged]:
 
 
 def improved(
-    winner: Judged, runners_up: Sequence[Judged], replanner: Replanner | None, *, baseline: Score | None = None
+    winner: Judged, runners_up: Sequence[Judged], replanner: DomainReplanner | None, *, baseline: Score | None = None
 ) -> tuple[Judged, ...]:
     """The runners-up, of which those told are planned anew where that is better; the best first."""
     if replanner is None:

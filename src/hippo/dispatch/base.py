@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.dispatch.fixed import fixed_features
+from hippo.dispatch.features import fixed_features
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.by_hint import makespans, queues
 from hippo.schedule.methods import generate
@@ -38,7 +38,7 @@ class Base(NamedTuple):
     turn: NDArray[np.int64]  # (3, p, m) place of each operation among those of its rank, in the hint
     start: Floats  # (3, p, m) when it starts where nothing moves, ranks keeping to the hint's order
     tail: Floats  # (3, p, m) from its start to the end of all, likewise
-    fixed: NDArray[np.float32]  # (p, n) what never changes during a play, see ``fixed.FIXED``
+    fixed: NDArray[np.float32]  # (p, n) what never changes during a play, see ``features.FIXED``
     patience: float  # of ``schedule.by_hint``
     makespan: float  # where nothing moves, in the hint's order
     beat: float  # longest time that a rank takes for one micro-batch: the unit of times that a policy sees

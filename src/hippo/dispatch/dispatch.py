@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import POLICY, settled, why_base
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights, follower
-from hippo.dispatch.play import act, best_choice, following, play, room
-from hippo.dispatch.state import new_state
+from hippo.dispatch.network import DispatchWeights, follower, shipped
+from hippo.dispatch.play import act, best_choice, following, play_all, room
+from hippo.dispatch.state import begin, new_state
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 
@@ -36,7 +35,7 @@ class Made:
 
 
 def made_by_policy(
-    problem: ScheduleProblem, weights: Weights | None = None, *, level: float = UNKNOWN, name: str = "learned"
+    problem: ScheduleProblem, weights: DispatchWeights | None = None, *, level: float = UNKNOWN, name: str = "learned"
 ) -> Made:
     """The order in which ranks run under a policy (the shipped one), when all takes as long as the problem says.
 
@@ -67,10 +66,13 @@ def made_by_policy(
     return Made(schedule, who, f"where times do not move the policy's base, {who}, is shorter: it is followed")
 
 
-def one_play(problem: ScheduleProblem, base: Base, weights: Weights, draws: Draws, start: NDArray[np.float64]) -> float:
+def one_play(
+    problem: ScheduleProblem, base: Base, weights: DispatchWeights, draws: Draws, start: NDArray[np.float64]
+) -> float:
     """The makespan of one play; writes the starts (3, p, m) where there is room for them."""
-    state = new_state(problem.ranks, problem.micro_batches)
-    return float(play(problem.tables, base, weights, draws, start, state, room(len(weights.first_bias))))
+    found = np.empty(1)
+    play_all(new_state(problem, start), base, weights, *(each[None] for each in draws), found)
+    return float(found[0])
 
 
 def nothing_moves(problem: ScheduleProblem) -> Draws:
@@ -79,35 +81,35 @@ def nothing_moves(problem: ScheduleProblem) -> Draws:
     return np.ones(3 * count, np.float32), np.ones(2 * count, np.float32), np.ones(problem.ranks, np.float32)
 
 
-def decision_seconds(problem: ScheduleProblem, weights: Weights | None = None, *, repeats: int = 200) -> float:
+def decision_seconds(problem: ScheduleProblem, weights: DispatchWeights | None = None, *, repeats: int = 200) -> float:
     """Mean CPU time of one decision: to look, to ask the network, to take the best.
 
     The decisions of a play of the problem without fluctuation, each repeated, first untimed once to compile.
     """
     weights, base = shipped() if weights is None else weights, base_of(problem)
-    draws = nothing_moves(problem)
-    _repeat(problem.tables, base, weights, draws, 0)
+    state = new_state(problem)
+    play_all(state, base, weights, *(each[None] for each in nothing_moves(problem)), np.empty(1))
+    _repeat(state, base, weights, 0)
     began = process_time()
-    _repeat(problem.tables, base, weights, draws, 0)
+    _repeat(state, base, weights, 0)
     middle = process_time()
-    decisions = int(_repeat(problem.tables, base, weights, draws, repeats))
+    decisions = int(_repeat(state, base, weights, repeats))
     return (process_time() - middle - (middle - began)) / max(1, decisions * repeats)
 
 
 @kernel
-def _repeat(tables, base, weights, draws, repeats):  # type: ignore[no-untyped-def]
+def _repeat(state, base, weights, repeats):  # type: ignore[no-untyped-def]
     """One play that takes each decision anew so many times; how many there were."""
-    state, asked, decisions = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias)), 0
-    nowhere = np.empty((0, 0, 0))
+    asked, decisions = room(len(weights.first_bias)), 0
+    begin(state)
     while True:
-        rank = following(tables, base, state, draws, nowhere, asked)
+        rank = following(state, base, asked)
         if rank < 0:
             return decisions
         for _ in range(repeats):
-            following(tables, base, state, draws, nowhere, asked)  # the same rank again: nothing has happened
+            following(state, base, asked)  # the same rank again: nothing has happened
             best_choice(weights, asked)
-        choice = best_choice(weights, asked)
-        act(tables, base, state, draws, nowhere, rank, asked.until[0], choice, asked.until[1])
+        act(state, base, rank, asked.until[0], best_choice(weights, asked), asked.until[1])
         decisions += 1
 
 

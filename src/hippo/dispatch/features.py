@@ -11,11 +11,75 @@ Letters: p ranks, m micro-batches. Choices are F, B, W = 0, 1, 2 and WAIT = 3.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.dispatch.fixed import FIXED
-from hippo.dispatch.state import BUSY, DEVIATION, LATE, LIVE, MESSAGES, PROMISED, readiness
+from hippo.dispatch.state import BUSY, DEVIATION, LATE, MESSAGES, PROMISED, readiness
+from hippo.engine.events import NEAR
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.schedule.problem import ScheduleProblem
+
+# ---------------------------------------------------------------------------------------- what is known before the step
+# What a rank knows of itself before a step begins: its place, its times, its links, its memory, all as ratios.
+
+FIXED = (
+    "place",  # rank over p - 1
+    "first",
+    "last",
+    "forward",  # F over F + B + W of the rank
+    "backward",
+    "load",  # F + B + W of the rank over that of the slowest
+    "link_before_down",  # log1p of latency and transfer over the beat, of the link that F comes in on
+    "link_before_up",  # that B goes out on
+    "link_after_down",  # that F goes out on
+    "link_after_up",  # that B comes in on
+    "trip",  # log1p of the time from the end of F of a lone micro-batch to its B, over the beat
+    "memory",  # micro-batches that the limit holds over p, at most 4
+    "memory_trip",  # the same over what a round trip asks for, at most 4
+    "micro_batches",  # log of m / p
+    "ranks",  # log of p, over 3
+    "warm_up",  # F before the first B in the hint, over p, at most 4
+    "patience",  # of the base
+)
+"""Columns of ``Base.fixed``; the beat is the longest time that a rank takes for one micro-batch."""
+
+
+def fixed_features(problem: ScheduleProblem, turn: NDArray[np.int64], patience: float) -> NDArray[np.float32]:
+    """(p, len(FIXED)) of a plain problem; ``turn`` (3, p, m) of its hint."""
+    t, p = problem.tables, problem.ranks
+    load = t.duration.sum(axis=0)
+    beat, way = load.max(), t.delay + t.transfer
+    before = np.concatenate([np.zeros((2, 1)), way[:, :-1]], axis=1)
+    after_up = np.append(way[BACKWARD, 1:], 0.0)
+    trip = np.zeros(p)
+    for rank in range(p - 2, -1, -1):
+        there, back = way[FORWARD, rank], way[BACKWARD, rank + 1]
+        trip[rank] = there + back + t.duration[FORWARD, rank + 1] + trip[rank + 1] + t.duration[BACKWARD, rank + 1]
+    held = np.minimum(t.limit / t.taken, 4.0 * problem.micro_batches)
+    asked = np.maximum(trip + load, beat) / beat
+    warm_up = (turn[FORWARD] < turn[BACKWARD][:, :1]).sum(axis=1)
+    ranks, ones = np.arange(p), np.ones(p)
+    columns = (
+        ranks / max(p - 1, 1),
+        ranks == 0,
+        ranks == p - 1,
+        t.duration[FORWARD] / load,
+        t.duration[BACKWARD] / load,
+        load / beat,
+        np.log1p(before[FORWARD] / beat),
+        np.log1p(np.where(ranks > 0, way[BACKWARD], 0.0) / beat),
+        np.log1p(np.where(ranks < p - 1, way[FORWARD], 0.0) / beat),
+        np.log1p(after_up / beat),
+        np.log1p(trip / beat),
+        np.minimum(held / p, 4.0),
+        np.minimum(held / asked, 4.0),
+        ones * np.log(problem.micro_batches / p),
+        ones * np.log(p) / 3,
+        np.minimum(warm_up / p, 4.0),
+        ones * patience,
+    )
+    return np.ascontiguousarray(np.stack(columns, axis=1).astype(np.float32))
+
 
 WAIT, CHOICES = 3, 4
 
@@ -55,11 +119,11 @@ _AHEAD, _LAG = 2.0, 8.0
 
 
 @kernel
-def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
+def rule(base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
     """What the base would do (as ``schedule.by_hint``), and until when it would wait."""
-    never = 4 * tables.micro_batches
-    f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]
-    m = tables.micro_batches
+    head, m = state.board.begun, state.pipe.waves
+    never = 4 * m
+    f, b, w = head[rank, 0], head[rank, 1], head[rank, 2]
     turn_f = base.turn[FORWARD, rank, f] if fits else never
     turn_b = base.turn[BACKWARD, rank, b] if b < m else never
     turn_w = base.turn[WEIGHT, rank, w] if w < m else never
@@ -74,99 +138,96 @@ def rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits):  # ty
         return kind, np.inf
     first = FORWARD if turn_f < min(turn_b, turn_w) else BACKWARD if turn_b < turn_w else WEIGHT
     if first != WEIGHT and first != kind:
-        heard, expected = promise(tables, state, first, rank, state.head[rank, first])
-        bearable = base.patience * tables.duration[kind, rank]
+        heard, expected = promise(state, first, rank, head[rank, first])
+        bearable = base.patience * state.pipe.duration[kind, rank]
         if heard <= now and expected - bearable <= now < expected + bearable:
             return WAIT, expected + bearable
     return kind, np.inf
 
 
 @kernel
-def promise(tables, state, kind, rank, index):  # type: ignore[no-untyped-def]
+def promise(state, kind, rank, index):  # type: ignore[no-untyped-def]
     """When a message is announced and when it is expected; inf: its producer has not begun, or it is the rank's own."""
-    sender = rank - 1 if kind == FORWARD else rank + 1
-    if sender < 0 or sender >= tables.ranks:
-        return np.inf, np.inf
-    begun = state.begun[kind, rank, index]
-    promised = tables.duration[kind, sender] + tables.transfer[kind, sender] + tables.delay[kind, sender]
-    return begun + tables.delay[kind, sender], begun + promised
+    if 0 <= (rank - 1 if kind == FORWARD else rank + 1) < len(state.pipe.length):
+        place = kind * state.pipe.slots + rank
+        return state.board.heard[place, index], state.board.expected[place, index]
+    return np.inf, np.inf
 
 
 @kernel
-def awaited(tables, state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
+def awaited(state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
     """Whether the next input of a kind is announced and not there."""
-    index = state.head[rank, kind]
-    if not wanted or index >= tables.micro_batches or state.arrived[kind, rank, index] <= now + 1e-9 * now:
+    index = state.board.begun[rank, kind]
+    if not wanted or state.board.arrived[kind * state.pipe.slots + rank, index] <= now + NEAR * now:
         return False
-    heard, _ = promise(tables, state, kind, rank, index)
+    heard, _ = promise(state, kind, rank, index)
     return heard <= now
 
 
 @kernel
-def look(tables, state, rank, now):  # type: ignore[no-untyped-def]
+def look(state, rank, now):  # type: ignore[no-untyped-def]
     """Counts the messages that are there (those behind a missing one do not count)."""
-    moment = now + 1e-9 * now
+    moment = now + NEAR * now
     for kind in range(2):
-        at = state.seen[rank, kind]
-        while at < tables.micro_batches and state.arrived[kind, rank, at] <= moment:
-            if 0 <= (rank - 1 if kind == FORWARD else rank + 1) < tables.ranks:
-                _, expected = promise(tables, state, kind, rank, at)
-                state.rank[rank, LATE] += state.arrived[kind, rank, at] - expected
-                state.rank[rank, MESSAGES] += 1
+        at, arrived = state.seen[rank, kind], state.board.arrived[kind * state.pipe.slots + rank]
+        while arrived[at] <= moment:
+            _, expected = promise(state, kind, rank, at)
+            if expected < np.inf:
+                state.history[rank, LATE] += arrived[at] - expected
+                state.history[rank, MESSAGES] += 1
             at += 1
         state.seen[rank, kind] = at
 
 
 @kernel
-def observe(tables, base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
+def observe(base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
     """Writes what the rank sees (FEATURES,) and what it may choose (CHOICES,); gives ``rule``'s answer.
 
     WAIT is allowed only where something that could start is announced: then it ends.
     """
-    ready_f, ready_b, ready_w, fits = readiness(tables, state, rank, now)
-    await_f = awaited(tables, state, FORWARD, rank, now, fits)
-    await_b = awaited(tables, state, BACKWARD, rank, now, True)
+    ready_f, ready_b, ready_w, fits = readiness(state, rank, now)
+    await_f = awaited(state, FORWARD, rank, now, fits)
+    await_b = awaited(state, BACKWARD, rank, now, True)
     mask[0], mask[1], mask[2], mask[3] = ready_f, ready_b, ready_w, await_f or await_b
-    says, until = rule(tables, base, state, rank, now, ready_f, ready_b, ready_w, fits)
-    look(tables, state, rank, now)
+    says, until = rule(base, state, rank, now, ready_f, ready_b, ready_w, fits)
+    look(state, rank, now)
     at = base.fixed.shape[1]
     seen[:at] = base.fixed[rank]
-    at = _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at)
+    at = _messages(base, state, rank, now, ready_f, ready_b, seen, at)
     seen[at] = ready_w
-    at = _kinds(tables, base, state, rank, now, seen, at + 1)
+    at = _kinds(base, state, rank, now, seen, at + 1)
     for kind in range(CHOICES):
         seen[at + kind] = says == kind
     seen[at + 4] = min(until - now, 4 * base.beat) / base.beat if says == WAIT else 0.0
-    _counts(tables, base, state, rank, now, seen, at + 5)
+    _counts(base, state, rank, now, seen, at + 5)
     return says, until
 
 
 @kernel
-def _messages(tables, base, state, rank, now, ready_f, ready_b, seen, at):  # type: ignore[no-untyped-def]
+def _messages(base, state, rank, now, ready_f, ready_b, seen, at):  # type: ignore[no-untyped-def]
     for kind in range(2):
-        index, due, announced = state.head[rank, kind], 2.0, False
-        if index < tables.micro_batches:
-            heard, expected = promise(tables, state, kind, rank, index)
-            announced = heard <= now and state.arrived[kind, rank, index] > now
-            if announced:
-                due = min(max((expected - now) / base.beat, -2.0), 2.0)
+        index, due = state.board.begun[rank, kind], 2.0
+        heard, expected = promise(state, kind, rank, index)
+        announced = heard <= now and state.board.arrived[kind * state.pipe.slots + rank, index] > now
+        if announced:
+            due = min(max((expected - now) / base.beat, -2.0), 2.0)
         seen[at] = ready_f if kind == FORWARD else ready_b
         seen[at + 1], seen[at + 2] = announced, due
-        seen[at + 3] = min(state.seen[rank, kind] - state.head[rank, kind], 6) / 4
+        seen[at + 3] = min(state.seen[rank, kind] - index, 6) / 4
         at += 4
     return at
 
 
 @kernel
-def _kinds(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
-    m, p = tables.micro_batches, tables.ranks
-    done = state.head[rank, 0] + state.head[rank, 1] + state.head[rank, 2]
+def _kinds(base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
+    m, p, head = state.pipe.waves, len(state.pipe.length), state.board.begun
+    done = head[rank, 0] + head[rank, 1] + head[rank, 2]
     first = 4 * m
     for kind in range(3):
-        if state.head[rank, kind] < m:
-            first = min(first, base.turn[kind, rank, state.head[rank, kind]])
+        if head[rank, kind] < m:
+            first = min(first, base.turn[kind, rank, head[rank, kind]])
     for kind in range(3):
-        index = state.head[rank, kind]
+        index = head[rank, kind]
         seen[at] = index < m
         if index < m:
             turn, start = base.turn[kind, rank, index], base.start[kind, rank, index]
@@ -182,12 +243,13 @@ def _kinds(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped
 
 
 @kernel
-def _counts(tables, base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
-    m, p, mine = tables.micro_batches, tables.ranks, state.rank[rank]
-    f, b, w = state.head[rank, 0], state.head[rank, 1], state.head[rank, 2]
-    limit = min(tables.limit[rank], 4.0 * m * tables.taken[rank])
-    room = (limit - mine[LIVE]) / tables.taken[rank]
-    seen[at], seen[at + 1], seen[at + 2] = mine[LIVE] / limit, min(room, 4.0) / 4, room < 1 - 1e-9
+def _counts(base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
+    m, p, head, live = state.pipe.waves, len(state.pipe.length), state.board.begun, state.board.live[rank]
+    f, b, w, mine = head[rank, 0], head[rank, 1], head[rank, 2], state.history[rank]
+    taken = state.pipe.memory[FORWARD, rank]
+    limit = min(state.limit[rank], 4.0 * m * taken)
+    room = (limit - live) / taken
+    seen[at], seen[at + 1], seen[at + 2] = live / limit, min(room, 4.0) / 4, room < 1 - 1e-9
     seen[at + 3], seen[at + 4], seen[at + 5] = (b - w) / p, (f - b) / p, (f - state.seen[rank, BACKWARD]) / p
     seen[at + 6], seen[at + 7], seen[at + 8], seen[at + 9] = 0.0, 0.0, 0.0, 0.0
     if rank < p - 1 and state.seen[rank, BACKWARD] > 0:

@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
 from hippo.dispatch.base import PATIENCES, UNKNOWN, Base, base_from, nearest_level, pair_name, pairs_of
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights, follower, shapes
-from hippo.dispatch.play import play, room
+from hippo.dispatch.network import DispatchWeights, follower, shapes, shipped
+from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule
@@ -41,11 +39,11 @@ class Settled(NamedTuple):
 
     base: Base
     name: str  # of the base
-    weights: Weights  # the policy's, or those of a network that follows the base
+    weights: DispatchWeights  # the policy's, or those of a network that follows the base
     followed: str  # ``POLICY``, or the name of the base
 
 
-def settled(problem: ScheduleProblem, weights: Weights, level: float = UNKNOWN) -> Settled:
+def settled(problem: ScheduleProblem, weights: DispatchWeights, level: float = UNKNOWN) -> Settled:
     """What was quickest in trial plays; remembered. ``level`` and errors as of ``base.base_of``."""
     return _settled(problem, tuple(each.tobytes() for each in weights), nearest_level(level))
 
@@ -65,7 +63,7 @@ def _settled(problem: ScheduleProblem, content: tuple[bytes, ...], level: float)
     return Settled(base, name, weights if trusts else follower(), POLICY if trusts else name)
 
 
-def followed(problem: ScheduleProblem, weights: Weights | None = None, level: float = UNKNOWN) -> str:
+def followed(problem: ScheduleProblem, weights: DispatchWeights | None = None, level: float = UNKNOWN) -> str:
     """``POLICY``, or the name of the base where the policy (the shipped one) was slower in trial plays."""
     return settled(problem, shipped() if weights is None else weights, level).followed
 
@@ -75,9 +73,9 @@ def why_base(name: str) -> str:
     return f"the policy was slower in trial plays: its base, {name}, is followed"
 
 
-def _weights(content: tuple[bytes, ...]) -> Weights:
+def _weights(content: tuple[bytes, ...]) -> DispatchWeights:
     flat = [np.frombuffer(each, np.float32).copy() for each in content]
-    return Weights(*(each.reshape(shape) for each, shape in zip(flat, shapes(len(flat[1])), strict=True)))
+    return DispatchWeights(*(each.reshape(shape) for each, shape in zip(flat, shapes(len(flat[1])), strict=True)))
 
 
 def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
@@ -88,18 +86,9 @@ def _draws(problem: ScheduleProblem, level: float) -> NDArray[np.float32]:
     return np.maximum(1 + level * rng.standard_normal((plays, 2, count)), 0.05).astype(np.float32)
 
 
-def _trial(problem: ScheduleProblem, pair: Pair, weights: Weights, factors: NDArray[np.float32]) -> float:
+def _trial(problem: ScheduleProblem, pair: Pair, weights: DispatchWeights, factors: NDArray[np.float32]) -> float:
     """Mean makespan on a base."""
     base, found = base_from(problem, *pair), np.empty(len(factors))
-    _play_trials(problem.tables, base, weights, factors, np.ones(problem.ranks, np.float32), found)
+    draws = factors[:, 0], factors[:, 1], np.ones((len(factors), problem.ranks), np.float32)
+    play_all(new_state(problem), base, weights, *(np.ascontiguousarray(each) for each in draws), found)
     return float(found.mean())
-
-
-@kernel
-def _play_trials(tables, base, weights, factors, ranks, found):  # type: ignore[no-untyped-def]
-    """Writes the makespan of each play (n,); ``factors`` (n, 2, 3 p m) of operations, and of what they send."""
-    state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))
-    nowhere = np.empty((0, 0, 0))
-    for number in range(len(found)):
-        draws = factors[number, 0], factors[number, 1], ranks
-        found[number] = play(tables, base, weights, draws, nowhere, state, asked)

@@ -9,14 +9,16 @@ Letters: n features, h units.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.dispatch.features import CHOICES, FEATURES, MOVING
-from hippo.dispatch.fixed import FIXED
+from hippo.dispatch.features import CHOICES, FEATURES, FIXED, MOVING
 from hippo.learn.weights import Form
 
 Floats32 = NDArray[np.float32]
@@ -28,7 +30,7 @@ FORM = Form(
 )
 
 
-class Weights(NamedTuple):
+class DispatchWeights(NamedTuple):
     """Of the network, single precision."""
 
     first: Floats32  # (n, h)
@@ -40,9 +42,9 @@ class Weights(NamedTuple):
     trust: Floats32  # (1,) score of what the base would do
 
 
-def follower(trust: float = 2.0, hidden: int = HIDDEN) -> Weights:
+def follower(trust: float = 2.0, hidden: int = HIDDEN) -> DispatchWeights:
     """A network that follows the base hint with its patience."""
-    nothing = Weights(*(np.zeros(shape, np.float32) for shape in shapes(hidden)))
+    nothing = DispatchWeights(*(np.zeros(shape, np.float32) for shape in shapes(hidden)))
     return nothing._replace(trust=np.array([trust], np.float32))
 
 
@@ -74,12 +76,12 @@ def scores(weights, seen, says, one, two, found):  # type: ignore[no-untyped-def
     found[says] += weights.trust[0]
 
 
-def packed(weights: Weights) -> bytes:
+def packed(weights: DispatchWeights) -> bytes:
     """The weights as the bytes of a file."""
     return FORM.packed(weights._asdict())
 
 
-def unpacked(content: bytes, source: str) -> Weights:
+def unpacked(content: bytes, source: str) -> DispatchWeights:
     """Weights from the bytes of a file.
 
     Raises ``InputError`` when it is something else, is damaged, or was made for other features.
@@ -88,12 +90,28 @@ def unpacked(content: bytes, source: str) -> Weights:
     return sound(arrays, source)
 
 
-def sound(arrays: Mapping[str, NDArray[Any]], source: str) -> Weights:
+def sound(arrays: Mapping[str, NDArray[Any]], source: str) -> DispatchWeights:
     """The arrays of a file as weights; ``InputError`` where they are not what a network of these layers has."""
-    if set(arrays) != set(Weights._fields):
+    if set(arrays) != set(DispatchWeights._fields):
         raise FORM.wrong(source)
-    found = Weights(*(np.ascontiguousarray(arrays[name]) for name in Weights._fields))
+    found = DispatchWeights(*(np.ascontiguousarray(arrays[name]) for name in DispatchWeights._fields))
     shaped = [each.shape for each in found] == shapes(len(np.ravel(found.first_bias)))
     if not shaped or not all(each.dtype == np.float32 and np.isfinite(each).all() for each in found):
         raise FORM.wrong(source)
     return found
+
+
+# --------------------------------------------------------------------------------------- the policy that ships, others
+
+SHIPPED = "dispatch.npz"
+
+
+@lru_cache(maxsize=1)
+def shipped() -> DispatchWeights:
+    """The weights that come with the package."""
+    return unpacked((files("hippo.dispatch") / SHIPPED).read_bytes(), SHIPPED)
+
+
+def read(path: str | Path) -> DispatchWeights:
+    """Weights from a file; ``InputError`` when there is none, or it is something else."""
+    return sound(FORM.read(path)[0], str(path))

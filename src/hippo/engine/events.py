@@ -1,18 +1,22 @@
 """Ranks that choose: one event loop that takes, of what could run next on a free rank, what some rule puts first.
 
-Letters: G ranks, C chunks per rank, S = G C slots, m micro-batches, L operations of one kind on the busiest rank.
+Letters: G ranks, C chunks per rank, S = G C slots, m micro-batches, L operations of one kind on the busiest rank. A
+*place* is ``kind * S + slot``.
 
 A rank that is free looks at the next operation of each kind, in the order of its queue; it starts one, or sleeps until
-a message comes in or the rule looks again. Ranks decide in the order of time, of equals the first. Messages go as in
-``fixed_order``. What comes first is a matter of the rule:
+a message comes in or the rule looks again. Ranks decide in the order of time, of equals the first. A link belongs to
+one pair of ranks and one direction, and carries its messages one after the other, as in ``fixed_order``. What comes
+first is a matter of the rule:
 
-* ``HINT``: of what is ready, what comes first in a schedule, with patience for what is announced
+* ``by_hint``: of what is ready, what comes first in a schedule, with patience for what is announced
   (``schedule.by_hint``);
-* ``POLICY``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
-* ``DUE``: the earliest due time (``schedule.search.hint``);
-* ``ASKED``: whoever called is asked, and starts operations (``start``): ``resume`` comes back for every decision.
+* ``by_policy``: the least start plus patience, within bounds on how far ahead a rank runs (``schedule.search.policy``);
+* ``by_due``: the earliest due time (``schedule.search.hint``).
 
+Who decides in another way asks ``earliest`` for the rank and makes it ``start`` or ``sleep`` (``dispatch.play``).
 A pipeline may be played *mirrored*, backwards in time: B comes down the ranks and F goes up, W runs before its B.
+
+What a rule or a caller does not need is ``None``, so that each is compiled alone, without it.
 """
 
 from __future__ import annotations
@@ -23,270 +27,337 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.fixed_order import arrival_of
-from hippo.engine.program import BYTES, DELAY, DEST, LINK, RECEIVER, WEIGHT, Floats, Ints, Network, Packed
+from hippo.engine.program import BYTES, DELAY, DEST, LINK, RECEIVER, Floats, Ints, Network, Packed
 
 DOWN, UP, EXTRA = range(3)  # F, B, W; B, F, W where mirrored
-HINT, POLICY, DUE, ASKED = range(4)
 PATIENCE_DOWN, PATIENCE_EXTRA, PATIENCE_URGENT, AHEAD, BACKLOG = range(5)  # rows of a policy
 ROOM = 1 + 1e-9  # memory may exceed its limit by rounding
-NEVER = 2**31 - 1  # the turn of a forward that memory does not let run
+NEVER = 2**31 - 1  # the turn of what cannot run
 NEAR = 1e-9  # of the time: messages this close to a decision count as there (rounding)
-MAKESPAN, TO_DO, NOW, WHO = range(4)  # in ``Board.total``
 
 
 class Pipe(NamedTuple):
     """A pipeline of ranks that choose."""
 
-    slots: int  # this and the next four as in ``Packed``
-    chunks: int
+    slots: int  # S
+    chunks: int  # C
     waves: int  # m
-    route: Ints  # (2 S, 5)
-    transfer: Floats  # (2 S, 3)
-    network: Network  # ``seconds`` and factors, where there are any, stand at ``place * m + micro-batch``
     mirrored: bool  # backwards in time; one chunk per rank
+    route: Ints  # (2 S, 3) columns DEST, RECEIVER, LINK of what F and B send
+    delay: Floats  # (2, S) what a message takes from its last byte sent to the last received; so does its announcement
+    sending: Floats  # (2, S) time that it occupies its link
     duration: Floats  # (3, S) as promised
-    announced: Floats  # (2, S) what the announcement of a message takes
-    promised: Floats  # (2, S) what the message itself takes, as promised
     memory: Floats  # (3, S) taken at the start, below 0: given back at the end
     limit: Floats  # (G,) most memory, with room for rounding
     release: Floats  # (G,) when the rank may start
     rest: Floats  # (G,) time after its last operation until the end
     length: Ints  # (G,) operations of each kind
+    seconds: Floats | None  # (3 S m,) how long each operation takes in this play, at ``place * m + micro-batch``
+    late: Floats | None  # (2 S m,) factor on delay and sending of what each operation sends
 
 
 class Board(NamedTuple):
     """Where a play stands; made once, wiped for each play."""
 
-    free: Floats  # this and the next four as in ``Playing`` and ``Record``; no messages are recorded
-    link_free: Floats
-    port_free: Floats
-    message_start: Floats
-    message_end: Floats
-    arrived: Floats  # (3, S, m) when the input is there; inf: not known
-    heard: Floats  # (3, S, m) when its announcement is there; empty: nothing is announced
-    expected: Floats  # (3, S, m) when the announcement says that it comes
+    free: Floats  # (G,) when the rank is free
+    link_free: Floats  # (E,)
+    arrived: Floats  # (2 S, m + 1) when the input of F and B is there; inf: not known, and in the last column
+    gradient: Floats | None  # (S, m + 1) that of W, which a rank knows without it while it keeps to the micro-batches
+    heard: Floats | None  # (3 S, m + 1) when its announcement is there; empty: nothing is announced
+    expected: Floats | None  # (3 S, m + 1) when the announcement says that it comes
     begun: Ints  # (G, 3) operations of each kind
     wake: Floats  # (G,) when the rank decides next
     live: Floats  # (G,) memory
     left: Floats  # (G,) time still to take, as promised
-    total: Floats  # (4,) makespan once it is known, operations to do, and of a rank that is asked: when, and who
 
 
 class Rule(NamedTuple):
-    """What comes first, and what the rule needs to know; all else is ``None``, so that each rule is compiled alone."""
+    """What comes first: one of the first three, and what it needs to know."""
 
-    by: int
     policy: Floats | None  # (5, G)
     due: Floats | None  # (3, G, m)
-    queue: NDArray[np.int32] | None  # (3 G, L, 3) place in the schedule, slot, micro-batch of ``3 rank + kind``'s
+    queue: NDArray[np.int32] | None  # (3 G, L + 1, 3) turn, slot, micro-batch of ``3 rank + kind``'s, see ``by_hint``
     patience: float  # share of an operation's time for which a rank waits for what comes first and is announced
 
 
 class Written(NamedTuple):
-    """What is written where there is room for it."""
+    """What is written."""
 
-    kinds: NDArray[np.int8]  # (G, 3 m) that each rank runs one after the other
-    starts: Floats  # (3, S, m)
+    kinds: NDArray[np.int8] | None  # (G, 3 m) that each rank runs one after the other
+    starts: Floats | None  # (3, S, m); empty: not these
 
 
-_NO_FLOATS = np.empty(0)
-_EMPTY = Rule(ASKED, None, None, None, 0.0)
-NOWHERE = Written(np.empty((0, 0), np.int8), np.empty((0, 0, 0)))
-"""Nothing is written."""
+NOTHING = Written(None, None)
 
 
 def by_policy(policy: Floats) -> Rule:
     """A policy (5, G), see the columns."""
-    return _EMPTY._replace(by=POLICY, policy=policy)
+    return Rule(policy, None, None, 0.0)
 
 
 def by_due(due: Floats) -> Rule:
     """Due times (3, G, m)."""
-    return _EMPTY._replace(by=DUE, due=due)
+    return Rule(None, due, None, 0.0)
 
 
 def by_hint(queue: NDArray[np.int32], patience: float = 0.0) -> Rule:
-    """A schedule, as queues of its operations."""
-    return _EMPTY._replace(by=HINT, queue=queue, patience=float(patience))
+    """A schedule, as queues of its operations; each ends with a row of turn NEVER and micro-batch m."""
+    return Rule(None, None, queue, float(patience))
 
 
 def pipe(
     packed: Packed, network: Network, memory: Floats, limit: Floats, length: Ints, *, mirrored: bool = False
 ) -> Pipe:
-    """A pipeline for ranks with so much ``limit`` (G,); see ``Pipe`` for ``memory`` (3, S) and ``length`` (G,)."""
+    """A pipeline whose messages cross one link at most, for ranks with so much ``limit`` (G,).
+
+    See ``Pipe`` for ``memory`` (3, S) and ``length`` (G,).
+    """
     link, none = packed.route[:, LINK], np.zeros(len(packed.sync_s))
-    delay = np.where(link < 0, packed.transfer[:, DELAY], 0.0)
-    sending = np.zeros(len(delay))
-    delay[link >= 0] = network.latency[link[link >= 0]]
-    sending[link >= 0] = packed.transfer[link >= 0, BYTES] / network.bandwidth[link[link >= 0]]
-    duration = packed.duration.reshape(3, -1)
+    crosses = link >= 0
+    delay, sending = np.where(crosses, 0.0, packed.transfer[:, DELAY]), np.zeros(len(link))
+    delay[crosses] = network.latency[link[crosses]]
+    sending[crosses] = packed.transfer[crosses, BYTES] / network.bandwidth[link[crosses]]
     return Pipe(
-        *(packed.slots, packed.chunks, packed.waves, packed.route, packed.transfer, network, mirrored, duration),
-        announced=delay.reshape(2, -1),
-        promised=(duration[:2] + sending.reshape(2, -1)) + delay.reshape(2, -1),
+        *(packed.slots, packed.chunks, packed.waves, mirrored, np.ascontiguousarray(packed.route[:, :3])),
+        delay=delay.reshape(2, -1),
+        sending=sending.reshape(2, -1),
+        duration=packed.duration.reshape(3, -1),
         memory=memory,
         limit=limit * ROOM,
         release=packed.sync_s if mirrored else none,
         rest=none if mirrored else packed.sync_s,
         length=length,
+        seconds=None,
+        late=None,
     )
 
 
-def board(pipe: Pipe, *, announces: bool = False) -> Board:
-    """An empty board of a pipeline."""
-    ranks, size = len(pipe.length), (3, pipe.slots, pipe.waves)
-    announced = size if announces else (0, 0, 0)
+def varying(pipe: Pipe) -> Pipe:
+    """The pipeline with room for how long things take in one play, see ``vary``."""
+    count = pipe.slots * pipe.waves
+    return pipe._replace(seconds=np.empty(3 * count), late=np.empty(2 * count))
+
+
+def board(pipe: Pipe, *, announces: bool | None = None) -> Board:
+    """An empty board of a pipeline. ``announces``: whether messages are announced; ``None``: no rule asks."""
+    ranks, slots, size = len(pipe.length), pipe.slots, pipe.waves + 1
     free, wake, live, left = np.zeros((4, ranks))
-    return Board(
-        *(free, np.zeros(len(pipe.network.latency)), np.zeros(2 * pipe.slots), _NO_FLOATS, _NO_FLOATS),
-        *(np.empty(size), np.empty(announced), np.empty(announced), np.zeros((ranks, 3), np.int64)),
-        *(wake, live, left, np.zeros(4)),
-    )
+    gradient = heard = expected = None
+    if announces is not None:
+        gradient, (heard, expected) = np.empty((slots, size)), np.empty((2, 3 * slots if announces else 0, size))
+    links = np.zeros(pipe.route[:, LINK].max(initial=-1) + 1)
+    begun, arrived = np.zeros((ranks, 3), np.int64), np.empty((2 * slots, size))
+    return Board(free, links, arrived, gradient, heard, expected, begun, wake, live, left)
+
+
+@kernel(lean=True)
+def vary(pipe, operations, messages, ranks):  # type: ignore[no-untyped-def]
+    """How long things take in a play: factors of operations (3 S m,), of what F and B send (2 S m,), of ranks (G,)."""
+    at = 0
+    for kind in range(3):
+        for slot in range(pipe.slots):
+            own = pipe.duration[kind, slot] * np.float64(ranks[slot // pipe.chunks])
+            for _ in range(pipe.waves):
+                pipe.seconds[at] = own * np.float64(operations[at])
+                at += 1
+    for at in range(len(pipe.late)):
+        pipe.late[at] = messages[at]
 
 
 @kernel(lean=True)
 def wipe(pipe, board):  # type: ignore[no-untyped-def]
     """Nothing has run; the first slots have the inputs of all micro-batches."""
-    board.begun[:], board.live[:], board.total[:] = 0, 0.0, 0.0
-    board.link_free[:], board.port_free[:] = 0.0, 0.0
-    board.arrived[:], board.heard[:], board.expected[:] = np.inf, np.inf, np.inf
+    board.begun[:], board.live[:], board.link_free[:], board.arrived[:] = 0, 0.0, 0.0, np.inf
+    _nothing_heard(board.gradient, board.heard, board.expected)
     for slot in range(pipe.slots):
         if pipe.route[pipe.slots + slot, DEST] < 0:
-            board.arrived[DOWN, slot] = 0.0
-    if pipe.mirrored:
-        board.arrived[EXTRA] = 0.0
+            board.arrived[slot, : pipe.waves] = 0.0
     for rank in range(len(pipe.length)):
         board.free[rank] = board.wake[rank] = pipe.release[rank]
-        board.total[TO_DO] += 3 * pipe.length[rank]
         board.left[rank] = pipe.rest[rank]
         for kind in range(3):
             board.left[rank] += pipe.waves * pipe.duration[kind, rank * pipe.chunks]
 
 
 @kernel(lean=True)
-def play(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
-    """Plays from the beginning, as ``resume``."""
-    wipe(pipe, board)
-    return resume(pipe, board, rule, written, give_up)
+def _nothing_heard(gradient, heard, expected):  # type: ignore[no-untyped-def]
+    if heard is not None:
+        gradient[:], heard[:], expected[:] = np.inf, np.inf, np.inf
 
 
 @kernel(lean=True)
-def resume(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
-    """Plays on to the end: the makespan; inf when ranks get stuck, or when it would be above ``give_up``.
+def play(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
+    """Plays from the beginning to the end: the makespan; inf when ranks get stuck, or when it would be above
+    ``give_up``."""
+    wipe(pipe, board)
+    wake, left, to_do, rank, now, goes_on = board.wake, board.left, 0, 0, 0.0, False
+    for each in range(len(pipe.length)):
+        to_do += 3 * pipe.length[each]
+    while to_do > 0:
+        if not goes_on:
+            rank, now = earliest(wake)
+            # No rank is below 0; told so, the compiler leaves out what counting from the end of arrays would take.
+            if now == np.inf or now + left[rank] > give_up or rank < 0:
+                return np.inf
+        kind, slot, nth, when = _first(pipe, board, rule.policy, rule.due, rule.queue, rule, rank, now, goes_on)
+        if kind < 0:
+            wake[rank], goes_on = when, False
+        else:
+            now = start(pipe, board, written, rank, kind, slot, nth, when)
+            to_do -= 1
+            goes_on = rule.queue is not None
+    return makespan(pipe, board)
 
-    With ``ASKED`` to the next decision: below 0, and ``board.total`` says who decides when.
-    """
-    ranks, wake, left, total = len(pipe.length), board.wake, board.left, board.total
-    while total[TO_DO] > 0:
-        rank, now = 0, wake[0]
-        for other in range(1, ranks):
-            if wake[other] < now:
-                rank, now = other, wake[other]
-        if now == np.inf or now + left[rank] > give_up:
-            return np.inf
-        if rule.by == ASKED:
-            total[NOW], total[WHO] = now, rank
-            return -1.0
-        sure = True  # in the order of time: what is not sent yet comes later
-        while True:
-            found = _first(pipe, board, rule.policy, rule.due, rule.queue, rule.patience, rank, now)
-            kind, slot, nth, later, certain = found
-            if not (sure or certain):  # another rank may send meanwhile what comes first
-                break
-            if kind < 0:
-                wake[rank] = later
-                break
-            start(pipe, board, written, rank, kind, slot, nth, now)
-            if rule.by != HINT:
-                break
-            now, sure = wake[rank], False
-    for rank in range(ranks):
-        total[MAKESPAN] = max(total[MAKESPAN], board.free[rank] + pipe.rest[rank])
-    return total[MAKESPAN]
+
+@kernel(lean=True)
+def earliest(wake):  # type: ignore[no-untyped-def]
+    """The rank that decides next, and when: inf when none ever does."""
+    rank, now = 0, wake[0]
+    for other in range(1, len(wake)):
+        if wake[other] < now:
+            rank, now = other, wake[other]
+    return rank, now
+
+
+@kernel(lean=True)
+def sleep(board, rank, until):  # type: ignore[no-untyped-def]
+    """The rank decides again at that time, or when a message comes in that is sent from now on."""
+    board.wake[rank] = until
+
+
+@kernel(lean=True)
+def makespan(pipe, board):  # type: ignore[no-untyped-def]
+    """Of a play that has come to its end."""
+    end = 0.0
+    for rank in range(len(pipe.length)):
+        end = max(end, board.free[rank] + pipe.rest[rank])
+    return end
 
 
 @kernel(lean=True)
 def start(pipe, board, written, rank, kind, slot, micro_batch, now):  # type: ignore[no-untyped-def]
-    """Runs an operation from now on and sends its result; whoever waits for it wakes when it is there."""
-    network, free, place = pipe.network, board.free, kind * pipe.slots + slot
-    now = max(now, board.arrived[kind, slot, micro_batch])  # later than now by rounding only
+    """Runs an operation from now on and sends its result; whoever waits for it wakes when it is there. Its end."""
+    place = kind * pipe.slots + slot
     op = place * pipe.waves + micro_batch
-    if len(written.kinds) > 0:
-        written.kinds[rank, board.begun[rank, 0] + board.begun[rank, 1] + board.begun[rank, 2]] = kind
-    if len(written.starts) > 0:
-        written.starts[kind, slot, micro_batch] = now
-    end = now + (network.seconds[op] if len(network.seconds) > 0 else pipe.duration[kind, slot])
+    _write(written.kinds, written.starts, board.begun, rank, kind, slot, micro_batch, now)
+    end = now + _drawn(pipe.seconds, op, pipe.duration[kind, slot])
     board.begun[rank, kind] += 1
     board.live[rank] += pipe.memory[kind, slot]
     board.left[rank] -= pipe.duration[kind, slot]
-    board.wake[rank] = free[rank] = end
-    board.total[TO_DO] -= 1
+    board.wake[rank] = board.free[rank] = end
     if kind == EXTRA:
-        return
-    if kind == UP and not pipe.mirrored:
-        board.arrived[WEIGHT, slot, micro_batch] = end
-    dest = pipe.route[place, DEST]
-    if dest < 0:
-        return
-    there, receiver = arrival_of(pipe, network, board, board, op, place, end), pipe.route[place, RECEIVER]
-    waits, other = (UP, dest - pipe.slots) if dest >= pipe.slots else (DOWN, dest)
-    board.arrived[waits, other, micro_batch] = there
-    board.wake[receiver] = min(board.wake[receiver], max(there, free[receiver]))
-    if len(board.heard) > 0:
-        board.heard[waits, other, micro_batch] = now + pipe.announced[kind, slot]
-        board.expected[waits, other, micro_batch] = now + pipe.promised[kind, slot]
+        return end
+    _keep(board.gradient, kind, slot, micro_batch, end)
+    dest, receiver, link = pipe.route[place, DEST], pipe.route[place, RECEIVER], pipe.route[place, LINK]
+    if dest < 0 or receiver < 0 or micro_batch < 0:  # the last two never, as in ``play``
+        return end
+    stretch, there = _drawn(pipe.late, op, 1.0), end
+    if link >= 0:
+        there = max(end, board.link_free[link]) + pipe.sending[kind, slot] * stretch
+        board.link_free[link] = there
+    there += pipe.delay[kind, slot] * stretch
+    board.arrived[dest, micro_batch] = there
+    board.wake[receiver] = min(board.wake[receiver], max(there, board.free[receiver]))
+    _announce(pipe, board.heard, board.expected, kind, slot, dest, micro_batch, now)
+    return end
+
+
+@kernel(lean=True)
+def _write(kinds, starts, begun, rank, kind, slot, micro_batch, now):  # type: ignore[no-untyped-def]
+    if kinds is not None:
+        kinds[rank, begun[rank, 0] + begun[rank, 1] + begun[rank, 2]] = kind
+    if starts is not None:  # noqa: SIM102 -- None is known when compiling, the length is not
+        if len(starts) > 0:
+            starts[kind, slot, micro_batch] = now
+
+
+@kernel(lean=True)
+def _keep(gradient, kind, slot, micro_batch, end):  # type: ignore[no-untyped-def]
+    if gradient is not None:  # noqa: SIM102 -- as above
+        if kind == UP:
+            gradient[slot, micro_batch] = end
+
+
+@kernel(lean=True)
+def _drawn(values, at, usual):  # type: ignore[no-untyped-def]
+    """The value of this play, the usual one where nothing varies."""
+    if values is None:
+        return usual
+    return values[at]
+
+
+@kernel(lean=True)
+def _announce(pipe, heard, expected, kind, slot, dest, micro_batch, now):  # type: ignore[no-untyped-def]
+    """What the receiver hears of an operation that starts now, and when it expects its result, as promised."""
+    if heard is not None:  # noqa: SIM102 -- as above
+        if len(heard) > 0:
+            heard[dest, micro_batch] = now + pipe.delay[kind, slot]
+            promised = (pipe.duration[kind, slot] + pipe.sending[kind, slot]) + pipe.delay[kind, slot]
+            expected[dest, micro_batch] = now + promised
 
 
 # --------------------------------------------------------------------------------------------------------------- rules
 @kernel(lean=True)
-def _first(pipe, board, policy, due, queue, patience, rank, now):  # type: ignore[no-untyped-def]
-    """What begins now: kind (-1: nothing), slot, micro-batch, else when to look again; and whether nothing else could
-    come first, whatever other ranks send meanwhile."""
+def _first(pipe, board, policy, due, queue, rule, rank, now, goes_on):  # type: ignore[no-untyped-def]
+    """What begins (-1: nothing), slot, micro-batch, and when; or when to look again. A rank that ``goes_on``, out of
+    the order of time, begins only what comes first whatever other ranks send meanwhile."""
     if queue is not None:
-        return _by_hint(pipe, board, queue, patience, rank, now)
+        return _by_hint(
+            pipe, board, board.gradient, board.heard, board.expected, queue, rule.patience, rank, now, goes_on
+        )
     if policy is not None:
-        kind, later = _by_policy(pipe, board, policy, rank, now)
-        return kind, rank, board.begun[rank, kind], later, False
+        kind, when = _by_policy(pipe, board, policy, rank, now)
+        return kind, rank, board.begun[rank, kind], when
     if due is not None:
-        kind, later = _by_due(pipe, board, due, rank, now)
-        return kind, rank, board.begun[rank, kind], later, False
-    return -1, rank, 0, np.inf, False
+        kind, when = _by_due(pipe, board, due, rank, now)
+        return kind, rank, board.begun[rank, kind], when
+    return -1, rank, 0, np.inf
 
 
 @kernel(lean=True)
-def _by_hint(pipe, board, queue, patience, rank, now):  # type: ignore[no-untyped-def]
+def _by_hint(pipe, board, gradient, heard, expected, queue, patience, rank, moment, goes_on):  # type: ignore[no-untyped-def]
     """Of what is ready, what comes first in the schedule. See ``schedule.by_hint``."""
-    near, first, first_turn, first_slot, first_at = now + NEAR * now, -1, NEVER, 0, 0
-    for each in range(3):
-        nth = board.begun[rank, each]
-        if nth < pipe.length[rank] and queue[3 * rank + each, nth, 0] < first_turn:
-            slot = queue[3 * rank + each, nth, 1]
-            if each > DOWN or board.live[rank] + pipe.memory[DOWN, slot] <= pipe.limit[rank]:
-                first, first_slot, first_at = each, slot, queue[3 * rank + each, nth, 2]
-                first_turn = queue[3 * rank + each, nth, 0]
-    if first >= 0 and board.arrived[first, first_slot, first_at] <= near:
-        return first, first_slot, first_at, now, True
-    kind, turn, of_slot, at, later = -1, NEVER, 0, 0, np.inf
-    for each in range(3):
-        nth = board.begun[rank, each]
-        if nth < pipe.length[rank]:
-            its, slot, its_at = (
-                queue[3 * rank + each, nth, 0],
-                queue[3 * rank + each, nth, 1],
-                queue[3 * rank + each, nth, 2],
-            )
-            there = board.arrived[each, slot, its_at]
-            if there > near:
-                later = min(later, there)
-            elif its < turn and (each > DOWN or board.live[rank] + pipe.memory[DOWN, slot] <= pipe.limit[rank]):
-                kind, turn, of_slot, at = each, its, slot, its_at
-    if patience > 0 and kind >= 0:
-        bearable = patience * pipe.duration[kind, of_slot]
-        expected = board.expected[first, first_slot, first_at]
-        if board.heard[first, first_slot, first_at] <= now and expected - bearable <= now < expected + bearable:
-            return -1, of_slot, at, min(later, expected + bearable), False
-    return kind, of_slot, at, later, False
+    now, slots, of_f, of_b, of_w = moment + NEAR * moment, pipe.slots, 3 * rank, 3 * rank + 1, 3 * rank + 2
+    f, b, w = board.begun[rank, DOWN], board.begun[rank, UP], board.begun[rank, EXTRA]
+    turn_f, slot_f, at_f = queue[of_f, f, 0], queue[of_f, f, 1], queue[of_f, f, 2]
+    turn_b, slot_b, at_b = queue[of_b, b, 0], queue[of_b, b, 1], queue[of_b, b, 2]
+    turn_w, slot_w, at_w = queue[of_w, w, 0], queue[of_w, w, 1], queue[of_w, w, 2]
+    there_f, there_b = board.arrived[slot_f, at_f], board.arrived[slots + slot_b, at_b]
+    there_w = gradient[slot_w, at_w]
+    if board.live[rank] + pipe.memory[DOWN, slot_f] > pipe.limit[rank]:
+        turn_f = NEVER
+    if turn_f < min(turn_b, turn_w):
+        place, nth, there = slot_f, at_f, there_f
+        if there <= now:
+            return DOWN, slot_f, at_f, max(moment, there)
+    elif turn_b < turn_w:
+        place, nth, there = slots + slot_b, at_b, there_b
+        if there <= now:
+            return UP, slot_b, at_b, max(moment, there)
+    else:
+        place, nth, there = EXTRA * slots + slot_w, at_w, there_w
+        if there <= now:
+            return EXTRA, slot_w, at_w, max(moment, there)
+    if goes_on:
+        return -1, slot_f, at_f, moment
+    kind, slot, at, turn, begins, later = -1, slot_f, at_f, NEVER, moment, np.inf
+    if there_f > now:
+        later = there_f
+    elif turn_f < turn:
+        kind, turn, begins = DOWN, turn_f, there_f
+    if there_b > now:
+        later = min(later, there_b)
+    elif turn_b < turn:
+        kind, slot, at, turn, begins = UP, slot_b, at_b, turn_b, there_b
+    if there_w > now:
+        later = min(later, there_w)
+    elif turn_w < turn:
+        kind, slot, at, begins = EXTRA, slot_w, at_w, there_w
+    if patience > 0 and kind >= 0 and heard[place, nth] <= moment:
+        bearable = patience * pipe.duration[kind, slot]
+        if expected[place, nth] - bearable <= moment < expected[place, nth] + bearable:
+            return -1, slot, at, min(later, expected[place, nth] + bearable)
+    return kind, slot, at, max(moment, begins) if kind >= 0 else later
 
 
 @kernel(lean=True)
@@ -294,8 +365,7 @@ def _by_policy(pipe, board, policy, rank, now):  # type: ignore[no-untyped-def]
     """The least start plus patience, if it can start now; else -1 and when the first that is on its way is there."""
     m = pipe.waves
     downs, ups, extras = board.begun[rank, DOWN], board.begun[rank, UP], board.begun[rank, EXTRA]
-    down = board.arrived[DOWN, rank, downs] if downs < m else np.inf
-    up = board.arrived[UP, rank, ups] if ups < downs else np.inf
+    down, up = board.arrived[rank, downs], board.arrived[pipe.slots + rank, ups]
     ahead, backlog = policy[AHEAD, rank], policy[BACKLOG, rank]
     if pipe.mirrored:  # W comes before B and takes the memory
         fits = board.live[rank] + pipe.memory[EXTRA, rank] <= pipe.limit[rank]
@@ -345,7 +415,7 @@ def _by_due(pipe, board, due, rank, now):  # type: ignore[no-untyped-def]
         if not allowed:
             continue
         if each != EXTRA:
-            arrives = board.arrived[each, rank, nth]
+            arrives = board.arrived[each * pipe.slots + rank, nth]
         its = due[each, rank, nth]
         known = arrives < np.inf
         begins = max(now, its, arrives) if known else max(now, its)

@@ -14,7 +14,7 @@ from hippo.problem.problem import Problem
 from hippo.simulate.astra.binary import NAMES
 from hippo.simulate.astra.configuration import arguments, files
 from hippo.simulate.astra.play import by_fast, drawn_up, state_of
-from hippo.simulate.astra.workload import Workload
+from hippo.simulate.astra.workload import AstraWorkload
 from hippo.simulate.lower import lower
 
 UNCHECKED = (
@@ -38,7 +38,7 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
 
 
 def _readme(
-    problem: Problem, plan: Plan, work: Workload, step_time_s: float, command: str, notes: tuple[str, ...]
+    problem: Problem, plan: Plan, work: AstraWorkload, step_time_s: float, command: str, notes: tuple[str, ...]
 ) -> str:
     real = sum(len(pipeline.stages) for pipeline in plan.pipelines)
     parts = [

@@ -73,6 +73,7 @@ class Outcome:
     seconds: float  # of wall clock, over all sittings
     best: float | None
     best_update: int
+    first: float | None  # of the first look
     policy: nn.Module  # the best one seen, or the last
 
 
@@ -87,7 +88,9 @@ class Session:
     counted: str = "epochs"  # what an update counts
     look: Validation | None = None  # figures of the policy on other worlds
     best_by: str = "validation/of_hindsight"  # figure of a look: of the policies seen, the one of most is kept
+    least: bool = False  # the one of least is
     look_first: bool = True  # also before the first update
+    write: Callable[[nn.Module], None] = lambda policy: None  # the best policy, as it is served: at every checkpoint
     free: Collection[str] = ("run.minutes", "run.checkpoint_every")  # settings that a resumed run may change
     progress: Progress = field(default=lambda phase, share: None)
 
@@ -95,11 +98,11 @@ class Session:
         """All updates that are left, or as many as the minutes allow; ``prepared_s`` of them are spent."""
         start, spent, notes = 0, 0.0, self._notes()
         if resumed is not None:
-            start, spent, notes = resumed.update, resumed.seconds, dict(resumed.notes)
+            start, spent, notes = resumed.update, resumed.seconds, notes | resumed.notes
             self._restore(resumed)
         tracker = Tracker(self.folder, resumed_at=start) if self.learner.place.first else None
         began, updates, number = time.monotonic() - spent - prepared_s, self.settings.run.updates, start
-        if tracker is not None and start == 0 and self.look_first:
+        if tracker is not None and resumed is None and self.look_first:
             tracker.write(0, {self.counted: 0, "seconds": 0.0} | self._looked(notes, 0))
         for number in range(start + 1, updates + 1):
             told = self.learner.learn((number - 1) / updates)
@@ -116,12 +119,14 @@ class Session:
             self.progress(f"update {number}/{updates}, {self.words(figures, notes)}", number / updates)
             if last:
                 break
+        else:  # none was left
+            self._save(number, time.monotonic() - began, notes)
         if tracker is not None:
             tracker.close()
         return self._outcome(number, time.monotonic() - began, notes)
 
     def _notes(self) -> dict[str, Any]:
-        return {self.counted: 0, "best": None, "best_update": 0, "best_policy": None}
+        return {self.counted: 0, "first": None, "best": None, "best_update": 0, "best_policy": None}
 
     def _pace(self, told: Learned, notes: dict[str, Any], seconds: float) -> dict[str, float]:
         """What was counted so far, and how much of it a CPU second of this process passes."""
@@ -134,7 +139,10 @@ class Session:
             return {}
         figures = self.look(self.learner.policy)
         found = figures.get(self.best_by)
-        if found is not None and (notes["best"] is None or found > notes["best"]):
+        best = notes["best"]
+        if found is not None and best is None:
+            notes["first"] = found
+        if found is not None and (best is None or (found < best if self.least else found > best)):
             notes |= {
                 "best": found,
                 "best_update": number,
@@ -161,6 +169,7 @@ class Session:
             notes=notes,
         )
         save(self.folder, run)
+        self.write(self._best(notes))
 
     def _restore(self, run: Checkpoint) -> None:
         """Everything as it was; ``InputError`` where the run was made by other settings."""
@@ -170,9 +179,14 @@ class Session:
         learner.optimizer.load_state_dict(run.optimizer)
         learner.restore(run.multipliers, [run.shares[each] for each in learner.place.own(len(run.shares))])
 
-    def _outcome(self, number: int, seconds: float, notes: dict[str, Any]) -> Outcome:
+    def _best(self, notes: dict[str, Any]) -> nn.Module:
+        """The best policy seen; the present one where nobody looked."""
         policy = self.learner.policy
         if notes["best_policy"] is not None:
             policy = copy.deepcopy(policy)
             policy.load_state_dict(notes["best_policy"])
-        return Outcome(number, notes[self.counted], seconds, notes["best"], notes["best_update"], policy)
+        return policy
+
+    def _outcome(self, number: int, seconds: float, notes: dict[str, Any]) -> Outcome:
+        best, at, first = notes["best"], notes["best_update"], notes["first"]
+        return Outcome(number, notes[self.counted], seconds, best, at, first, self._best(notes))

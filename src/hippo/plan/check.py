@@ -292,13 +292,11 @@ def _links(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Neighbouring stages and agreeing replicas are joined, directly or by a relay, and fast enough."""
     reach = _reach(problem, plan)
     for p, pipeline in enumerate(plan.pipelines):
-        pairs = dict.fromkeys(zip(pipeline.stages[:-1], pipeline.stages[1:], strict=True))
-        if plan.interleave > 1:
-            pairs[pipeline.stages[-1], pipeline.stages[0]] = None
-        for a, b in pairs:
-            for source, destination in ((a.domain, b.domain), (b.domain, a.domain)):
-                if source != destination:
-                    yield from _hop(problem, reach, (source, destination), where=f"pipelines[{p}].stages")
+        way = [stage.domain for stage in pipeline.stages]
+        way += way[:1] if plan.interleave > 1 else []
+        for one, other in pairwise(way):
+            for pair in ((one, other), (other, one)) if one != other else ():
+                yield from _hop(problem, reach, pair, where=f"pipelines[{p}].stages")
     for domains in _agreeing(problem, plan):
         if not _has_ring(domains, frozenset(reach)):
             message = f"{', '.join(domains)} share weights but cannot agree: no ring of links or relays joins them"
@@ -340,9 +338,9 @@ def _agreeing(problem: Problem, plan: Plan) -> Sequence[tuple[str, ...]]:
     if len(plan.pipelines) > 1 and plan.sharding == "full" and plan.sync.method == "allreduce":
         sets.append(set(plan.domains))  # everyone gathers from everyone
     elif len(plan.pipelines) > 1:
-        for layer in sorted({stage.layers[0] for _, _, stage in _stages(plan)}):
-            holders = (stage for _, _, stage in _stages(plan) if stage.layers[0] <= layer < stage.layers[1])
-            sets.append({stage.domain for stage in holders})
+        held = {(stage.layers, stage.domain) for pipeline in plan.pipelines for stage in pipeline.stages}
+        for layer in sorted({start for (start, _), _ in held}):
+            sets.append({domain for (start, stop), domain in held if start <= layer < stop})
     return tuple(dict.fromkeys(tuple(sorted(domains)) for domains in sets if len(domains) > 1))
 
 

@@ -1,39 +1,26 @@
 """Memory of many layouts at little cost: what layers keep and what a micro-batch leaves, as running sums.
 
 What is kept does not depend on micro-batch and recomputation, what a micro-batch leaves does not depend on the data
-width; so few questions to the cost floor answer all of a search. Only for shardings of ``recipe.STATE_SHARDINGS``.
+width; so few questions to the cost floor answer all of a search.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import StageMemory
-from hippo.planners.recipe import Recipe, micro_batches, recomputations
+from hippo.planners.recipe import STATE_SHARDINGS, Recipe
 
 Sums = Sequence[float]
 """Running sums over layers: (N + 1,)."""
 
-_REMEMBERED = 8
-_KNOWN: OrderedDict[int, MemoryEstimate] = OrderedDict()
-
 
 def memory_estimate(costs: CostModel) -> MemoryEstimate:
     """The estimate of a cost model; the same object for the same cost model, so that planners share its answers."""
-    found = _KNOWN.get(id(costs))
-    if found is None or found.costs is not costs:
-        found = _KNOWN[id(costs)] = MemoryEstimate(costs)
-        while len(_KNOWN) > _REMEMBERED:
-            _KNOWN.popitem(last=False)
-    return found
+    return costs.once("memory estimate", lambda: MemoryEstimate(costs))
 
 
 @dataclass(frozen=True)
@@ -41,8 +28,7 @@ class MemoryEstimate:
     """Bytes of any range of layers; answers are kept."""
 
     costs: CostModel
-    _kept: dict[tuple[int, int, str], Sums] = field(default_factory=dict)
-    _left: dict[tuple[int, int, str], tuple[Sums, Sequence[float]]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], Sums] = field(default_factory=dict)
 
     def peak_bytes(self, recipe: Recipe, tp: int, dp: int, layers: tuple[int, int], live: float) -> float:
         """Peak of one rank that holds layers [start, stop) with ``live`` micro-batches in flight."""
@@ -52,9 +38,8 @@ class MemoryEstimate:
     def parts(self, recipe: Recipe, tp: int, dp: int, layers: tuple[int, int]) -> tuple[float, float]:
         """Bytes kept with what is temporary, and bytes of each micro-batch in flight."""
         start, stop = layers
-        kept = self.kept(tp, dp, recipe.sharding)
-        left, temporary = self.left(tp, recipe)
-        return kept[stop] - kept[start] + max(temporary[start:stop]), left[stop] - left[start]
+        kept, left = self.kept(tp, dp, recipe.sharding), self.left(tp, recipe)
+        return kept[stop] - kept[start] + max(self.temporary(tp, recipe)[start:stop]), left[stop] - left[start]
 
     def missing_bytes(self, recipe: Recipe, tp: int, dp: int, cuts: Sequence[int], waves: int) -> float:
         """Bytes per GPU that the fullest stage lacks under 1F1B (stage i keeps p - i micro-batches)."""
@@ -67,43 +52,41 @@ class MemoryEstimate:
 
     def kept(self, tp: int, dp: int, sharding: str) -> Sums:
         """Running sums of weights, gradients and optimizer state."""
-        key = tp, dp if sharding != "none" else 1, sharding
-        if key not in self._kept:
-            recipe = Recipe(self._size(tp), self._mode, sharding)
-            each = self._per_layer(
-                recipe, tp, dp, lambda one: one.weights_bytes + one.gradients_bytes + one.optimizer_bytes
-            )
-            self._kept[key] = _running(each)
-        return self._kept[key]
+        key = "kept", tp, dp if sharding != "none" else 1, sharding
+        if key not in self._known:
+            each = self._per_layer(Recipe(1, sharding=sharding), tp, dp, _state)
+            self._known[key] = [0.0, *accumulate(each)]
+        return self._known[key]
 
-    def _size(self, tp: int) -> int:
-        """A micro-batch that may be asked about: any without a profile, else one that was measured at this width."""
-        return next(iter(micro_batches(self.costs, tp, most=self.costs.problem.workload.global_batch)), 1)
-
-    @cached_property
-    def _mode(self) -> str:
-        return next(iter(recomputations(self.costs)), "none")
-
-    def left(self, tp: int, recipe: Recipe) -> tuple[Sums, Sequence[float]]:
-        """Running sums of what one micro-batch leaves, and (N,) of what is temporary or reserved."""
-        key = tp, recipe.micro_batch, recipe.recompute
-        if key not in self._left:
+    def left(self, tp: int, recipe: Recipe) -> Sums:
+        """Running sums of what one micro-batch leaves."""
+        key = "left", tp, recipe.micro_batch, recipe.recompute
+        if key not in self._known:
             plain = Recipe(recipe.micro_batch, recipe.recompute)
-            left = self._per_layer(plain, tp, 1, lambda one: one.activation_bytes)
-            temporary = self._per_layer(plain, tp, 1, lambda one: one.workspace_bytes + one.reserved_bytes)
-            self._left[key] = _running(left), temporary.tolist()
-        return self._left[key]
+            each = self._per_layer(plain, tp, 1, lambda layer: layer.activation_bytes)
+            self._known[key] = [0.0, *accumulate(each)]
+        return self._known[key]
 
-    def _per_layer(self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float]) -> NDArray[np.float64]:
+    def temporary(self, tp: int, recipe: Recipe, *, dp: int = 1) -> Sequence[float]:
+        """(N,) what is temporary or reserved; ``dp`` matters where parameters are gathered."""
+        gathered = recipe.sharding not in STATE_SHARDINGS and dp > 1
+        key = "temporary", tp, recipe.micro_batch, recipe.recompute, gathered
+        if key not in self._known:
+            asked = Recipe(recipe.micro_batch, recipe.recompute, recipe.sharding if gathered else "none")
+            passing = self._per_layer(asked, tp, dp, lambda layer: layer.workspace_bytes + layer.reserved_bytes)
+            self._known[key] = passing
+        return self._known[key]
+
+    def _per_layer(self, recipe: Recipe, tp: int, dp: int, of: Callable[[StageMemory], float]) -> list[float]:
         """(N,) of one figure, asked once per distinct layer."""
-        problem = self.costs.problem
-        distinct, index = self.costs.distinct
+        problem, known = self.costs.problem, dict[int, float]()
         layout, domain = recipe.layout(problem, tp=tp, dp=dp), problem.cluster.domains[0].name
-        firsts = [int(np.argmax(index == kind)) for kind in range(len(distinct))]
-        each = [of(self.costs.memory(domain, first, first + 1, layout, live=1.0)) for first in firsts]
-        found: NDArray[np.float64] = np.array(each)[index]
-        return found
+        index = self.costs.distinct[1].tolist()
+        for layer, kind in enumerate(index):
+            if kind not in known:
+                known[kind] = of(self.costs.memory(domain, layer, layer + 1, layout, live=0.0))
+        return [known[kind] for kind in index]
 
 
-def _running(each: NDArray[np.float64]) -> Sums:
-    return [0.0, *accumulate(each.tolist())]
+def _state(layer: StageMemory) -> float:
+    return layer.weights_bytes + layer.gradients_bytes + layer.optimizer_bytes

@@ -76,7 +76,7 @@ def deeper(warm_up: Floats, wanted: Floats, room: Floats) -> list[tuple[int, ...
 
 
 @dataclass(frozen=True, eq=False)
-class StageTimes:
+class ChainTimes:
     """Stages of one pipeline, (p,) each."""
 
     forward_s: Floats  # per wave
@@ -87,7 +87,7 @@ class StageTimes:
     slowest_s: float  # one wave on the slowest link
 
 
-def warm_ups(chain: StageTimes) -> list[tuple[int, ...]]:
+def warm_ups(chain: ChainTimes) -> list[tuple[int, ...]]:
     """Those worth a play: the deepest that memory allows, and the least that keeps the best pace; none: no room."""
     if len(chain.seconds) == 1:
         return [()]

@@ -1,15 +1,18 @@
 """Models from a Hugging Face ``config.json``.
 
-Seven architectures: gpt2, llama, qwen2, qwen3, mixtral, qwen3_moe, deepseek_v3; ``model_type`` says which, or else
-``architectures``. Old and new spellings of a key are both read. Sizes must be there; everything else defaults to what
-the configuration class of ``transformers`` 5.23 does. Parameter counts equal those of ``transformers`` exactly
-(``tests/problem/test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not
-build either, are left out.
+``model_type`` says which architecture, or else ``architectures``: gpt2, the llama family (llama, mistral, ministral,
+phi3, granite, smollm3), qwen2, qwen3, mixtral, qwen3_moe, glm4_moe, deepseek_v2, deepseek_v3 and kimi_k2, which is
+deepseek_v3 under another name. Windows of attention are passed over: it is costed over the whole sequence. Old and new
+spellings of a key are both read. Sizes must be there; everything else defaults to what the configuration class of
+``transformers`` 5.23 does. Parameter counts equal those of ``transformers`` exactly (``tests/problem/
+test_config_json.py`` asks it on the meta device); multi-token prediction modules, which it does not build either, are
+left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +36,7 @@ _KEYS = (
     *("num_attention_heads", "n_head", "num_key_value_heads", "head_dim", "attention_bias", "mlp_bias"),
     *("max_position_embeddings", "n_positions", "n_ctx", "num_experts", "num_local_experts", "n_routed_experts"),
     *("num_experts_per_tok", "n_shared_experts", "mlp_only_layers", "decoder_sparse_step", "first_k_dense_replace"),
-    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "use_qk_norm"),
 )
 """Keys that some architecture reads."""
 
@@ -97,12 +100,12 @@ def _gpt2(table: Table, name: str) -> Model:
     return _model(table, name, (block,) * blocks, max_seq=positions, learned_positions=True, tied=True)
 
 
-def _llama(table: Table, name: str) -> Model:
-    """Llama 1 to 3 (arXiv 2302.13971, 2407.21783)."""
+def _llama(table: Table, name: str, *, kv_heads: int | None = None, max_seq: int = 2048, tied: bool = False) -> Model:
+    """Llama 1 to 3 (arXiv 2302.13971, 2407.21783), and those alike; keywords: their defaults for absent keys."""
     bias = table.flag("attention_bias", default=False)
     mlp_bias = table.flag("mlp_bias", default=False)
-    attention = _attention(table, qkv_bias=bias, out_bias=bias)
-    return _dense(table, name, attention, _feed_forward(table, bias=mlp_bias), max_seq=2048)
+    attention = _attention(table, qkv_bias=bias, out_bias=bias, kv_heads=kv_heads)
+    return _dense(table, name, attention, _feed_forward(table, bias=mlp_bias), max_seq=max_seq, tied=tied)
 
 
 def _qwen2(table: Table, name: str) -> Model:
@@ -143,19 +146,40 @@ def _qwen3_moe(table: Table, name: str) -> Model:
     return _model(table, name, blocks, max_seq=_positions(table, 32768))
 
 
+def _deepseek_v2(table: Table, name: str) -> Model:
+    """DeepSeek-V2 (arXiv 2405.04434): latent attention; the first blocks dense, the others with shared experts."""
+    return _with_shared_experts(table, name, _latent_attention(table), shared=2, first_dense=0, max_seq=2048)
+
+
 def _deepseek_v3(table: Table, name: str) -> Model:
-    """DeepSeek-V3 (arXiv 2412.19437): latent attention; the first blocks dense, the others with shared experts."""
+    """DeepSeek-V3 (arXiv 2412.19437) and Kimi K2 (arXiv 2507.20534): as DeepSeek-V2, with other defaults."""
+    return _with_shared_experts(table, name, _latent_attention(table), shared=1, first_dense=3, max_seq=4096)
+
+
+def _glm4_moe(table: Table, name: str) -> Model:
+    """GLM-4.5 (arXiv 2508.06471): grouped attention with DeepSeek's blocks of experts."""
+    bias, norm = table.flag("attention_bias", default=False), table.flag("use_qk_norm", default=False)
+    attention = _attention(table, qkv_bias=bias, qk_norm=norm, kv_heads=8)
+    return _with_shared_experts(table, name, attention, shared=1, first_dense=1, max_seq=131072)
+
+
+def _with_shared_experts(
+    table: Table, name: str, attention: Attention, *, shared: int, first_dense: int, max_seq: int
+) -> Model:
+    """Some dense blocks, then blocks with experts that all tokens share; numbers are defaults for absent keys."""
+    if table.flag("mlp_bias", default=False):
+        table.refuse("mlp_bias", "is not supported beside experts", "give a model without biases there", value=True)
     experts = _experts(table, "moe_intermediate_size", default_per_token=8, names=("n_routed_experts",))
-    shared = table.integer("n_shared_experts", default=1, least=0, most=MAX_EXPERTS)
-    experts = Experts(experts.count, experts.per_token, experts.width, shared)
+    always = table.integer("n_shared_experts", default=shared, least=0, most=MAX_EXPERTS)
+    experts = Experts(experts.count, experts.per_token, experts.width, always)
     sparse = FeedForward(experts.width, gated=True, experts=experts)
-    hidden, attention = _size(table, "hidden_size", most=MAX_HIDDEN), _latent_attention(table)
+    hidden = _size(table, "hidden_size", most=MAX_HIDDEN)
     blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
-    dense_blocks = min(table.integer("first_k_dense_replace", default=3, least=0), blocks)
+    dense_blocks = min(table.integer("first_k_dense_replace", default=first_dense, least=0), blocks)
     dense = _feed_forward(table) if dense_blocks else sparse
     layers = (_block(hidden, attention, dense),) * dense_blocks
     layers += (_block(hidden, attention, sparse),) * (blocks - dense_blocks)
-    return _model(table, name, layers, max_seq=_positions(table, 4096))
+    return _model(table, name, layers, max_seq=_positions(table, max_seq))
 
 
 _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
@@ -166,7 +190,15 @@ _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
         "qwen3": _qwen3,
         "mixtral": _mixtral,
         "qwen3_moe": _qwen3_moe,
+        "mistral": partial(_llama, kv_heads=8, max_seq=131072),
+        "ministral": partial(_llama, kv_heads=8, max_seq=131072),
+        "phi3": partial(_llama, max_seq=4096),
+        "granite": _llama,
+        "smollm3": partial(_llama, kv_heads=4, max_seq=32768, tied=True),
+        "glm4_moe": _glm4_moe,
+        "deepseek_v2": _deepseek_v2,
         "deepseek_v3": _deepseek_v3,
+        "kimi_k2": _deepseek_v3,
     }
 )
 
@@ -178,6 +210,13 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
         "Qwen3ForCausalLM": "qwen3",
         "MixtralForCausalLM": "mixtral",
         "Qwen3MoeForCausalLM": "qwen3_moe",
+        "MistralForCausalLM": "mistral",
+        "MinistralForCausalLM": "ministral",
+        "Phi3ForCausalLM": "phi3",
+        "GraniteForCausalLM": "granite",
+        "SmolLM3ForCausalLM": "smollm3",
+        "Glm4MoeForCausalLM": "glm4_moe",
+        "DeepseekV2ForCausalLM": "deepseek_v2",
         "DeepseekV3ForCausalLM": "deepseek_v3",
     }
 )
@@ -250,11 +289,13 @@ def _dense_layers(table: Table) -> frozenset[int]:
     return frozenset(layer for layer in layers if isinstance(layer, int))
 
 
-def _dense(table: Table, name: str, attention: Attention, feed_forward: FeedForward, *, max_seq: int) -> Model:
+def _dense(
+    table: Table, name: str, attention: Attention, feed_forward: FeedForward, *, max_seq: int, tied: bool = False
+) -> Model:
     """A model of equal blocks."""
     block = _block(_size(table, "hidden_size", most=MAX_HIDDEN), attention, feed_forward)
     blocks = _size(table, "num_hidden_layers", most=MAX_BLOCKS)
-    return _model(table, name, (block,) * blocks, max_seq=_positions(table, max_seq))
+    return _model(table, name, (block,) * blocks, max_seq=_positions(table, max_seq), tied=tied)
 
 
 def _block(hidden: int, attention: Attention, feed_forward: FeedForward, *, norm_bias: bool = False) -> Layer:

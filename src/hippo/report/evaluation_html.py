@@ -65,13 +65,13 @@ class Block:
     kind: str  # "text", "table", "chart", "code"
     text: Markup | str = ""
     head: tuple[Markup, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TableRow, ...] = ()
     words: tuple[bool, ...] = ()  # columns that hold words
     svg: Markup = Markup("")
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table; ``mine``: that of the method in question."""
 
     cells: tuple[Markup, ...]
@@ -181,7 +181,7 @@ def _table(text: str, names: Sequence[str], mine: str) -> Block:
     return Block(
         "table",
         head=tuple(_inline(cell, names) for cell in head),
-        rows=tuple(Row(tuple(_inline(cell, names) for cell in row), row[0] == f"`{mine}`") for row in rows),
+        rows=tuple(TableRow(tuple(_inline(cell, names) for cell in row), row[0] == f"`{mine}`") for row in rows),
         words=words,
     )
 
@@ -240,7 +240,7 @@ def _compared(methods: Document, names: Sequence[str], mine: str) -> Block:
             *map(escape, (_share(told["of_hindsight"]), _share(told["captured"]), step, percent(told["utilization"]))),
             *map(escape, (usd(told["egress_usd"]), str(told["moves"]), seconds(told["decision_ms_p99"] / 1e3, 2))),
         )
-        rows.append(Row(cells, name == mine))
+        rows.append(TableRow(cells, name == mine))
     return Block("table", head=tuple(map(escape, head)), rows=tuple(rows), words=(True, True, *(False,) * 7))
 
 

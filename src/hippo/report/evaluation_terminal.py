@@ -10,9 +10,8 @@ from rich.text import Text
 
 from hippo.decide.wording import count, number, percent, seconds
 from hippo.report.evaluation_page import measured, met_word, ordered, signed, spread
-from hippo.report.fitted import FittedTable, column
+from hippo.report.fitted import FittedTable, Trimmed, column
 from hippo.report.text import NOTHING, usd
-from hippo.report.trimmed import Trimmed
 
 
 def world_view(document: Mapping[str, Any]) -> RenderableType:

@@ -1,16 +1,34 @@
-"""A table that gives up its least important columns, in a stated order, until it fits the terminal."""
+"""Views that fit the terminal: lines without blanks at their ends, tables that give up columns in a stated order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from hippo.report.trimmed import Trimmed
+
+@dataclass(frozen=True)
+class Trimmed:
+    """Shows ``view`` as it is, each line up to its last mark: what is piped into a file or a chat stays clean."""
+
+    view: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines of the view, blanks at their ends taken off."""
+        for line in console.render_lines(self.view, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                last = line[-1]
+                yield from line[:-1]
+                yield Segment(last.text.rstrip(), last.style, last.control)
+            yield Segment.line()
+
 
 PADDING = 3
 """Blank cells between two columns."""
@@ -87,3 +105,32 @@ def fit(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
     while sum(item.width + PADDING for item in kept) - PADDING > width and any(item.rank for item in kept):
         kept.remove(max(reversed(kept), key=lambda item: item.rank))
     return tuple(kept)
+
+
+SENTENCES = ("source", "about")
+"""Keys whose values are read as sentences: they wrap, and the source is given up first."""
+
+
+def names_view(title: str, rows: Sequence[Mapping[str, object]]) -> FittedTable:
+    """What the catalogue or the registry offers, a row a name.
+
+    Columns are the keys of the first row, the name first; further columns give way from the right.
+    """
+    keys = tuple(rows[0]) if rows else ()
+    columns = [
+        column(
+            key.replace("_", " "),
+            (_told(row[key]) for row in rows),
+            rank=0 if key in ("name", "about") else len(keys) if key == "source" else index,
+            right=bool(rows) and isinstance(rows[0][key], int | float),
+            wraps=key in SENTENCES,
+        )
+        for index, key in enumerate(keys)
+    ]
+    return FittedTable(tuple(columns), title=title)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("``", "")

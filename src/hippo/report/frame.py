@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -20,7 +19,6 @@ from markupsafe import Markup
 from hippo.report.text import NOTHING
 
 
-@cache
 def template_text(name: str) -> str:
     """A file of ``templates``; ``name`` may have folders in it, parted by ``/``."""
     return files("hippo.report.templates").joinpath(*name.split("/")).read_text(encoding="utf-8")

@@ -19,8 +19,8 @@ from rich.style import Style
 from rich.text import Text
 
 from hippo.decide.wording import number
-from hippo.report.trimmed import Trimmed
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.report.fitted import Trimmed
+from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.replay import Replay, live, peak_memory
 
 LETTERS, FILLS = "FBW", "-=~"
@@ -199,11 +199,11 @@ def slow_links(problem: ScheduleProblem) -> dict[int, str]:
     return {rank: told_links(*ways[rank]) for rank, each in enumerate(took) if each > mark}
 
 
-def _took(link: Link) -> float:
+def _took(link: RankLink) -> float:
     return link.latency + link.transfer
 
 
-def told_links(down: Link, up: Link) -> str:
+def told_links(down: RankLink, up: RankLink) -> str:
     """Both directions of a link: delay, and the time a message occupies it where that is not nothing."""
     ways = [f"{link.latency:g}{f' + {link.transfer:g} of sending' if link.transfer else ''}" for link in (down, up)]
     return f"delay {ways[0]}" if ways[0] == ways[1] else f"delay {ways[0]} down, {ways[1]} up"

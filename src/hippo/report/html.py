@@ -10,7 +10,6 @@ from collections.abc import Callable
 from hippo.decide.wording import gbps, number, percent, seconds
 from hippo.report import leads
 from hippo.report.frame import frame, inline_json, template
-from hippo.report.palette import domain_colours
 from hippo.report.panels import front as fronts
 from hippo.report.panels import network as networks
 from hippo.report.panels.cuts import strips
@@ -19,7 +18,7 @@ from hippo.report.panels.network import traffic
 from hippo.report.panels.planners import alternatives, entries
 from hippo.report.panels.reasons import plainly, reason_groups, waterfall
 from hippo.report.panels.timeline import KINDS, pack, rank_shares
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.report.text import (
     arrows,
     cpu_seconds,
@@ -42,15 +41,14 @@ MOST_REASONS = 4
 """Reasons of one kind shown at once; the rest unfolds."""
 
 
-def report(story: Story) -> str:
+def report(story: PlanStory) -> str:
     """The HTML report of one plan: a whole document, a few hundred kilobytes at most for large schedules."""
-    page = template("report.html.j2", **_filters(story))
+    page = template("report.html.j2", **_filters())
     return page.render(**frame("timeline.js", "step.js"), **_headline(story), **_panels(story))
 
 
 # ------------------------------------------------------------------------------------------------------- templates
-def _filters(story: Story) -> dict[str, Callable[..., object]]:
-    colours = domain_colours(story)
+def _filters() -> dict[str, Callable[..., object]]:
     return {
         "seconds": seconds,
         "percent": percent,
@@ -62,15 +60,15 @@ def _filters(story: Story) -> dict[str, Callable[..., object]]:
         "micro_batches": micro_batches,
         "unbroken": unbroken,
         "capitalised": lambda text: text[:1].upper() + text[1:],
-        "domain_colour": colours.__getitem__,
         "arrows": arrows,
     }
 
 
 # ---------------------------------------------------------------------------------------------------------- content
-def _headline(story: Story) -> dict[str, object]:
+def _headline(story: PlanStory) -> dict[str, object]:
     return {
         "story": story,
+        "domain_colour": story.domain_colours,
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
         "answer": leads.answer(story),
@@ -86,7 +84,7 @@ def _headline(story: Story) -> dict[str, object]:
     }
 
 
-def _panels(story: Story) -> dict[str, object]:
+def _panels(story: PlanStory) -> dict[str, object]:
     shares, flows, packed = rank_shares(story), traffic(story), pack(story)
     memory, rows, others = memory_chart(story), entries(story), alternatives(story)
     return {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hippo.decide.wording import number
 from hippo.report.charts import ticks
-from hippo.report.palette import DOMAIN_COLOURS
+from hippo.report.story import DOMAIN_COLOURS
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 from hippo.report.panels.memory import MemoryChart
 from hippo.report.panels.network import Traffic
-from hippo.report.panels.planners import Entry
+from hippo.report.panels.planners import PlannerEntry
 from hippo.report.panels.timeline import RankShare
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.report.text import short_count, usd
 from hippo.score.score import Score
 
@@ -19,7 +19,7 @@ COMPUTING = 3
 """The first kinds of a rank's shares (forward, backward, weight gradient) are computing."""
 
 
-def sections(story: Story, *, compared: bool, networked: bool) -> list[tuple[str, str]]:
+def sections(story: PlanStory, *, compared: bool, networked: bool) -> list[tuple[str, str]]:
     """(anchor, name) of the sections that this report has."""
     told = [
         ("why", "Why", bool(story.reasons)),
@@ -38,7 +38,7 @@ MOST_NAMED = 5
 """Domains that the answer names one by one; of more it tells how many there are."""
 
 
-def answer(story: Story) -> tuple[str, ...]:
+def answer(story: PlanStory) -> tuple[str, ...]:
     """Which domains to use, then what that gains over one domain alone (or over crossing), and what it costs."""
     used = tuple(dict.fromkeys(stage.domain for stage in story.stages))
     idle = [name for name in story.domain_order if name not in used]
@@ -65,7 +65,7 @@ def _named(names: Sequence[str]) -> str:
     return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} domains"
 
 
-def _other_way(story: Story, *, several: bool) -> tuple[Plan, Score] | None:
+def _other_way(story: PlanStory, *, several: bool) -> tuple[Plan, Score] | None:
     """The quickest plan known that does what this one does not: crosses between domains, or stays in one."""
     rows = [(row.plan, row.score) for row in story.rows if row.plan is not None and row.score is not None]
     known = [*story.runners_up, *story.front, *story.beaten, *rows]
@@ -84,7 +84,7 @@ def _price(score: Score, rival: Score) -> str:
     return f"{percent(abs(ratio - 1))} {'dearer' if ratio > 1 else 'cheaper'} {prices}"
 
 
-def layers(story: Story) -> str:
+def layers(story: PlanStory) -> str:
     """How to read the lines that say where layers lie."""
     last = story.problem.model.num_layers - 1
     return (
@@ -106,7 +106,7 @@ def timeline(ranks: Sequence[RankShare]) -> str:
     return f"Ranks compute {percent(mean)} of the step on average{span}; {', '.join(parts)}."
 
 
-def cuts(story: Story) -> str:
+def cuts(story: PlanStory) -> str:
     """How many stages in how many domains, and how often the model crosses between them."""
     plan = story.plan
     crossings = max(len(pipeline.domains) - 1 for pipeline in plan.pipelines)
@@ -138,7 +138,7 @@ def memory(chart: MemoryChart) -> str:
     return f"The fullest, {fullest.name}, peaks at {number(fullest.total_gb)} of {number(chart.gpu_gb)} GB: {left}."
 
 
-def planners(rows: Sequence[Entry]) -> str:
+def planners(rows: Sequence[PlannerEntry]) -> str:
     """Who won, by how much over the next, and how many found nothing."""
     found = [entry for entry in rows if entry.row.score is not None]
     if not found:
@@ -156,7 +156,7 @@ def _longer(versus: str) -> str:
     return f"{versus[2:]} times as long" if versus.startswith("x ") else f"{versus[1:]} longer"
 
 
-def front(story: Story) -> str:
+def front(story: PlanStory) -> str:
     """What the ends of the front cost."""
     if not story.front:
         return ""
@@ -174,7 +174,7 @@ def front(story: Story) -> str:
     )
 
 
-def _looked_at(story: Story) -> str:
+def _looked_at(story: PlanStory) -> str:
     return f"Of {count(len(story.front) + len(story.beaten), 'plan')} that were looked at, "
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hippo.report.panels.timeline import KINDS, rank_names
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.units import gbps_from_bytes_per_s
 
 COMPUTE, SEND, RECEIVE, LINK = "compute", "send", "receive", "link"
@@ -40,7 +40,7 @@ class Slice:
     flow: int = -1  # sent and received ends of one message share a number
 
 
-def trace(story: Story) -> str:
+def trace(story: PlanStory) -> str:
     """The trace as JSON text, events in order of time after the names of all tracks."""
     slices = [*_operations(story), *_messages(story)]
     tracks = _Tracks(story)
@@ -58,7 +58,7 @@ def trace(story: Story) -> str:
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
-def _operations(story: Story) -> Iterator[Slice]:
+def _operations(story: PlanStory) -> Iterator[Slice]:
     """What every rank computes; operations of no length are left out."""
     timeline, domains, several = story.timeline, story.program.rank_domain, story.plan.interleave > 1
     columns = (
@@ -77,7 +77,7 @@ def _operations(story: Story) -> Iterator[Slice]:
         yield Slice(int(domains[rank]) + 1, rank, COMPUTE, name, _ns(start), _ns(end), args)
 
 
-def _messages(story: Story) -> Iterator[Slice]:
+def _messages(story: PlanStory) -> Iterator[Slice]:
     """Every message on its link, and at the ranks that send and receive it."""
     timeline, cluster, domains = story.timeline, story.problem.cluster, story.program.rank_domain
     links_pid = len(cluster.domains) + 1
@@ -105,7 +105,7 @@ def _messages(story: Story) -> Iterator[Slice]:
             yield Slice(int(domains[receiver]) + 1, receiver, RECEIVE, name, *times, number)
 
 
-def _counters(story: Story) -> Iterator[Event]:
+def _counters(story: PlanStory) -> Iterator[Event]:
     """What each link sends, Gbit/s, wherever it changes: a message counts from its first byte until the last has left.
 
     Its last byte arrives a latency later; the rate is the mean over the message.
@@ -126,7 +126,7 @@ def _counters(story: Story) -> Iterator[Event]:
             yield {"ph": "C", "name": name, "ts": time_ns / 1000, **place, "args": {"Gbit/s": abs(rate)}}
 
 
-def _receiver(story: Story, sender: int, kind: int) -> int:
+def _receiver(story: PlanStory, sender: int, kind: int) -> int:
     """Rank after (activations) or before (gradients) the sender in its pipeline, which closes to a ring for chunks."""
     stage, pipeline = int(story.program.rank_stage[sender]), int(story.program.rank_pipeline[sender])
     size = len(story.plan.pipelines[pipeline].stages)
@@ -136,7 +136,7 @@ def _receiver(story: Story, sender: int, kind: int) -> int:
 class _Tracks:
     """Gives every slice a track on which it nests, and remembers the names of processes and tracks."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: PlanStory) -> None:
         cluster = story.problem.cluster
         self._processes = [*(domain.name for domain in cluster.domains), "links between domains"]
         self._ranks = rank_names(story)

@@ -17,7 +17,7 @@ from hippo.report.gantt import slow_links, told_links
 from hippo.report.schedule_marks import LongestWay, longest_way, memory_over_time, messages, operation_ranks
 from hippo.report.text import NOTHING
 from hippo.schedule.bound.lower_bound import bounds
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.replay import live, peak_memory
 from hippo.schedule.solve import Answer
 
@@ -341,7 +341,7 @@ def _methods_lead(answer: Answer) -> str:
 
 def _inputs(problem: ScheduleProblem) -> list[dict[str, object]]:
     """Times, memory and links as the problem gives them."""
-    memory = problem.memory or (Memory(),) * problem.ranks
+    memory = problem.memory or (MicroBatchMemory(),) * problem.ranks
     rows: list[dict[str, object]] = []
     for rank in range(problem.ranks):
         limit, kept = problem.limit[rank], memory[rank]

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Message:
+class SentMessage:
     """What one rank sends another after an operation: activations (kind F) or their gradients (B)."""
 
     sender: int  # rank
@@ -31,7 +31,7 @@ class Message:
     arrives: float
 
 
-def messages(replay: Replay) -> tuple[Message, ...]:
+def messages(replay: Replay) -> tuple[SentMessage, ...]:
     """All messages between ranks, in the order of the senders' operations; each directed link sends one at a time."""
     tables, problem = replay.problem.tables, replay.problem
     v, order = problem.chunks, replay.schedule.order.tolist()
@@ -46,7 +46,7 @@ def messages(replay: Replay) -> tuple[Message, ...]:
             leaves = max(ready, free.get(port, 0.0))
             free[port] = leaves + transfer
         arrives = leaves + transfer + float(tables.delay[kind, slot])
-        found.append(Message(rank, receiver, kind, chunk, micro_batch, leaves, arrives))
+        found.append(SentMessage(rank, receiver, kind, chunk, micro_batch, leaves, arrives))
     return tuple(found)
 
 

@@ -13,10 +13,9 @@ from rich.text import Text
 from hippo.decide.wording import count, number
 from hippo.dispatch.guard import POLICY, why_base
 from hippo.errors import InfeasibleError
-from hippo.report.fitted import FittedTable, column
+from hippo.report.fitted import FittedTable, Trimmed, column
 from hippo.report.gantt import gantt_view
 from hippo.report.terminal import reasons_view
-from hippo.report.trimmed import Trimmed
 from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.replay import live
 from hippo.schedule.sizes import Sized

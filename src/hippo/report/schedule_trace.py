@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hippo.engine.program import BACKWARD, FORWARD
-from hippo.report.schedule_marks import Message, memory_over_time, messages, operation_ranks
+from hippo.report.schedule_marks import SentMessage, memory_over_time, messages, operation_ranks
 from hippo.schedule.replay import Replay
 
 RANKS, LINKS = 1, 2
@@ -85,7 +85,7 @@ def _counters(replay: Replay, scale: float) -> Iterator[Event]:
 
 
 # -------------------------------------------------------------------------------------------------------------- links
-def _tracks(sent: tuple[Message, ...]) -> list[int]:
+def _tracks(sent: tuple[SentMessage, ...]) -> list[int]:
     """Track of each message, (messages,): the first one of its direction that is free when it leaves."""
     found, free = [0] * len(sent), dict[tuple[int, int], list[tuple[float, int]]]()
     count = 0
@@ -101,7 +101,7 @@ def _tracks(sent: tuple[Message, ...]) -> list[int]:
     return found
 
 
-def _on_links(sent: tuple[Message, ...], tracks: list[int], scale: float) -> Iterator[Event]:
+def _on_links(sent: tuple[SentMessage, ...], tracks: list[int], scale: float) -> Iterator[Event]:
     """A slice per message that takes any time."""
     for message, tid in zip(sent, tracks, strict=True):
         if message.arrives > message.leaves:
@@ -109,7 +109,7 @@ def _on_links(sent: tuple[Message, ...], tracks: list[int], scale: float) -> Ite
             yield {"ph": "X", "name": name, "pid": LINKS, "tid": tid, **_span(message.leaves, message.arrives, scale)}
 
 
-def _arrows(replay: Replay, sent: tuple[Message, ...], tracks: list[int], scale: float) -> Iterator[Event]:
+def _arrows(replay: Replay, sent: tuple[SentMessage, ...], tracks: list[int], scale: float) -> Iterator[Event]:
     """From the end of the sending operation over the message to the start of the receiving one."""
     starts, ends = _times(replay)
     onward, v = replay.problem.tables.onward, replay.problem.chunks
@@ -137,7 +137,7 @@ def _times(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
 
 
 # -------------------------------------------------------------------------------------------------------------- names
-def _names(replay: Replay, sent: tuple[Message, ...], tracks: list[int]) -> Iterator[Event]:
+def _names(replay: Replay, sent: tuple[SentMessage, ...], tracks: list[int]) -> Iterator[Event]:
     """Metadata: names and order of processes and tracks."""
     yield from _named("process", RANKS, 0, f"ranks ({replay.schedule.name})")
     for rank in range(replay.problem.ranks):

@@ -17,11 +17,14 @@ from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 
+DOMAIN_COLOURS = 9
+"""The style sheet has ``--d0`` to ``--d8``."""
+
 Scored = tuple[tuple[Plan, Score], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Story:
+class PlanStory:
     """One plan and all that is known of it. Reports, traces and views read nothing else."""
 
     game: Judged
@@ -68,8 +71,13 @@ class Story:
         """All domains: those in use in the order the plan visits them, then the idle ones."""
         return tuple(dict.fromkeys((*self.plan.domains, *(item.name for item in self.problem.cluster.domains))))
 
+    @property
+    def domain_colours(self) -> dict[str, str]:
+        """CSS variable of each domain: in the order the plan visits them, so that neighbours never share one."""
+        return {name: f"--d{index % DOMAIN_COLOURS}" for index, name in enumerate(self.domain_order)}
 
-def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Story:
+
+def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> PlanStory:
     """The story of a decision that has a plan; what was judged is told, nothing is played again.
 
     Without a ``front`` of its own it tells the front of the plans that the decision knows.
@@ -84,7 +92,7 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Sto
         raise ValueError("a decision without a plan has no story; its reasons say why")
     known = _known(decision)
     kept = tuple(front) or front_of(decision.problem, known, decision.baseline).points
-    return Story(
+    return PlanStory(
         game=judged,
         score=judged.score,
         memory=judged.memory,

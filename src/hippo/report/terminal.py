@@ -23,7 +23,7 @@ from hippo.decide.wording import count, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.report.fitted import FittedTable, column
+from hippo.report.fitted import FittedTable, Trimmed, column
 from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
@@ -39,7 +39,6 @@ from hippo.report.text import (
     usd,
     versus,
 )
-from hippo.report.trimmed import Trimmed
 from hippo.score.score import Score
 
 ROOM_FOR_LABELS = 80

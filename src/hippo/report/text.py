@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from hippo.cost.calibration import uncalibrated
 from hippo.decide.decision import Row
 from hippo.decide.wording import count, gb, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
@@ -30,7 +31,8 @@ def question_line(problem: Problem) -> str:
     parts += [f"for {problem.runtime}"] if problem.runtime != "any" else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
-    return ", ".join(parts)
+    doubt = uncalibrated(problem)
+    return ", ".join(parts) if doubt is None else f"{', '.join(parts)}; {doubt}"
 
 
 def pipeline_line(pipeline: Pipeline) -> str:

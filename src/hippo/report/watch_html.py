@@ -19,7 +19,7 @@ from hippo.network.why.reasons import duration
 from hippo.network.why.story import KEPT, LEVER, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
 from hippo.report.frame import frame, inline_json, template
-from hippo.report.palette import DOMAIN_COLOURS
+from hippo.report.story import DOMAIN_COLOURS
 from hippo.report.text import question_line, settings, unbroken, usd
 from hippo.report.watch_terminal import WORDS, clock, compression_line, verdict
 from hippo.units import gbps_from_bytes_per_s

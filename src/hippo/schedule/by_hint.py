@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.events import NOWHERE, Pipe, Rule, board, by_hint, play
-from hippo.engine.program import Network
+from hippo.engine.events import NEVER, Rule, Written, board, by_hint, play, vary, varying
 from hippo.errors import InfeasibleError, UnknownNameError
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import choosing, peak_memory
@@ -58,10 +57,9 @@ def dispatch(
     """
     whole = split(hint)
     start = np.empty((3, problem.ranks * problem.chunks, problem.micro_batches))
-    pipe = choosing(problem)
-    empty = board(pipe, announces=patience > 0)
-    found = play(pipe, empty, queues(problem, whole, rule, patience=patience), NOWHERE._replace(starts=start), np.inf)
-    if np.isinf(found):
+    ones = np.ones((1, start.size)), np.ones((1, start.size)), np.ones((1, problem.ranks))
+    found = makespans(problem, queues(problem, whole, rule, patience=patience), ones, starts=start)
+    if np.isinf(found[0]):
         need = peak_memory(problem, whole)
         rank = int(np.argmax(need / problem.limit))
         raise InfeasibleError(
@@ -84,7 +82,9 @@ def queues(problem: ScheduleProblem, hint: Schedule, rule: str = "hint", *, pati
     lengths = np.bincount(queue, minlength=3 * problem.ranks)
     nth = np.arange(count) - (np.cumsum(lengths) - lengths)[queue[by]]
     ahead = np.array([count, 0, 2 * count] if rule == "online" else [0, 0, 0])  # B before F before W
-    found = np.zeros((3 * problem.ranks, lengths.max(), 3), np.int32)
+    found = np.zeros((3 * problem.ranks, lengths.max() + 1, 3), np.int32)
+    found[:, :, 0], found[:, :, 2] = NEVER, problem.micro_batches
+    found[:, :, 1] = problem.chunks * (np.arange(3 * problem.ranks)[:, None] // 3)
     found[queue[by], nth] = np.stack([by + ahead[kind[by]], slot[by], micro_batch[by]], axis=1)
     return by_hint(found, patience)
 
@@ -97,8 +97,8 @@ def makespans(
     A factor stands at ``(kind * S + slot) * m + micro-batch``; those of messages stretch latency and transfer. inf
     where the ranks get stuck. Writes the starts (3, S, m) of the last play where there is room for them.
     """
-    found, written = np.empty(len(factors[0])), NOWHERE if starts is None else NOWHERE._replace(starts=starts)
-    pipe = choosing(problem)
+    found, pipe = np.empty(len(factors[0])), varying(choosing(problem))
+    written = Written(None, np.empty((0, 0, 0)) if starts is None else starts)
     _makespans(pipe, board(pipe, announces=rule.patience > 0), rule, factors, written, found)
     return found
 
@@ -121,33 +121,6 @@ def ordered(schedule: Schedule, start: Floats, name: str) -> Schedule:
 @kernel
 def _makespans(pipe, board, rule, factors, written, found):  # type: ignore[no-untyped-def]
     operations, messages, ranks = factors
-    seconds, late = np.empty(operations.shape[1]), np.empty(2 * pipe.slots * pipe.waves)
-    links = pipe.network
-    moved = Network(links.bandwidth, links.latency, links.nic_scale, seconds, late, late)
-    moves = Pipe(
-        pipe.slots,
-        pipe.chunks,
-        pipe.waves,
-        pipe.route,
-        pipe.transfer,
-        moved,
-        pipe.mirrored,
-        pipe.duration,
-        pipe.announced,
-        pipe.promised,
-        pipe.memory,
-        pipe.limit,
-        pipe.release,
-        pipe.rest,
-        pipe.length,
-    )
     for number in range(len(found)):
-        at = 0
-        for kind in range(3):
-            for slot in range(pipe.slots):
-                own = pipe.duration[kind, slot] * ranks[number, slot // pipe.chunks]
-                for _ in range(pipe.waves):
-                    seconds[at] = own * operations[number, at]
-                    at += 1
-        late[:] = messages[number, : len(late)]
-        found[number] = play(moves, board, rule, written, np.inf)
+        vary(pipe, operations[number], messages[number], ranks[number])
+        found[number] = play(pipe, board, rule, written, np.inf)

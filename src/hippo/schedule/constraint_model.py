@@ -80,7 +80,7 @@ class Frame:
         return grid_of(np.concatenate([self.rules.duration[real], self.rules.lag, self.rules.rest]), self.most)
 
 
-class Answer(Enum):
+class Verdict(Enum):
     """Whether there is a schedule in the frame."""
 
     YES = auto()
@@ -88,11 +88,11 @@ class Answer(Enum):
     UNKNOWN = auto()  # the time was over
 
 
-def ask(frame: Frame, *, time_limit_s: float, workers: int) -> tuple[Answer, Rows | None]:
+def ask(frame: Frame, *, time_limit_s: float, workers: int) -> tuple[Verdict, Rows | None]:
     """Whether there is a schedule no longer than the frame allows, and one if so."""
-    model = Model(frame)
+    model = ConstraintModel(frame)
     if not model.possible:
-        return Answer.NO, None
+        return Verdict.NO, None
     answer, rows, _ = _solve(model, time_limit_s, workers)
     return answer, rows
 
@@ -101,14 +101,14 @@ def shorten(
     frame: Frame, least: float, starts: Floats, *, time_limit_s: float, workers: int
 ) -> tuple[Rows | None, float]:
     """The shortest schedule found from one that starts its operations at ``starts`` (G, m), and the proved bound."""
-    model = Model(frame)
+    model = ConstraintModel(frame)
     model.minimize(least)
     model.hint(starts)
     _, rows, bound = _solve(model, time_limit_s, workers)
     return rows, max(least, bound / frame.grid.steps)
 
 
-def _solve(model: Model, time_limit_s: float, workers: int) -> tuple[Answer, Rows | None, float]:
+def _solve(model: ConstraintModel, time_limit_s: float, workers: int) -> tuple[Verdict, Rows | None, float]:
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
@@ -116,11 +116,11 @@ def _solve(model: Model, time_limit_s: float, workers: int) -> tuple[Answer, Row
     solver.parameters.num_workers = workers
     status = solver.solve(model.cp)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer.YES, model.rows(solver.value), solver.best_objective_bound
-    return Answer.NO if status == cp_model.INFEASIBLE else Answer.UNKNOWN, None, 0.0
+        return Verdict.YES, model.rows(solver.value), solver.best_objective_bound
+    return Verdict.NO if status == cp_model.INFEASIBLE else Verdict.UNKNOWN, None, 0.0
 
 
-class Model:
+class ConstraintModel:
     """Variables and constraints; one start for each operation of each group."""
 
     def __init__(self, frame: Frame) -> None:

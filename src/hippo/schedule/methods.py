@@ -34,7 +34,7 @@ class Generator(Protocol):
 
 
 @dataclass(frozen=True)
-class Method:
+class ScheduleMethod:
     """Where a generator is, and which placement it is for."""
 
     where: str  # module:attribute
@@ -43,25 +43,27 @@ class Method:
 
 _HERE = "hippo.schedule.generators."
 
-METHODS: Mapping[str, Method] = MappingProxyType(
+METHODS: Mapping[str, ScheduleMethod] = MappingProxyType(
     {
-        "gpipe": Method(_HERE + "gpipe:generate"),
-        "1f1b": Method(_HERE + "one_f_one_b:generate"),
-        "interleaved": Method(_HERE + "interleaved:generate", "looped"),
-        "zb-h1": Method(_HERE + "zb_h1:generate"),
-        "zb-h2": Method(_HERE + "zb_h2:generate"),
-        "zb-auto": Method(_HERE + "zb_auto:generate"),
-        "zb-v": Method(_HERE + "zb_v:generate", "v"),
-        "v-half": Method(_HERE + "v_half:generate", "v"),
-        "v-min": Method(_HERE + "v_min:generate", "v"),
-        "dualpipe": Method(_HERE + "dualpipe:generate", "bidirectional"),
-        "cross-domain": Method(_HERE + "cross_domain:generate"),
+        "gpipe": ScheduleMethod(_HERE + "gpipe:generate"),
+        "1f1b": ScheduleMethod(_HERE + "one_f_one_b:generate"),
+        "interleaved": ScheduleMethod(_HERE + "interleaved:generate", "looped"),
+        "zb-h1": ScheduleMethod(_HERE + "zb_h1:generate"),
+        "zb-h2": ScheduleMethod(_HERE + "zb_h2:generate"),
+        "zb-auto": ScheduleMethod(_HERE + "zb_auto:generate"),
+        "zb-v": ScheduleMethod(_HERE + "zb_v:generate", "v"),
+        "v-half": ScheduleMethod(_HERE + "v_half:generate", "v"),
+        "v-min": ScheduleMethod(_HERE + "v_min:generate", "v"),
+        "dualpipe": ScheduleMethod(_HERE + "dualpipe:generate", "bidirectional"),
+        "cross-domain": ScheduleMethod(_HERE + "cross_domain:generate"),
     }
 )
 """Named methods. ``optimal`` and ``best``, which take a time limit, and ``learned``, a policy, stand apart."""
 
 LEARNED = "learned"
-POLICIES: Mapping[str, Method] = MappingProxyType({LEARNED: Method("hippo.dispatch.dispatch:made_by_policy")})
+POLICIES: Mapping[str, ScheduleMethod] = MappingProxyType(
+    {LEARNED: ScheduleMethod("hippo.dispatch.dispatch:made_by_policy")}
+)
 """What makes orders by asking a policy whenever a rank is free; the rooms that hold them lie above this one."""
 
 
@@ -84,8 +86,8 @@ def generate(name: str, problem: ScheduleProblem) -> Schedule:
     return checked(name, problem, generator(problem))
 
 
-def loaded(method: Method) -> Any:
-    """What stands at ``Method.where``."""
+def loaded(method: ScheduleMethod) -> Any:
+    """What stands at ``ScheduleMethod.where``."""
     module, attribute = method.where.split(":")
     return getattr(import_module(module), attribute)
 

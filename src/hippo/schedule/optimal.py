@@ -28,7 +28,7 @@ from hippo.schedule.bound.heads import heads_and_tails
 from hippo.schedule.bound.lower_bound import lower_bound, must_fit
 from hippo.schedule.bound.precedence import Rules, rules
 from hippo.schedule.check import violations
-from hippo.schedule.constraint_model import Answer, Frame, ask, shorten
+from hippo.schedule.constraint_model import Frame, Verdict, ask, shorten
 from hippo.schedule.methods import METHODS, Rows, checked, generate
 from hippo.schedule.problem import Floats, ScheduleProblem, chains
 from hippo.schedule.replay import makespan, replay
@@ -53,7 +53,7 @@ class Optimal:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """When to stop."""
 
     deadline: float  # of ``time.monotonic``
@@ -84,7 +84,9 @@ def optimal(
     if not _longer(span, least):
         return Optimal(start, span, min(least, span), True)
     _refuse_without_solver()
-    found, least = _search(problem, start, least, limits=Limits(time.monotonic() + time_limit_s, time_limit_s, workers))
+    found, least = _search(
+        problem, start, least, limits=SearchLimits(time.monotonic() + time_limit_s, time_limit_s, workers)
+    )
     span = makespan(problem, found)
     return Optimal(found, span, min(least, span), not _longer(span, least))
 
@@ -122,7 +124,7 @@ def one_by_one(problem: ScheduleProblem) -> Rows:
     return np.array(rows, np.int64), np.linspace(0, len(rows), problem.ranks + 1).astype(np.int64)
 
 
-def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: Limits) -> tuple[Schedule, float]:
+def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: SearchLimits) -> tuple[Schedule, float]:
     """The shortest schedule found, and the proved bound.
 
     First questions: is there a schedule no longer than ``target``? Heads and tails then leave each start a narrow
@@ -138,7 +140,7 @@ def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: 
             return best, least
         frame = Frame(problem, found, head, tail, target)
         answer, rows = ask(frame, time_limit_s=min(share * limits.total_s, limits.left_s), workers=limits.workers)
-        if answer is Answer.NO:
+        if answer is Verdict.NO:
             least = min(most, frame.grid.above(target))
             target = least + min((most - least) * _STEP, least * _STEP / 16)
         elif rows is not None and (shorter := _shorter(problem, rows, most)) is not None:
@@ -153,7 +155,7 @@ def _search(problem: ScheduleProblem, start: Schedule, least: float, *, limits: 
     return best, least
 
 
-def _grown(problem: ScheduleProblem, limits: Limits) -> list[Schedule]:
+def _grown(problem: ScheduleProblem, limits: SearchLimits) -> list[Schedule]:
     """Schedules for few micro-batches, made as long as wanted (``unroll``), where there are many."""
     found = []
     for times in _FEW:
@@ -168,7 +170,7 @@ def _grown(problem: ScheduleProblem, limits: Limits) -> list[Schedule]:
     return found
 
 
-def _near_the_bound(problem: ScheduleProblem, limits: Limits) -> Schedule | None:
+def _near_the_bound(problem: ScheduleProblem, limits: SearchLimits) -> Schedule | None:
     """The first schedule that is at most some per cent above the bound."""
     found, least = rules(problem), lower_bound(problem)
     head, tail = heads_and_tails(found)

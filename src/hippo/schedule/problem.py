@@ -32,7 +32,7 @@ PLACEMENTS = ("plain", "looped", "v", "bidirectional")
 
 
 @dataclass(frozen=True)
-class Link:
+class RankLink:
     """One direction between two neighbouring ranks; messages leave one after the other."""
 
     latency: float = 0.0  # from the last byte sent to the last byte received, >= 0
@@ -40,7 +40,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MicroBatchMemory:
     """What a chunk keeps of one micro-batch, in the unit of the limit."""
 
     at_forward: float = 1.0  # taken at the start of F, > 0
@@ -81,10 +81,10 @@ class ScheduleProblem:
     forward: tuple[float, ...]  # (p,) > 0
     backward: tuple[float, ...]  # (p,) input gradient, > 0
     weight: tuple[float, ...]  # (p,) weight gradient, > 0
-    down: tuple[Link, ...]  # (p - 1,) from rank r to rank r + 1
-    up: tuple[Link, ...]  # (p - 1,) from rank r + 1 to rank r
+    down: tuple[RankLink, ...]  # (p - 1,) from rank r to rank r + 1
+    up: tuple[RankLink, ...]  # (p - 1,) from rank r + 1 to rank r
     limit: tuple[float, ...]  # (p,) most memory; inf: no limit
-    memory: tuple[Memory, ...] = ()  # (p,); empty: one unit at F, all of it given back at W
+    memory: tuple[MicroBatchMemory, ...] = ()  # (p,); empty: one unit at F, all of it given back at W
     placement: str = "plain"
     chunks: int = 1
     name: str = ""
@@ -105,7 +105,7 @@ class ScheduleProblem:
     ) -> ScheduleProblem:
         """Equal ranks; ``comm`` is the delay of every link, or of each of the p - 1; the limit counts micro-batches."""
         delays = [float(comm)] * (ranks - 1) if isinstance(comm, (int, float)) else [float(each) for each in comm]
-        links = tuple(Link(latency=each) for each in delays)
+        links = tuple(RankLink(latency=each) for each in delays)
         limit = (inf if live_limit is None else float(live_limit),) * ranks
         forward, backward, weight = ((float(each),) * ranks for each in times)
         return cls(micro_batches, forward, backward, weight, links, links, limit)
@@ -220,7 +220,7 @@ def _tables(problem: ScheduleProblem) -> Tables:
             link = link_between(problem, sender, receiver)
             delay[kind, slot], transfer[kind, slot] = link.latency, link.transfer
             port[kind, slot] = sender * p + receiver if link.transfer > 0 else -1
-    memory = problem.memory or (Memory(),) * p
+    memory = problem.memory or (MicroBatchMemory(),) * p
     taken = share * np.repeat([each.at_forward for each in memory], v)
     freed = share * np.repeat([each.at_backward for each in memory], v)
     limit, reduction = np.array(problem.limit), np.array(problem.reduction or (0.0,) * p)
@@ -237,11 +237,11 @@ def chains(problem: ScheduleProblem) -> tuple[tuple[int, ...], ...]:
     return (tuple(r * v + c for c in range(v) for r in range(p)),)
 
 
-def link_between(problem: ScheduleProblem, sender: int, receiver: int) -> Link:
+def link_between(problem: ScheduleProblem, sender: int, receiver: int) -> RankLink:
     """The directed link of two ranks; between ranks that are no neighbours as slow as the slowest link on the way."""
     low, high = sorted((sender, receiver))
     way = (problem.down if sender < receiver else problem.up)[low:high]
-    return Link(max(link.latency for link in way), max(link.transfer for link in way))
+    return RankLink(max(link.latency for link in way), max(link.transfer for link in way))
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

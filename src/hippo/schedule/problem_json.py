@@ -20,7 +20,7 @@ from typing import Any
 from hippo.errors import InputError
 from hippo.problem.document import parse_json
 from hippo.problem.table import Table, open_table
-from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.sizes import Sized
 
 KEYS = (
@@ -192,7 +192,7 @@ def _times(table: Table, key: str, p: int, size: int) -> tuple[float, ...]:
     return tuple(a + size * b for a, b in zip(fixed, each, strict=True))
 
 
-def _links(table: Table, p: int) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+def _links(table: Table, p: int) -> tuple[tuple[RankLink, ...], tuple[RankLink, ...]]:
     """Down and up the ranks, (p - 1,) each; up is as down where nothing else is said."""
     count = p - 1
     found: dict[str, tuple[float, ...]] = {}
@@ -200,8 +200,8 @@ def _links(table: Table, p: int) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
         given = table.has(name)
         usual = found[other] if other else (0.0,) * count
         found[name] = _numbers(table, name, count, DELAYS, "link") if given else usual
-    down = tuple(Link(*each) for each in zip(found["comm"], found["transfer"], strict=True))
-    up = tuple(Link(*each) for each in zip(found["comm_up"], found["transfer_up"], strict=True))
+    down = tuple(RankLink(*each) for each in zip(found["comm"], found["transfer"], strict=True))
+    up = tuple(RankLink(*each) for each in zip(found["comm_up"], found["transfer_up"], strict=True))
     return down, up
 
 
@@ -216,7 +216,7 @@ def _limit(table: Table, p: int) -> tuple[float, ...]:
     return _numbers(table, "K", p, bounds, "rank")
 
 
-def _memory(table: Table, p: int) -> tuple[Memory, ...]:
+def _memory(table: Table, p: int) -> tuple[MicroBatchMemory, ...]:
     """What a micro-batch keeps on each rank, (p,); empty: one unit."""
     if not table.has("memory"):
         return ()
@@ -229,9 +229,9 @@ def _memory(table: Table, p: int) -> tuple[Memory, ...]:
     return (_kept(table.table("memory", known=known)),) * p
 
 
-def _kept(row: Table) -> Memory:
+def _kept(row: Table) -> MicroBatchMemory:
     taken = row.number("at_forward", above=0.0, most=1e30)
-    return Memory(taken, row.number("at_backward", default=0.0, least=0.0, most=taken))
+    return MicroBatchMemory(taken, row.number("at_backward", default=0.0, least=0.0, most=taken))
 
 
 def _check_layers(table: Table, problem: ScheduleProblem) -> None:

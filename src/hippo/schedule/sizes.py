@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hippo.errors import InputError
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Sized:
             forward=forward,
             backward=backward,
             weight=weight,
-            down=tuple(Link(link.latency, link.transfer * growth) for link in problem.down),
-            up=tuple(Link(link.latency, link.transfer * growth) for link in problem.up),
+            down=tuple(RankLink(link.latency, link.transfer * growth) for link in problem.down),
+            up=tuple(RankLink(link.latency, link.transfer * growth) for link in problem.up),
             memory=tuple(
-                Memory(each.at_forward * growth, each.at_backward * growth)
-                for each in problem.memory or (Memory(),) * problem.ranks
+                MicroBatchMemory(each.at_forward * growth, each.at_backward * growth)
+                for each in problem.memory or (MicroBatchMemory(),) * problem.ranks
             ),
         )
 

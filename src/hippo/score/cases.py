@@ -55,7 +55,7 @@ _MEASURED = (
 
 
 @dataclass(frozen=True)
-class Case:
+class PublishedRun:
     """One published run. ``None`` = the row does not say; ``published`` fills it by a general rule."""
 
     id: str
@@ -85,7 +85,7 @@ class Case:
     refusal: str | None = None
 
 
-def load_cases(path: str | Path) -> tuple[Case, ...]:
+def load_cases(path: str | Path) -> tuple[PublishedRun, ...]:
     """Cases of a JSON file, a list of rows; ``InputError`` names file, key, value and remedy."""
     source = str(path)
     rows = parse_json(read_text(path, what="file of cases"), source)
@@ -104,7 +104,7 @@ class _Row:
     source: str
     where: str
 
-    def case(self) -> Case:
+    def case(self) -> PublishedRun:
         """The row as a case."""
         if not isinstance(self.row, dict):
             self._complain("", self.row, "a row must be an object", "give an object with the keys of docs/contracts.md")
@@ -118,7 +118,7 @@ class _Row:
         precision = self._one_of("precision", PRECISION)
         sharding = self._one_of("sharding", SHARDING)
         software = _software(device, self._text("sharding"), f"{notes} {row.get('source') or ''}")
-        case = Case(
+        case = PublishedRun(
             id=self._text("id"),
             family=self._text("family"),
             model=trained,
@@ -148,7 +148,7 @@ class _Row:
         )
         return self._measure(case, measured)
 
-    def _measure(self, case: Case, measured: Mapping[str, Any]) -> Case:
+    def _measure(self, case: PublishedRun, measured: Mapping[str, Any]) -> PublishedRun:
         values = {key: self._number(measured, key, prefix="measured.") for key in measured if key != "oom"}
         if case.refusal or case.out_of_memory:
             return case
@@ -306,7 +306,7 @@ def _node_link(text: str) -> float | None:
     return float(single.group(1)) * 1e9 / 8 if single else None
 
 
-def model_flops(case: Case) -> float:
+def model_flops(case: PublishedRun) -> float:
     """Model FLOP of one step, formula of Narayanan et al. (2021): full attention square, recomputation not counted."""
     assert case.model is not None
     block = case.model.layers[1]
@@ -317,7 +317,7 @@ def model_flops(case: Case) -> float:
     return 3.0 * tokens * (blocks + 2 * case.model.vocab * case.model.hidden)
 
 
-def measured_seconds(case: Case, measured: Mapping[str, float | None]) -> float | None:
+def measured_seconds(case: PublishedRun, measured: Mapping[str, float | None]) -> float | None:
     """Seconds per step from what the row reports, the most direct figure first."""
     for key in ("seconds_per_iter", "seconds_per_iter_derived"):
         if measured.get(key):

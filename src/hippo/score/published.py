@@ -23,7 +23,7 @@ from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
-from hippo.score.cases import Case
+from hippo.score.cases import PublishedRun
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.units import gb_from_bytes
@@ -93,7 +93,7 @@ class ValidationReport:
         }
 
 
-def validate(cases: Sequence[Case], *, calibration: Calibration = CALIBRATION) -> ValidationReport:
+def validate(cases: Sequence[PublishedRun], *, calibration: Calibration = CALIBRATION) -> ValidationReport:
     """Every case predicted, errors overall and by family."""
     rows = tuple(predict(case, calibration=calibration) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
@@ -135,14 +135,14 @@ def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int,
     return right, pairs, repeats
 
 
-def comparison_key(case: Case) -> object:
+def comparison_key(case: PublishedRun) -> object:
     """Rows with equal keys are from one source and train the same model with the same batch."""
     model = case.model
     sizes = None if model is None else (model.num_blocks, model.layers[1], model.vocab, case.seq)
     return (case.family, sizes, case.global_batch)
 
 
-def predict(case: Case, *, calibration: Calibration = CALIBRATION) -> Prediction:
+def predict(case: PublishedRun, *, calibration: Calibration = CALIBRATION) -> Prediction:
     """Step time and memory of one case; a case that cannot be predicted is refused with its reason."""
     nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal)
     if case.refusal is not None:
@@ -223,7 +223,7 @@ def layout_of(plan: Plan) -> Layout:
     )
 
 
-def problem_of(case: Case) -> Problem:
+def problem_of(case: PublishedRun) -> Problem:
     """The problem of a case: its model on one domain of its GPUs."""
     assert case.model is not None
     workload = Workload(
@@ -237,7 +237,7 @@ def problem_of(case: Case) -> Problem:
     return Problem(case.model, cluster_of(case), workload)
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: PublishedRun) -> Cluster:
     """One domain: nodes as large as the GPU's NVLink domain, the node network the row states or the usual one."""
     island = 8 if case.gpu.nvlink_domain <= 8 else RACK_GPUS
     per_node = next(size for size in range(min(island, case.gpus), 0, -1) if case.gpus % size == 0)
@@ -253,7 +253,7 @@ def cluster_of(case: Case) -> Cluster:
     return Cluster(case.id, case.gpu, (domain,), ())
 
 
-def candidates(case: Case) -> Iterator[Plan]:
+def candidates(case: PublishedRun) -> Iterator[Plan]:
     """Every plan that agrees with the row: unknown degrees, micro-batches, chunks and recomputation are enumerated."""
     for tp, pp, dp in _degrees(case):
         for micro_batch in _micro_batches(case, dp):
@@ -263,7 +263,7 @@ def candidates(case: Case) -> Iterator[Plan]:
                     yield _plan(case, (tp, pp, dp), micro_batch, waves, chunks, recompute)
 
 
-def _degrees(case: Case) -> Iterator[tuple[int, int, int]]:
+def _degrees(case: PublishedRun) -> Iterator[tuple[int, int, int]]:
     """(tp, pp, dp) with tp x pp x dp x cp = GPUs."""
     assert case.model is not None
     blocks = case.model.num_blocks
@@ -275,14 +275,14 @@ def _degrees(case: Case) -> Iterator[tuple[int, int, int]]:
                 yield tp, pp, dp
 
 
-def _micro_batches(case: Case, dp: int) -> Sequence[int]:
+def _micro_batches(case: PublishedRun, dp: int) -> Sequence[int]:
     if case.micro_batch:
         return (case.micro_batch,)
     lane = (case.global_batch or 1) // dp
     return [size for size in MICRO_BATCHES if lane % size == 0] or [1]
 
 
-def _chunks(case: Case, pp: int, waves: int) -> Sequence[int]:
+def _chunks(case: PublishedRun, pp: int, waves: int) -> Sequence[int]:
     """Chunks per rank; interleaving needs a multiple of ``pp`` micro-batches (Narayanan et al. 2021, section 2.2)."""
     assert case.model is not None
     if pp == 1:
@@ -309,7 +309,9 @@ def cut(model: Model, pp: int) -> list[tuple[int, int]]:
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _plan(case: Case, degrees: tuple[int, int, int], micro_batch: int, waves: int, chunks: int, recompute: str) -> Plan:
+def _plan(
+    case: PublishedRun, degrees: tuple[int, int, int], micro_batch: int, waves: int, chunks: int, recompute: str
+) -> Plan:
     assert case.model is not None
     tp, pp, dp = degrees
     domain = cluster_of(case).domains[0]

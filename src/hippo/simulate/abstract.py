@@ -20,7 +20,7 @@ Times = float | Sequence[float]
 
 
 @dataclass(frozen=True)
-class Line:
+class PlannedLine:
     """A directed link of an abstract world."""
 
     bandwidth_bytes_per_s: float
@@ -77,7 +77,7 @@ def abstract_program(
 
 def on_links(
     program: Program,
-    lines: Sequence[Line],
+    lines: Sequence[PlannedLine],
     *,
     down: Sequence[Sequence[int]],
     up: Sequence[Sequence[int]],

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Planes(NamedTuple):
+class StatePlanes(NamedTuple):
     """Step time of each state, and what it grows by."""
 
     seconds: Floats  # (S,)
@@ -57,7 +57,7 @@ class _Lists(NamedTuple):
     message: NDArray[np.int64]  # slots of messages in a record, stream after stream
 
 
-def planes(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats) -> Planes:
+def planes(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats) -> StatePlanes:
     """Plays a program under states (S, E) of links that are up and (S, K) of compute."""
     tables, (count, links) = pack(program), bandwidth_bytes_per_s.shape
     per_node = np.zeros(links)
@@ -65,7 +65,7 @@ def planes(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats, c
         per_node = np.where(program.link_per_node, program.link_bandwidth_bytes_per_s, 0.0)
     base = np.where(per_node > 0, per_node, 1.0)
     scale = np.where(per_node > 0, bandwidth_bytes_per_s / base, 1.0)
-    found = Planes(np.empty(count), np.zeros((count, links)), np.zeros((count, links)), np.zeros(compute.shape))
+    found = StatePlanes(np.empty(count), np.zeros((count, links)), np.zeros((count, links)), np.zeros(compute.shape))
     lists = _lists(program, per_node)
     ops, groups, ranks = len(tables.order), len(tables.group_link), len(tables.sync_s)
     record = Record(

@@ -15,7 +15,7 @@ import numpy as np
 
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.simulate.costs import cost_model, costs
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
@@ -53,15 +53,15 @@ def ordering_key(problem: ScheduleProblem) -> Hashable:
     return (problem.micro_batches, *times, *links, problem.limit)
 
 
-def _link(program: Program, side: str, rank: int) -> Link:
+def _link(program: Program, side: str, rank: int) -> RankLink:
     """What one wave takes from a rank to its neighbour: over the WAN, or as a delay inside the domain."""
     first, second = getattr(program, f"{side}_route")[rank, 0]
     if first < 0:
-        return Link(latency=float(getattr(program, f"{side}_delay_s")[rank, 0]))
+        return RankLink(latency=float(getattr(program, f"{side}_delay_s")[rank, 0]))
     size, nic = (float(getattr(program, f"{side}_{what}")[rank, 0]) for what in ("bytes", "nic_bytes_per_s"))
     transfer = size / min(nic, float(program.link_bandwidth_bytes_per_s[first]))
     latency = float(program.link_latency_s[first])
     if second >= 0:
         relayed = size / float(program.link_bandwidth_bytes_per_s[second])
         latency += float(program.link_latency_s[second]) + max(0.0, relayed - transfer)
-    return Link(latency, transfer)
+    return RankLink(latency, transfer)

@@ -33,7 +33,7 @@ def play(
 ) -> Timeline:
     """The whole timeline of one step under a state of the links (default: the base state); see ``fast.play``."""
     bandwidth = program.link_bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
-    world = World(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
+    world = SimulatedWorld(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
     return world.run()
 
 
@@ -74,7 +74,7 @@ class Turn:
             heappop(self.waiting)[2].succeed()
 
 
-class Link(Turn):
+class SimulatedLink(Turn):
     """A directed link: requests in order of (time, key)."""
 
     def __init__(self, env: simpy.Environment, bandwidth: float, latency: float, nic_scale: float) -> None:
@@ -121,7 +121,7 @@ class _EndOfInstant(Event):
         env.schedule(self, priority=priority)
 
 
-class World:
+class SimulatedWorld:
     """One run: the environment, its links and ports, and what has been seen. N operations, G ranks."""
 
     def __init__(self, program: Program, bandwidth: NDArray[np.float64], latency: NDArray[np.float64]) -> None:
@@ -131,7 +131,7 @@ class World:
         self.dest = destinations(program)
         per_node = program.link_per_node if program.link_per_node is not None else np.zeros(len(bandwidth), dtype=bool)
         scale = np.where(per_node, bandwidth / program.link_bandwidth_bytes_per_s, 1.0)
-        self.links = [Link(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
+        self.links = [SimulatedLink(self.env, *state) for state in zip(bandwidth, latency, scale, strict=True)]
         self.seconds = stretched_durations(program, bandwidth, latency)
         self.inputs: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)  # (kind, slot, micro-batch)
         self.nodes = sending_nodes(program)
@@ -239,15 +239,15 @@ class World:
         yield onward
         arrived.succeed()
 
-    def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
+    def _wire_bytes(self, op: int, link: SimulatedLink, num_bytes: float) -> float:
         """For how many bytes a message takes its first link."""
         return num_bytes
 
-    def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
+    def _leaves(self, op: int, link: SimulatedLink, num_bytes: float) -> Steps:
         """Whatever else goes by until the last byte of a message has left its first link."""
         yield from ()
 
-    def _second_hop(self, op: int, before: Link, index: int, num_bytes: float, here: Event) -> Steps:
+    def _second_hop(self, op: int, before: SimulatedLink, index: int, num_bytes: float, here: Event) -> Steps:
         """Stream on over the second link of a relay, if there is one, as soon as the first byte is in the middle."""
         if index < 0:
             yield here

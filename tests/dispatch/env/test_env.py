@@ -10,23 +10,23 @@ from gymnasium.utils.env_checker import check_env
 
 from hippo.dispatch.base import base_of
 from hippo.dispatch.env.env import DispatchEnv
-from hippo.dispatch.env.generator import World, asked_problem, drawn_world
+from hippo.dispatch.env.generator import DispatchWorld, asked_problem, drawn_world
 from hippo.dispatch.env.gym_vector import DispatchGym, DispatchVectorEnv
 from hippo.dispatch.env.reward import LAGS, lags, reward
 from hippo.dispatch.env.rollout import roll_out
 from hippo.dispatch.network import follower
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.learned_play import spread_learned
-from hippo.dispatch.state import new_state
+from hippo.dispatch.state import begin, new_state
 from hippo.errors import InputError
 from hippo.schedule.problem import ScheduleProblem
 
-SMALL = World(
+SMALL = DispatchWorld(
     ScheduleProblem.uniform(3, 6, (1.0, 1.05, 0.75), comm=[0.1, 2.0], live_limit=3), Fluctuation(0.3, rank_level=0.1)
 )
 
 
-def small(rng: np.random.Generator) -> World:
+def small(rng: np.random.Generator) -> DispatchWorld:
     return SMALL
 
 
@@ -118,11 +118,13 @@ def test_the_reference_is_the_policy_at_its_best() -> None:
 
 def test_lags_by_hand() -> None:
     """Rank 0 began F0 a second late of 100, rank 1 should have begun F0 two seconds ago; B are not due."""
-    state, start = new_state(2, 1), np.zeros((3, 2, 1))
+    start = np.zeros((3, 2, 1))
+    state = new_state(ScheduleProblem.uniform(2, 1), start)
+    begin(state)
     reference = np.array([[[0.0], [3.0]], [[50.0], [40.0]], [[60.0], [50.0]]])
-    state.head[0, 0], start[0, 0, 0], state.total[1] = 1, 1.0, 5
+    state.board.begun[0, 0], start[0, 0, 0], state.left[0] = 1, 1.0, 5
     found = np.zeros(LAGS)
-    lags(state, start, reference, 100.0, 5.0, found)
+    lags(state, reference, 100.0, 5.0, found)
     assert found.tolist() == pytest.approx([1.5, 2.0, 0.0, 0.0, 5 / 6])
 
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from hippo.dispatch.base import base_of
 from hippo.dispatch.dispatch import Draws, one_play
 from hippo.dispatch.env.generator import drawn_world
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights, shipped
 from hippo.dispatch.noise.fluctuation import drawn
 from hippo.dispatch.noise.timed_play import TimedPlay, timed
 from hippo.schedule.problem import ScheduleProblem
@@ -18,12 +17,12 @@ from hippo.schedule.problem import ScheduleProblem
 Array = NDArray[np.float64]
 
 
-def noisy(rng: np.random.Generator) -> Weights:
+def noisy(rng: np.random.Generator) -> DispatchWeights:
     """The policy that ships, shaken until it does other things."""
-    return Weights(*(each + rng.normal(0, 0.3, each.shape).astype(np.float32) for each in shipped()))
+    return DispatchWeights(*(each + rng.normal(0, 0.3, each.shape).astype(np.float32) for each in shipped()))
 
 
-def starts(problem: ScheduleProblem, weights: Weights, draws: Draws) -> Array:
+def starts(problem: ScheduleProblem, weights: DispatchWeights, draws: Draws) -> Array:
     found = np.empty((3, problem.ranks, problem.micro_batches))
     one_play(problem, base_of(problem), weights, draws, found)
     return found

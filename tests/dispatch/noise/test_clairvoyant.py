@@ -18,7 +18,7 @@ from hippo.errors import InputError
 from hippo.schedule.check import violations
 from hippo.schedule.methods import checked
 from hippo.schedule.optimal import one_by_one
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule, Shape
 
 pytest.importorskip("ortools")
@@ -62,7 +62,7 @@ def enumerated(problem: ScheduleProblem, factors: Factors) -> float:
 @pytest.mark.parametrize("live", [1, 2, 3])
 @pytest.mark.parametrize("transfer", [0.0, 0.8])
 def test_no_order_of_all_is_shorter(live: int, transfer: float) -> None:
-    links = (Link(0.7, transfer),)
+    links = (RankLink(0.7, transfer),)
     problem = replace(ScheduleProblem.uniform(2, 3, (1.0, 1.2, 0.5), live_limit=live), down=links, up=links)
     factors = draws(problem)
     one = Factors(*(each[1:] for each in factors))
@@ -91,6 +91,6 @@ def test_it_lies_between_the_floor_and_what_is_played(problem: ScheduleProblem, 
 
 def test_memory_that_comes_back_at_b_is_refused() -> None:
     problem = ScheduleProblem.uniform(2, 3)
-    early = replace(problem, memory=(Memory(1.0, 0.5),) * 2)
+    early = replace(problem, memory=(MicroBatchMemory(1.0, 0.5),) * 2)
     with pytest.raises(InputError, match="comes back at W"):
         found(early, draws(early))

@@ -10,7 +10,7 @@ from hippo.dispatch.noise.robust_order import HINT, robust_order
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.search.clock import Clock
 
 MID = [0.05, 0.05, 0.05, 5.0, 0.05, 0.05, 0.05]
@@ -48,7 +48,7 @@ def test_without_fluctuation_it_is_as_good_as_the_best_schedule_and_fixed() -> N
 
 @pytest.mark.parametrize("placement", ["plain", "looped", "v", "bidirectional"])
 def test_every_schedule_of_every_placement_is_legal_and_within_memory(placement: str) -> None:
-    memory = (Memory(2.0, 1.0),) * 4
+    memory = (MicroBatchMemory(2.0, 1.0),) * 4
     problem = ScheduleProblem.uniform(4, 8, (1.0, 1.2, 0.8), comm=[0.1, 2.0, 0.1])
     problem = ScheduleProblem(
         8, problem.forward, problem.backward, problem.weight, problem.down, problem.up, (20.0,) * 4, memory

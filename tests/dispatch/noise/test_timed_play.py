@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
 
-from hippo.dispatch.kernel_policy import shipped
+from hippo.dispatch.network import shipped
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn, play
 from hippo.dispatch.noise.learned_play import play_learned
 from hippo.dispatch.noise.timed_play import Pause, order_run, pauses, timed_hint, timed_learned

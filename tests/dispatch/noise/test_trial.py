@@ -8,7 +8,7 @@ import pytest
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, spread
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.noise.robust_order import FIXED, HINT
-from hippo.dispatch.noise.trial import ORDERS, PATIENT, Baseline, Trial, trial
+from hippo.dispatch.noise.trial import ORDERS, PATIENT, FluctuationTrial, RunOrder, trial
 from hippo.errors import InputError
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
@@ -18,11 +18,11 @@ NOISE = Fluctuation(0.3)
 
 
 @pytest.fixture(scope="module")
-def found() -> Trial:
+def found() -> FluctuationTrial:
     return trial(PROBLEM, NOISE, samples=20, seeds=(1, 2, 3))
 
 
-def test_everybody_played_the_draws_of_every_seed(found: Trial) -> None:
+def test_everybody_played_the_draws_of_every_seed(found: FluctuationTrial) -> None:
     schedule = generate("zb-h2", PROBLEM)
     for by_hint, kind in ((False, "fixed"), (True, "hint")):
         apart = [
@@ -35,13 +35,13 @@ def test_everybody_played_the_draws_of_every_seed(found: Trial) -> None:
     np.testing.assert_array_equal(found.learned.makespans, np.concatenate(learned))
 
 
-def test_nobody_is_below_the_floor_of_a_play(found: Trial) -> None:
+def test_nobody_is_below_the_floor_of_a_play(found: FluctuationTrial) -> None:
     for each in (found.learned, *(one.spread for one in found.baselines)):
         assert (each.makespans >= found.floor * (1 - 1e-6)).all()
     assert found.above_floor[0] >= 0
 
 
-def test_the_best_of_a_kind_is_the_least_mean(found: Trial) -> None:
+def test_the_best_of_a_kind_is_the_least_mean(found: FluctuationTrial) -> None:
     assert len(found.baselines) == len(ORDERS) * (2 + len(PATIENT))
     for kind, announces in (("hint", False), ("patient", True)):
         means = [each.spread.mean for each in found.baselines if each.way.by_hint and each.way.announces == announces]
@@ -62,10 +62,10 @@ def test_where_nothing_moves_one_play_says_all() -> None:
     assert len(trial(PROBLEM, Fluctuation(0.0, abnormal_share=0.1), samples=3, seeds=(1, 2)).floor) == 6
 
 
-def made(learned: list[float], fixed: list[float], hint: list[float]) -> Trial:
+def made(learned: list[float], fixed: list[float], hint: list[float]) -> FluctuationTrial:
     spreads = [MakespanSpread(np.array(each)) for each in (fixed, hint, learned)]
-    baselines = (Baseline("zb-h1", FIXED, spreads[0]), Baseline("zb-h1", HINT, spreads[1]))
-    return Trial(PROBLEM, NOISE, baselines, spreads[2], np.ones(len(learned)), 2)
+    baselines = (RunOrder("zb-h1", FIXED, spreads[0]), RunOrder("zb-h1", HINT, spreads[1]))
+    return FluctuationTrial(PROBLEM, NOISE, baselines, spreads[2], np.ones(len(learned)), 2)
 
 
 @pytest.mark.parametrize(

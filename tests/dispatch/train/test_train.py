@@ -13,30 +13,29 @@ import yaml
 
 from hippo.cli.main import run
 from hippo.dispatch.base import base_of
-from hippo.dispatch.env.generator import World
+from hippo.dispatch.env.generator import DispatchWorld
 from hippo.dispatch.env.rollout import roll_out
 from hippo.dispatch.features import FEATURES
-from hippo.dispatch.kernel_policy import read
-from hippo.dispatch.network import Weights, follower, packed, scores
+from hippo.dispatch.network import DispatchWeights, follower, packed, read, scores
 from hippo.dispatch.noise.fluctuation import Fluctuation, drawn
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.train.learner import batch_of, learn, lost
-from hippo.dispatch.train.policy import DispatchPolicy, Seen
-from hippo.dispatch.train.settings import DispatchPpo, Network, Run, Settings, Worlds, parse_settings
+from hippo.dispatch.train.policy import DispatchPolicy, SeenChoices
+from hippo.dispatch.train.settings import DispatchPpo, NetworkSettings, RunSettings, Settings, Worlds, parse_settings
 from hippo.dispatch.train.train import _against, train
 from hippo.errors import InputError
 from hippo.learn.checkpoint import load
 from hippo.schedule.problem import ScheduleProblem
 
 ROOT = Path(__file__).parents[3]
-SMALL = World(
+SMALL = DispatchWorld(
     ScheduleProblem.uniform(3, 6, (1.0, 1.05, 0.75), comm=[0.1, 2.0], live_limit=3), Fluctuation(0.3, rank_level=0.1)
 )
 TINY = Settings(
     worlds=Worlds(
         most_ranks=3, train=2, each_update=2, draws=2, plays=2, asked=0.0, grid=0.0, validation=1, validation_draws=4
     ),
-    run=Run(updates=4, validate_every=2, checkpoint_every=2),
+    run=RunSettings(updates=4, validate_every=2, checkpoint_every=2),
 )
 
 torch.set_num_threads(1)
@@ -68,7 +67,7 @@ def test_keys_without_effect_are_refused(key: str) -> None:
 def test_a_start_brings_its_own_network(tmp_path: Path, key: str, value: float) -> None:
     start = tmp_path / "start.npz"
     start.write_bytes(packed(follower()))
-    settings = replace(TINY, network=replace(Network(start=str(start)), **{key: value}))
+    settings = replace(TINY, network=replace(NetworkSettings(start=str(start)), **{key: value}))
     with pytest.raises(InputError, match=rf"network\.{key}"):
         train(settings, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -106,7 +105,7 @@ def test_torch_and_kernel_score_alike() -> None:
     seen, says = rng.normal(size=(20, FEATURES)).astype(np.float32), rng.integers(4, size=20)
     one_hot = torch.nn.functional.one_hot(torch.from_numpy(says), 4).float()
     with torch.no_grad():
-        found = policy.scores(Seen(torch.from_numpy(seen), torch.ones(20, 4).bool(), one_hot)).numpy()
+        found = policy.scores(SeenChoices(torch.from_numpy(seen), torch.ones(20, 4).bool(), one_hot)).numpy()
     for row in range(20):
         own = np.zeros(4, np.float32)
         scores(policy.weights(), seen[row], says[row], np.zeros(32, np.float32), np.zeros(32, np.float32), own)
@@ -151,7 +150,7 @@ def test_what_is_lost_already_is_no_merit() -> None:
 def test_learning_undoes_a_bad_habit() -> None:
     """A network that prefers W over everything learns within 16 updates that this is slow: each of eight seeds made up
     for all but 2 % of it, some for a while only."""
-    weights = Weights(*(each.copy() for each in follower(0.0)))
+    weights = DispatchWeights(*(each.copy() for each in follower(0.0)))
     weights.last_bias[2] = 1.5
     torch.manual_seed(0)
     policy = DispatchPolicy(weights)

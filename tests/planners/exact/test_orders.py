@@ -25,7 +25,7 @@ from hippo.planners.exact.mixed import LayoutFamily
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import EVERY, SINGLE, Field
 from hippo.planners.exact.uniform import candidate, refine, shape_of, shapes
-from hippo.planners.exact.ways import Way, ideal_ways, real_way
+from hippo.planners.exact.ways import DomainWay, ideal_ways, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.model import gpt_model
@@ -71,7 +71,7 @@ def with_orders(plan: Plan, letters: list[tuple[str, ...]]) -> Plan:
     return replace(plan, pipelines=tuple(lines), schedule=ScheduleChoice("best"))
 
 
-def real_ways(field: Field, kind: int, way: Way, random: Random) -> list[Way]:
+def real_ways(field: Field, kind: int, way: DomainWay, random: Random) -> list[DomainWay]:
     members, tied = field.members(kind), bool(field.tied_bytes)
     paths = [path for path in permutations(members, way.size) if way.span > 1 or list(path) == sorted(path)]
     groups = [tuple(path[i * way.span : (i + 1) * way.span] for i in range(way.groups)) for path in paths]

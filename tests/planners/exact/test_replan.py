@@ -10,7 +10,7 @@ from hippo.decide.rivals import Knob, Rivalry, switches
 from hippo.decide.what_if import changed_links, scaled_link
 from hippo.plan.plan import Pipeline, Plan, Sync
 from hippo.planners.base import Stop
-from hippo.planners.exact.replan import Replanner, joining_of, orders
+from hippo.planners.exact.replan import DomainReplanner, joining_of, orders
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
@@ -49,7 +49,7 @@ def test_the_joining_of_a_plan(problem):
 def test_planned_anew_as_the_exact_search_does(problem, factor):
     changed = under(problem, factor)
     exact = Exact().propose(changed, STOP)
-    replanner = Replanner.of(problem)
+    replanner = DomainReplanner.of(problem)
     both, alone = (replanner.step_time_s(changed, joining) for joining in (((0, 1),), ((0,),)))
     assert min(both, alone) == pytest.approx(exact.score.step_time_s, rel=0.02)
     assert replanner.bound_s(changed, ((0, 1),)) <= both * (1 + 1e-9)
@@ -58,7 +58,7 @@ def test_planned_anew_as_the_exact_search_does(problem, factor):
 
 def test_the_limit_is_where_the_exact_search_changes_its_mind(problem):
     """On one side of the limit the best plan stays in one domain, on the other it uses both."""
-    replanner = Replanner.of(problem)
+    replanner = DomainReplanner.of(problem)
     both, alone = (replanner.plan(problem, joining) for joining in (((0, 1),), ((0,),)))
     times = [replanner.step_time_s(problem, joining) for joining in (((0, 1),), ((0,),))]
     winner, rival = (both, alone) if times[0] < times[1] else (alone, both)

@@ -12,7 +12,7 @@ from tests.planners.least_play import MOST_STAGES, field_of, least_play, random_
 
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import Price, ShapeContest, best_first, refine, shape_of, shapes
-from hippo.planners.exact.ways import Way
+from hippo.planners.exact.ways import DomainWay
 
 SAME = 1e-9
 SEEDS = 24
@@ -81,7 +81,7 @@ def test_a_price_and_back() -> None:
 Found = list[tuple[float, list[int]]]
 
 
-def everything_settled(field: Field, ways: list[Way]) -> Found:
+def everything_settled(field: Field, ways: list[DomainWay]) -> Found:
     """Bounds and cuts of all shapes, each by itself, the least first and of equals the rougher bound."""
     found = []
     for rough, (layout, way, stages) in zip(*shapes(field, 0, ways), strict=True):
@@ -91,7 +91,7 @@ def everything_settled(field: Field, ways: list[Way]) -> Found:
     return sorted(sound, key=lambda item: item[0])
 
 
-def contested(field: Field, ways: list[Way], most: int, ceiling: float = np.inf) -> tuple[Found, ShapeContest]:
+def contested(field: Field, ways: list[DomainWay], most: int, ceiling: float = np.inf) -> tuple[Found, ShapeContest]:
     contest = ShapeContest.of(field, 0, ways, *shapes(field, 0, ways))
     found: Found = []
     while len(found) < most and (each := contest.least(ceiling)) is not None:

@@ -14,7 +14,7 @@ from hippo.errors import InfeasibleError
 from hippo.schedule.bound.heads import heads_and_tails
 from hippo.schedule.bound.lower_bound import bounds, lower_bound
 from hippo.schedule.bound.precedence import rules
-from hippo.schedule.problem import PLACEMENTS, Link, Memory, ScheduleProblem
+from hippo.schedule.problem import PLACEMENTS, MicroBatchMemory, RankLink, ScheduleProblem
 
 REAL = (1.0, 1.05, 0.75)
 
@@ -23,7 +23,7 @@ def published(problem: dict[str, object]) -> ScheduleProblem:
     """A problem of schedules_open.json."""
     p = int(problem["p"])
     times = [tuple(each) if isinstance(each, list) else (float(each),) * p for each in map(problem.get, "fbw")]
-    links = tuple(Link(delay) for delay in problem["comm"])
+    links = tuple(RankLink(delay) for delay in problem["comm"])
     limit = inf if problem["K"] is None else float(problem["K"])
     return ScheduleProblem(problem["m"], *times, links, links, (limit,) * p)
 
@@ -94,8 +94,10 @@ def test_never_above_what_looking_at_everything_finds(placement: str, reduces: b
     assert met >= len(seeds) // 2  # most are met: a bound of 0 would be valid too
 
 
-@pytest.mark.parametrize(("memory", "limit", "gap"), [(Memory(2, 0), 5.0, 2), (Memory(2, 1.5), 5.0, 2)])
-def test_places_that_memory_leaves(memory: Memory, limit: float, gap: int) -> None:
+@pytest.mark.parametrize(
+    ("memory", "limit", "gap"), [(MicroBatchMemory(2, 0), 5.0, 2), (MicroBatchMemory(2, 1.5), 5.0, 2)]
+)
+def test_places_that_memory_leaves(memory: MicroBatchMemory, limit: float, gap: int) -> None:
     """Two whole micro-batches fit into 5: F 2 comes after W 0 when all is given back there, else after B 0 only."""
     problem = replace(
         ScheduleProblem.uniform(1, 4, (1, 1, 1)), memory=(memory,), limit=(limit,), forward=(1.0,), weight=(9.0,)
@@ -134,11 +136,13 @@ def test_more_never_takes_less() -> None:
         replace(small, micro_batches=9),
         replace(small, limit=(3.0,) * 4),
         replace(small, weight=(0.8,) * 4),
-        replace(small, down=(Link(0.05), Link(1.5), Link(0.05))),
-        replace(small, up=(Link(0.05), Link(1, 1.5), Link(0.05))),
+        replace(small, down=(RankLink(0.05), RankLink(1.5), RankLink(0.05))),
+        replace(small, up=(RankLink(0.05), RankLink(1, 1.5), RankLink(0.05))),
     ):
         assert lower_bound(larger) >= lower_bound(small)
-    assert lower_bound(replace(small, up=(Link(0, 30.0),) * 3)) >= 8 * 30  # messages one after the other on the link
+    assert (
+        lower_bound(replace(small, up=(RankLink(0, 30.0),) * 3)) >= 8 * 30
+    )  # messages one after the other on the link
 
 
 @pytest.mark.parametrize(("placement", "need"), [("plain", "1"), ("looped", "1"), ("v", "1"), ("bidirectional", "1")])

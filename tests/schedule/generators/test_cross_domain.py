@@ -18,7 +18,7 @@ from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.check import violations
 from hippo.schedule.generators.cross_domain import FEW_WAVES, LIKELY, RULES, Player, _likely, policies
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan, replay
 from hippo.schedule.search.policy import pipe, play_policy
 from hippo.schedule.text import schedule_text
@@ -95,7 +95,7 @@ def test_never_behind_greedy_on_the_published_problems(data: Path) -> None:
     for each in json.loads((data / "schedules_open.json").read_text())["problems"]:
         p, m, limit = each["p"], each["m"], each["K"] or inf
         times = [tuple(each[k]) if isinstance(each[k], list) else (float(each[k]),) * p for k in "fbw"]
-        links = tuple(Link(latency=delay) for delay in each["comm"])
+        links = tuple(RankLink(latency=delay) for delay in each["comm"])
         problem = ScheduleProblem(m, times[0], times[1], times[2], links, links, (limit,) * p)
         found = makespan(problem, generate("cross-domain", problem))
         assert found <= (each["other"]["greedy"] or inf) + 2e-3, each["id"]
@@ -119,13 +119,15 @@ def test_policies_begin_with_the_one_of_the_schedule() -> None:
 
 # ------------------------------------------------------------------------------------------------------- any problem
 def test_a_limit_below_one_micro_batch_names_the_one_that_does() -> None:
-    problem = replace(ScheduleProblem.uniform(2, 3), memory=(Memory(1.0), Memory(3.0)), limit=(2.0, 2.0))
+    problem = replace(
+        ScheduleProblem.uniform(2, 3), memory=(MicroBatchMemory(1.0), MicroBatchMemory(3.0)), limit=(2.0, 2.0)
+    )
     with pytest.raises(InfeasibleError, match=r"keeps 3 on rank 1, the limit is 2\. .*--memory 3\."):
         generate("cross-domain", problem)
 
 
 TIMES = st.floats(0.2, 3.0)
-LINKS = st.builds(Link, st.sampled_from([0.0, 0.1, 1.0, 7.0]), st.sampled_from([0.0, 0.0, 0.4, 2.0]))
+LINKS = st.builds(RankLink, st.sampled_from([0.0, 0.1, 1.0, 7.0]), st.sampled_from([0.0, 0.0, 0.4, 2.0]))
 
 
 @st.composite
@@ -133,7 +135,7 @@ def problems(draw: st.DrawFn) -> ScheduleProblem:
     p, m = draw(st.integers(1, 6)), draw(st.integers(1, 10))
     forward, backward, weight = (tuple(draw(st.lists(TIMES, min_size=p, max_size=p))) for _ in range(3))
     down, up = (tuple(draw(st.lists(LINKS, min_size=p - 1, max_size=p - 1))) for _ in range(2))
-    memory = tuple(Memory(1.0, draw(st.sampled_from([0.0, 0.3, 1.0]))) for _ in range(p))
+    memory = tuple(MicroBatchMemory(1.0, draw(st.sampled_from([0.0, 0.3, 1.0]))) for _ in range(p))
     limit = tuple(draw(st.lists(st.sampled_from([1.0, 1.5, 2.0, 5.0, inf]), min_size=p, max_size=p)))
     return ScheduleProblem(m, forward, backward, weight, down, up, limit, memory)
 
@@ -151,7 +153,11 @@ def test_every_problem_with_room_for_one_micro_batch_gets_a_sound_schedule(probl
 def test_rules_given_up_are_not_among_the_likely(seed: int) -> None:
     rng, ranks = np.random.default_rng(seed), 4
     forward, backward, weight = (tuple(each) for each in rng.uniform(0.5, 2.0, (3, ranks)).tolist())
-    links = tuple(Link(float(each)) for each in rng.uniform(0.0, 4.0, ranks - 1))
+    links = tuple(RankLink(float(each)) for each in rng.uniform(0.0, 4.0, ranks - 1))
     problem = ScheduleProblem(200, forward, backward, weight, down=links, up=links, limit=(8.0,) * ranks)
     player = Player(replace(problem, micro_batches=FEW_WAVES * ranks))
-    assert _likely(problem, RULES) == sorted(RULES, key=player.play)[:LIKELY]
+    spans = player.spans(RULES, len(RULES)).tolist()
+    assert (
+        _likely(problem, RULES)
+        == [rule for _, rule in sorted(zip(spans, RULES, strict=True), key=lambda each: each[0])][:LIKELY]
+    )

@@ -13,7 +13,7 @@ from tests.schedule.drawn import schedule_problems
 from hippo.errors import InfeasibleError
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.replay import live, replay
 
 
@@ -36,7 +36,7 @@ def test_the_hop_from_the_last_rank_to_the_first_is_as_slow_as_the_slowest_link(
 
 def test_each_way_has_its_own_links() -> None:
     """The forward goes home over the slower ``up``, the backward over the slower ``down``."""
-    there, back = (Link(1.0), Link(1.0)), (Link(4.0), Link(2.0))
+    there, back = (RankLink(1.0), RankLink(1.0)), (RankLink(4.0), RankLink(2.0))
     even = ScheduleProblem.uniform(3, 1, (2, 2, 2)).placed("looped")
     problem = ScheduleProblem(1, even.forward, even.backward, even.weight, there, back, even.limit, (), "looped", 2)
     forward, backward = 1 + 1 + 4 + 1 + 1, 2 + 4 + 1 + 2 + 4

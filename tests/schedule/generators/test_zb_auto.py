@@ -17,7 +17,7 @@ from hippo.errors import InfeasibleError
 from hippo.schedule.check import violations
 from hippo.schedule.generators.zb_auto import expected_delays
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Link, Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
 from hippo.schedule.replay import live, peak_memory, replay
 from hippo.schedule.text import schedule_text
 
@@ -134,14 +134,14 @@ def test_never_worse_than_the_scheduler_of_the_paper(data: Path) -> None:
 def open_problem(given_: dict[str, Any]) -> ScheduleProblem:
     p = given_["p"]
     f, b, w = (tuple(np.broadcast_to(given_[key], p).astype(float).tolist()) for key in "fbw")
-    links = tuple(Link(latency=float(each)) for each in given_["comm"])
+    links = tuple(RankLink(latency=float(each)) for each in given_["comm"])
     return ScheduleProblem(
         given_["m"], f, b, w, links, links, (inf if given_["K"] is None else float(given_["K"]),) * p
     )
 
 
 def test_plans_with_the_delay_of_each_link_and_direction_first() -> None:
-    links = ((Link(1.0, 0.5), Link(4.0)), (Link(2.0), Link(0.5)))
+    links = ((RankLink(1.0, 0.5), RankLink(4.0)), (RankLink(2.0), RankLink(0.5)))
     problem = replace(ScheduleProblem.uniform(3, 2), down=links[0], up=links[1])
     true, mean, longest, shortest, none = expected_delays(problem)
     assert true.tolist() == [[0, 1.5, 4], [2, 0.5, 0]]  # of the input of F, and of the gradient, on each rank
@@ -155,8 +155,8 @@ def test_plans_with_the_delay_of_each_link_and_direction_first() -> None:
 
 def test_what_backwards_free_is_used() -> None:
     """Half of the memory comes back at B: the same limit holds more micro-batches, never more memory."""
-    kept = replace(ScheduleProblem.uniform(4, 12, (1, 1, 0.5), live_limit=7), memory=(Memory(1.0, 0.0),) * 4)
-    freed = replace(kept, memory=(Memory(1.0, 0.5),) * 4)
+    kept = replace(ScheduleProblem.uniform(4, 12, (1, 1, 0.5), live_limit=7), memory=(MicroBatchMemory(1.0, 0.0),) * 4)
+    freed = replace(kept, memory=(MicroBatchMemory(1.0, 0.5),) * 4)
     first, second = generate("zb-auto", kept), generate("zb-auto", freed)
     assert live(freed, second).max() > 7 >= peak_memory(freed, second).max()
     assert replay(freed, second).longest_stage < replay(kept, first).longest_stage
@@ -168,7 +168,7 @@ def test_ranks_with_limits_of_their_own() -> None:
 
 
 def test_less_than_a_micro_batch_is_refused_with_what_would_do() -> None:
-    problem = replace(ScheduleProblem.uniform(3, 4), memory=(Memory(2.5),) * 3, limit=(2.0, 2.0, 2.0))
+    problem = replace(ScheduleProblem.uniform(3, 4), memory=(MicroBatchMemory(2.5),) * 3, limit=(2.0, 2.0, 2.0))
     with pytest.raises(InfeasibleError, match=r"keeps 2\.5 on rank 0, the limit is 2\..*--memory 2\.5"):
         generate("zb-auto", problem)
     assert generate("zb-auto", replace(problem, limit=(2.5,) * 3)).peak_live == (1, 1, 1)

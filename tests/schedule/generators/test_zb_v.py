@@ -13,7 +13,7 @@ from tests.schedule.drawn import schedule_problems
 from hippo.errors import InfeasibleError
 from hippo.schedule.check import violations
 from hippo.schedule.methods import generate
-from hippo.schedule.problem import Memory, ScheduleProblem
+from hippo.schedule.problem import MicroBatchMemory, ScheduleProblem
 from hippo.schedule.replay import live, peak_memory, replay
 from hippo.schedule.text import schedule_text
 
@@ -84,7 +84,9 @@ def test_a_limit_is_used_and_kept() -> None:
 
 def test_what_is_given_back_at_b_makes_room() -> None:
     """Four ranks with room for two micro-batches; half of the memory comes back at B instead of at W."""
-    problem = replace(ScheduleProblem.uniform(4, 12, live_limit=2), memory=(Memory(1.0, 0.5),) * 4).placed("v")
+    problem = replace(ScheduleProblem.uniform(4, 12, live_limit=2), memory=(MicroBatchMemory(1.0, 0.5),) * 4).placed(
+        "v"
+    )
     late = replace(problem, memory=())
     schedule = generate("zb-v", problem)
     assert peak_memory(problem, schedule).max() == 2
@@ -92,7 +94,9 @@ def test_what_is_given_back_at_b_makes_room() -> None:
 
 
 def test_less_than_one_micro_batch_is_refused() -> None:
-    problem = replace(ScheduleProblem.uniform(2, 4), memory=(Memory(3.0), Memory(5.0)), limit=(inf, 4.5)).placed("v")
+    problem = replace(
+        ScheduleProblem.uniform(2, 4), memory=(MicroBatchMemory(3.0), MicroBatchMemory(5.0)), limit=(inf, 4.5)
+    ).placed("v")
     with pytest.raises(InfeasibleError, match=r"keeps 5 on rank 1, the limit is 4.5.*--memory 5\."):
         generate("zb-v", problem)
     assert generate("zb-v", replace(problem, limit=(5.0, 5.0)))

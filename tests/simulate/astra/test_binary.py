@@ -11,8 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 from hippo.errors import InputError
-from hippo.simulate.astra.binary import NAMES, digest, find_binary, open_files, run
-from hippo.simulate.astra.trace import read_ticks
+from hippo.simulate.astra.binary import NAMES, digest, find_binary, open_files, read_ticks, run
 
 Script = Callable[[str], Path]
 

@@ -13,7 +13,7 @@ from tests.simulate.worlds import random_program
 from hippo.errors import InputError
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
-from hippo.simulate.abstract import Line, abstract_program, on_links, side_by_side
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links, side_by_side
 from hippo.simulate.astra import play as astra
 from hippo.simulate.astra.chakra import COMP
 from hippo.simulate.astra.compare import compare, document
@@ -28,7 +28,7 @@ LAN_S = MIB16 / (400 * GBIT) + 1e-6
 def four_stages(m: int) -> Program:
     """Section 8 of the facts: two stages in each of two domains, F 10 ms, B 20 ms, 16 MiB over 5 Gbit/s and 40 ms."""
     program = abstract_program(order("1f1b", stages=4, micro_batches=m), forward_s=0.01, backward_s=0.02, delay_s=LAN_S)
-    lines = [Line(5 * GBIT, 0.04)] * 2
+    lines = [PlannedLine(5 * GBIT, 0.04)] * 2
     return on_links(program, lines, down=[[], [0], [], []], up=[[], [], [1], []], num_bytes=MIB16)
 
 
@@ -140,7 +140,7 @@ def test_latencies_are_waited_out_by_as_many_ranks_as_messages_are_under_way() -
 def test_nothing_gets_between_the_pieces_of_a_message() -> None:
     """A relay's message is cut behind its first byte; whatever waits for the link, its rest has a lower number."""
     there, back = [[], [0, 1], [], []], [[], [], [1, 0], []]
-    program = on_links(four_stages(4), [Line(5 * GBIT, 0.04)] * 2, down=there, up=back, num_bytes=MIB16)
+    program = on_links(four_stages(4), [PlannedLine(5 * GBIT, 0.04)] * 2, down=there, up=back, num_bytes=MIB16)
     work = drawn_up(program, state_of(program, None, None))
     begins = {crossing.begin for crossing in work.crossings.values()}
     wires = {rank for rank, _ in begins}

@@ -16,7 +16,7 @@ from hippo.problem.links import Trace
 from hippo.schedule.schedule import given as given_order
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.program import Program
 from hippo.simulate.transport.carried import carried, carried_trace, from_instant
 from hippo.simulate.transport.play import is_quick, play, step_time, step_times
@@ -42,7 +42,7 @@ def two_stages(*, orders: tuple[str, ...] | None = None, waves: int = 1, latency
     """Stage 0 to stage 1 and back over links of 1 byte/s; F 2 s on both, B 3 s, messages of 4 bytes: 4 s each."""
     schedule = given_order(orders) if orders else order("gpipe", stages=2, micro_batches=waves)
     program = abstract_program(schedule, forward_s=2.0, backward_s=3.0)
-    return on_links(program, [Line(1.0, latency_s)] * 2, down=[[0], []], up=[[], [1]], num_bytes=4.0)
+    return on_links(program, [PlannedLine(1.0, latency_s)] * 2, down=[[0], []], up=[[], [1]], num_bytes=4.0)
 
 
 def world_of(program: Program, transport: Transport) -> CarriedWorld:
@@ -191,7 +191,7 @@ def chain(seed: int) -> Program:
     p, waves = int(rng.integers(2, 5)), int(rng.integers(1, 7))
     schedule = order(str(rng.choice(["gpipe", "1f1b", "zb-h1"])), stages=p, micro_batches=waves)
     times = {name: rng.uniform(0.2, 2, p).tolist() for name in ("forward_s", "backward_s", "weight_s")}
-    lines = [Line(float(rng.uniform(0.3, 4)), float(rng.uniform(0.01, 1))) for _ in range(2 * p)]
+    lines = [PlannedLine(float(rng.uniform(0.3, 4)), float(rng.uniform(0.01, 1))) for _ in range(2 * p)]
     down, up = [[2 * s] if s + 1 < p else [] for s in range(p)], [[2 * s + 1] if s else [] for s in range(p)]
     return on_links(abstract_program(schedule, **times), lines, down=down, up=up, num_bytes=float(rng.uniform(0.1, 3)))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hippo.schedule.schedule import order
-from hippo.simulate.abstract import Line, abstract_program, on_links
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.program import Program
 
 LINKS = {
@@ -28,6 +28,6 @@ def measured_world(setting: str, schedule: str) -> Program:
     inside = MESSAGE_BYTES / MEMORY_BYTES_PER_S
     down, up = np.zeros((4, 1)), np.zeros((4, 1))
     down[0] = up[1] = inside
-    lines = [Line(rate * 1e6 / 8, rtt / 2e3) for rate, rtt in LINKS[setting] for _ in range(2)]
+    lines = [PlannedLine(rate * 1e6 / 8, rtt / 2e3) for rate, rtt in LINKS[setting] for _ in range(2)]
     program = replace(program, down_delay_s=down, up_delay_s=up)
     return on_links(program, lines, down=[[], [0], [2], []], up=[[], [], [1], [3]], num_bytes=MESSAGE_BYTES)

@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from hippo.dispatch.base import base_of
 from hippo.dispatch.dispatch import Draws, one_play
-from hippo.dispatch.env.generator import World, drawn_world
+from hippo.dispatch.env.generator import DispatchWorld, drawn_world
 from hippo.dispatch.env.reward import reward
 from hippo.dispatch.features import CHOICES
 from hippo.dispatch.network import follower
 from hippo.dispatch.noise.fluctuation import drawn
 from hippo.dispatch.play import ENDED, act, following, room
-from hippo.dispatch.state import State, begin, new_state
+from hippo.dispatch.state import begin, new_state
+from hippo.engine.events import vary
 from hippo.errors import InputError
 
 _NOWHERE = np.empty((0, 0, 0))
 
 
-class Observation(NamedTuple):
+class DispatchObservation(NamedTuple):
     """What the rank sees that decides now; zeros after the end."""
 
     seen: NDArray[np.float32]  # (FEATURES,)
@@ -36,7 +37,7 @@ class Observation(NamedTuple):
 class Came(NamedTuple):
     """What came of a choice. The reward comes at the end of the play: percent by which it is shorter than the base."""
 
-    observation: Observation
+    observation: DispatchObservation
     reward: float
     done: bool
 
@@ -47,11 +48,11 @@ class DispatchEnv:
     ``world``: what draws a world, for instance ``generator.drawn_world``.
     """
 
-    def __init__(self, world: Callable[[np.random.Generator], World] = drawn_world, *, seed: int = 0) -> None:
+    def __init__(self, world: Callable[[np.random.Generator], DispatchWorld] = drawn_world, *, seed: int = 0) -> None:
         self._world, self._rng = world, np.random.default_rng(seed)
         self._asked, self._rank = room(len(follower().first_bias)), ENDED
 
-    def begin(self, *, seed: int | None = None) -> Observation:
+    def begin(self, *, seed: int | None = None) -> DispatchObservation:
         """A new play, of a world and of draws from the generator."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
@@ -62,12 +63,13 @@ class DispatchEnv:
             if found is not None:
                 return found
 
-    def play(self, world: World, draws: Draws) -> Observation | None:
+    def play(self, world: DispatchWorld, draws: Draws) -> DispatchObservation | None:
         """A new play of that world under those draws; None when no rank ever has a choice."""
         problem = world.problem
-        self._tables, self._base, self._draws = problem.tables, base_of(problem, world.fluctuation.deviation), draws
+        self._base = base_of(problem, world.fluctuation.deviation)
         self.usual = one_play(problem, self._base, follower(), draws, _NOWHERE)
-        self.state: State = new_state(problem.ranks, problem.micro_batches)
+        self.state = new_state(problem)
+        vary(self.state.pipe, *draws)
         begin(self.state)
         return self._next()
 
@@ -82,24 +84,21 @@ class DispatchEnv:
             raise InputError("no play is under way", remedy="begin one")
         asked = self._asked
         chosen = int(choice) if asked.mask[int(choice)] else int(asked.says[0])
-        act(
-            *(self._tables, self._base, self.state, self._draws, _NOWHERE),
-            *(self._rank, asked.until[0], chosen, asked.until[1]),
-        )
+        act(self.state, self._base, self._rank, asked.until[0], chosen, asked.until[1])
         found = self._next()
         if found is not None:
             return Came(found, 0.0, False)
-        nothing = Observation(np.zeros_like(asked.seen), np.zeros_like(asked.mask), 0)
+        nothing = DispatchObservation(np.zeros_like(asked.seen), np.zeros_like(asked.mask), 0)
         return Came(nothing, reward(self.makespan, self.usual), True)
 
     @property
     def makespan(self) -> float:
-        """Of what has ended so far."""
-        return float(self.state.total[0])
+        """Of what runs so far."""
+        return float((self.state.board.free + self.state.pipe.rest).max())
 
-    def _next(self) -> Observation | None:
+    def _next(self) -> DispatchObservation | None:
         asked = self._asked
-        self._rank = following(self._tables, self._base, self.state, self._draws, _NOWHERE, asked)
+        self._rank = following(self.state, self._base, asked)
         if self._rank == ENDED:
             return None
-        return Observation(asked.seen.copy(), asked.mask.copy(), int(asked.says[0]))
+        return DispatchObservation(asked.seen.copy(), asked.mask.copy(), int(asked.says[0]))

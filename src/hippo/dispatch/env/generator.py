@@ -13,23 +13,25 @@ from typing import NamedTuple
 import numpy as np
 
 from hippo.dispatch.noise.fluctuation import Fluctuation
-from hippo.schedule.problem import Link, ScheduleProblem
+from hippo.schedule.problem import RankLink, ScheduleProblem
 
 
-class World(NamedTuple):
+class DispatchWorld(NamedTuple):
     """A problem and how its times move."""
 
     problem: ScheduleProblem
     fluctuation: Fluctuation
 
 
-def drawn_world(rng: np.random.Generator, *, asked: float = 0.3, grid: float = 0.35, most_ranks: int = 16) -> World:
+def drawn_world(
+    rng: np.random.Generator, *, asked: float = 0.3, grid: float = 0.35, most_ranks: int = 16
+) -> DispatchWorld:
     """One world; ``asked``, ``grid``: the shares of those (see the top of the file)."""
     kind = rng.random()
     if kind < asked:
-        return World(asked_problem(int(rng.choice([8, 16]))), _fluctuation(rng, 0.3))
+        return DispatchWorld(asked_problem(int(rng.choice([8, 16]))), _fluctuation(rng, 0.3))
     level = float(rng.choice([0.0, 0.1, 0.2, 0.3, 0.3]))
-    return World(_on_grid(rng) if kind < asked + grid else _problem(rng, most_ranks), _fluctuation(rng, level))
+    return DispatchWorld(_on_grid(rng) if kind < asked + grid else _problem(rng, most_ranks), _fluctuation(rng, level))
 
 
 def asked_problem(limit: int, *, ranks: int = 8, micro_batches: int = 32, slow: float = 5.0) -> ScheduleProblem:
@@ -44,7 +46,7 @@ def _on_grid(rng: np.random.Generator) -> ScheduleProblem:
     middle = asked_problem(int(rng.choice([8, 16])), slow=delay)
     if rng.random() < 0.4:
         return middle
-    links = (Link(delay),) * (middle.ranks - 1)
+    links = (RankLink(delay),) * (middle.ranks - 1)
     return replace(middle, down=links, up=links)
 
 
@@ -66,7 +68,7 @@ def _problem(rng: np.random.Generator, most_ranks: int) -> ScheduleProblem:
     return ScheduleProblem(m, forward, backward, weight, down, up, (limit,) * p)
 
 
-def _links(rng: np.random.Generator, p: int) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+def _links(rng: np.random.Generator, p: int) -> tuple[tuple[RankLink, ...], tuple[RankLink, ...]]:
     """Alike, one slow, two slow, or all different; one in four with transfer times."""
     form, slow = rng.choice(["alike", "one", "one", "two", "different"]), rng.choice([0.5, 1.0, 2.0, 5.0])
     delays = np.full(p - 1, 0.05)
@@ -77,7 +79,7 @@ def _links(rng: np.random.Generator, p: int) -> tuple[tuple[Link, ...], tuple[Li
     else:
         delays[rng.permutation(p - 1)[: 1 if form == "one" else 2]] = slow
     transfer = rng.uniform(0, 0.5) if rng.random() < 0.25 else 0.0
-    links = tuple(Link(float(each), float(transfer)) for each in delays)
+    links = tuple(RankLink(float(each), float(transfer)) for each in delays)
     return links, links
 
 

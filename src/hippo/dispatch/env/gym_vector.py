@@ -12,19 +12,36 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hippo.dispatch.env.env import DispatchEnv, Observation
-from hippo.dispatch.env.generator import World, drawn_world
-from hippo.dispatch.env.spaces import action_space, observation_space
+from hippo.dispatch.env.env import DispatchEnv, DispatchObservation
+from hippo.dispatch.env.generator import DispatchWorld, drawn_world
+from hippo.dispatch.features import CHOICES, FEATURES
+
+
+def observation_space() -> spaces.Dict:
+    """``seen`` (FEATURES,), ``mask`` (4,) of F, B, W, WAIT; ``says``: what the base hint would do."""
+    found: dict[str, gymnasium.Space[Any]] = {
+        "seen": spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32),
+        "mask": spaces.MultiBinary(CHOICES),
+        "says": spaces.Discrete(CHOICES),
+    }
+    return spaces.Dict(found)
+
+
+def action_space() -> spaces.Discrete:
+    """F, B, W = 0, 1, 2 and WAIT = 3."""
+    return spaces.Discrete(CHOICES)
+
 
 Seen = dict[str, Any]
-Worlds = Callable[[np.random.Generator], World]
+Worlds = Callable[[np.random.Generator], DispatchWorld]
 
 
-def as_dictionary(observation: Observation) -> Seen:
+def as_dictionary(observation: DispatchObservation) -> Seen:
     """Masks as the integers that ``MultiBinary`` holds."""
     return {
         "seen": observation.seen,
@@ -89,6 +106,6 @@ class DispatchVectorEnv(VectorEnv[Seen, NDArray[np.int64], NDArray[Any]]):
         return _stacked(seen), np.array([each.reward for each in came]), done, np.zeros_like(done), info
 
 
-def _stacked(seen: list[Observation]) -> Seen:
+def _stacked(seen: list[DispatchObservation]) -> Seen:
     each = [as_dictionary(one) for one in seen]
     return {name: np.stack([one[name] for one in each]) for name in each[0]}

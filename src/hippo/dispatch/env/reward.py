@@ -29,15 +29,15 @@ def reward(makespan: Makespan, reference: Makespan) -> Makespan:
 
 
 @kernel
-def lags(state, start, reference, reference_makespan, now, found):  # type: ignore[no-untyped-def]
-    """Writes mean and most of F, of B, and the share of operations left (LAGS,); ``start`` and ``reference``
-    (3, p, m): starts of this play so far, and of the other."""
-    p, m = state.head.shape[0], state.arrived.shape[2]
+def lags(state, reference, reference_makespan, now, found):  # type: ignore[no-untyped-def]
+    """Writes mean and most of F, of B, and the share of operations left (LAGS,); ``reference`` (3, p, m): starts of the
+    other play."""
+    start, p, m = state.written.starts, len(state.pipe.length), state.pipe.waves
     scale = 100.0 / reference_makespan
     for kind in range(2):
         mean, most = 0.0, -np.inf
         for rank in range(p):
-            lag, done = 0.0, state.head[rank, kind]
+            lag, done = 0.0, state.board.begun[rank, kind]
             if done > 0:
                 lag = start[kind, rank, done - 1] - reference[kind, rank, done - 1]
             if done < m:
@@ -45,4 +45,4 @@ def lags(state, start, reference, reference_makespan, now, found):  # type: igno
             mean, most = mean + lag / p, max(most, lag)
         found[2 * kind] = min(max(mean * scale, -_MOST), _MOST)
         found[2 * kind + 1] = min(max(most * scale, -_MOST), _MOST)
-    found[4] = state.total[1] / (3 * p * m)
+    found[4] = state.left[0] / (3 * p * m)

@@ -17,17 +17,18 @@ from hippo.compiling import kernel
 from hippo.dispatch.base import Base
 from hippo.dispatch.env.reward import LAGS, lags
 from hippo.dispatch.features import CHOICES, FEATURES
-from hippo.dispatch.network import Weights, scores
+from hippo.dispatch.network import DispatchWeights, scores
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.dispatch.play import act, best_choice, following, play, room
 from hippo.dispatch.state import begin, new_state
+from hippo.engine.events import makespan, vary
 from hippo.schedule.problem import ScheduleProblem
 
 DECISIONS = 4
 """For which there is room at first, in a play of p ranks and m micro-batches over p m: WAIT is rare."""
 
 
-class Decisions(NamedTuple):
+class DispatchDecisions(NamedTuple):
     """Those that were drawn from the policy, of all plays, in the order of time within each."""
 
     seen: NDArray[np.float32]  # (N, FEATURES)
@@ -38,10 +39,10 @@ class Decisions(NamedTuple):
     log_prob: NDArray[np.float32]  # (N,)
 
 
-class Rollout(NamedTuple):
+class DispatchRollout(NamedTuple):
     """Plays of one problem."""
 
-    decisions: Decisions
+    decisions: DispatchDecisions
     ends: NDArray[np.int64]  # (n R,) where the decisions of each play end
     makespans: NDArray[np.float64]  # (n, R)
     reference: NDArray[np.float64]  # (n,) of the policy's best choices
@@ -50,13 +51,13 @@ class Rollout(NamedTuple):
 def roll_out(
     problem: ScheduleProblem,
     base: Base,
-    weights: Weights,
+    weights: DispatchWeights,
     factors: Factors,
     *,
     plays: int,
     share: float,
     rng: np.random.Generator,
-) -> Rollout:
+) -> DispatchRollout:
     """``plays`` plays of each draw; generators in the same state give the same choices.
 
     ``share``: of the decisions that are drawn from the policy; in all others the best choice is taken.
@@ -67,16 +68,17 @@ def roll_out(
         rows = rows_of(count * most)
         ends, makespans = np.empty(count, np.int64), np.empty((len(factors.ranks), plays))
         reference = np.empty(len(factors.ranks))
-        total = _roll_out(problem.tables, base, weights, *factors, plays, share, rng, rows, ends, makespans, reference)
+        state = new_state(problem, np.empty((3, problem.ranks, problem.micro_batches)))
+        total = _roll_out(state, base, weights, *factors, plays, share, rng, rows, ends, makespans, reference)
         if total >= 0:
             part = (each[:total] for each in rows)
-            return Rollout(Decisions(*part), ends, makespans, reference)  # type: ignore[arg-type]
+            return DispatchRollout(DispatchDecisions(*part), ends, makespans, reference)  # type: ignore[arg-type]
         most *= 2
 
 
-def rows_of(count: int) -> Decisions:
+def rows_of(count: int) -> DispatchDecisions:
     """Room for so many decisions."""
-    return Decisions(
+    return DispatchDecisions(
         np.empty((count, FEATURES), np.float32),
         np.empty((count, LAGS), np.float32),
         np.empty((count, CHOICES), np.bool_),
@@ -87,32 +89,31 @@ def rows_of(count: int) -> Decisions:
 
 
 @kernel
-def _roll_out(tables, base, weights, operations, messages, ranks, plays, share, rng, rows, ends, makespans, reference):  # type: ignore[no-untyped-def]
+def _roll_out(state, base, weights, operations, messages, ranks, plays, share, rng, rows, ends, makespans, reference):  # type: ignore[no-untyped-def]
     """Writes plays and decisions; the count of decisions, -1 where there is too little room for them."""
-    p, m, at = tables.ranks, tables.micro_batches, 0
-    state, asked = new_state(p, m), room(len(weights.first_bias))
-    usual, start = np.empty((3, p, m)), np.empty((3, p, m))
+    asked, at = room(len(weights.first_bias)), 0
     for number in range(len(reference)):
-        draws = operations[number], messages[number], ranks[number]
-        reference[number] = play(tables, base, weights, draws, usual, state, asked)
+        vary(state.pipe, operations[number], messages[number], ranks[number])
+        reference[number] = play(state, base, weights, asked)
+        usual = state.written.starts.copy()
         for again in range(plays):
             begin(state)
             while True:
-                rank = following(tables, base, state, draws, start, asked)
+                rank = following(state, base, asked)
                 if rank < 0:
                     break
                 now, until = asked.until[0], asked.until[1]
                 if rng.random() >= share:
-                    act(tables, base, state, draws, start, rank, now, best_choice(weights, asked), until)
+                    act(state, base, rank, now, best_choice(weights, asked), until)
                     continue
                 if at == len(rows.choice):
                     return -1
-                lags(state, start, usual, reference[number], now, rows.lags[at])
+                lags(state, usual, reference[number], now, rows.lags[at])
                 choice, rows.log_prob[at] = drawn_choice(weights, asked, rng)
                 rows.seen[at], rows.mask[at], rows.says[at] = asked.seen, asked.mask, asked.says[0]
                 rows.choice[at], at = choice, at + 1
-                act(tables, base, state, draws, start, rank, now, choice, until)
-            makespans[number, again], ends[number * plays + again] = state.total[0], at
+                act(state, base, rank, now, choice, until)
+            makespans[number, again], ends[number * plays + again] = makespan(state.pipe, state.board), at
     return at
 
 

@@ -21,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dispatch.noise.fluctuation_kernels import play_fixed
+from hippo.compiling import kernel
 from hippo.engine.fixed_order import LEAST_FACTOR
-from hippo.engine.program import WEIGHT
+from hippo.engine.fixed_order import play as play_in_order
+from hippo.engine.program import WEIGHT, Network, Record
 from hippo.errors import InputError
 from hippo.schedule.by_hint import makespans as hinted
 from hippo.schedule.by_hint import queues
@@ -214,7 +215,7 @@ def play(
         return hinted(problem, queues(problem, schedule, patience=patience), (operations, messages, ranks))
     program = packed(problem, schedule, again=True)._replace(duration=problem.packed[0].duration)
     fused, found = problem.tables.duration[WEIGHT] if schedule.fused else np.zeros(0), np.empty(len(factors.ranks))
-    play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
+    _play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
     return found
 
 
@@ -223,3 +224,27 @@ def places(problem: ScheduleProblem, schedule: Schedule) -> NDArray[np.int64]:
     order, starts, v = schedule.order, schedule.order_start, problem.chunks
     slot = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * v + order[:, 1]
     return (order[:, 0] * problem.ranks * v + slot) * problem.micro_batches + order[:, 2]
+
+
+@kernel
+def _play_fixed(packed, network, drawn, fused, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
+    """Writes the makespan of each play (n,).
+
+    ``drawn`` (N,) is where the factor of each operation stands, ``fused`` (S,) the weight gradient that is part of each
+    backward, empty when it is not.
+    """
+    count, per_kind, none = len(drawn), packed.slots * packed.waves, np.empty(0)
+    seconds, late, record = np.empty(count), np.ones(count), Record(none, none, none, none)
+    moved = Network(network.bandwidth, network.latency, network.nic_scale, seconds, late, late)
+    for number in range(len(found)):
+        for rank in range(len(packed.sync_s)):
+            for op in range(packed.order_start[rank], packed.order_start[rank + 1]):
+                at = drawn[op]
+                place = at // packed.waves
+                taken = packed.duration[place] * operations[number, at]
+                if place < 2 * packed.slots:
+                    late[op] = messages[number, at]
+                    if len(fused) > 0 and place >= packed.slots:
+                        taken += fused[place - packed.slots] * operations[number, at + per_kind]
+                seconds[op] = taken * ranks[number, rank]
+        found[number] = play_in_order(packed, moved, record)

@@ -8,20 +8,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
 from hippo.dispatch.base import UNKNOWN, Base, base_of
 from hippo.dispatch.guard import settled
-from hippo.dispatch.kernel_policy import shipped
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights, shipped
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn
-from hippo.dispatch.play import play, room
+from hippo.dispatch.play import play_all
 from hippo.dispatch.state import new_state
 from hippo.schedule.problem import ScheduleProblem
 
 
 def play_learned(
     problem: ScheduleProblem,
-    weights: Weights,
+    weights: DispatchWeights,
     factors: Factors,
     *,
     level: float = UNKNOWN,
@@ -37,7 +35,7 @@ def play_learned(
     found = np.empty(len(factors.ranks))
     if base is None and guarded:
         base, _, weights, _ = settled(problem, weights, level)
-    _play_all(problem.tables, base_of(problem, level) if base is None else base, weights, *factors, found)
+    play_all(new_state(problem), base_of(problem, level) if base is None else base, weights, *factors, found)
     return found
 
 
@@ -45,7 +43,7 @@ def spread_learned(
     problem: ScheduleProblem,
     fluctuation: Fluctuation,
     *,
-    weights: Weights | None = None,
+    weights: DispatchWeights | None = None,
     samples: int = 1000,
     seed: int = 0,
     told: float | None = None,
@@ -63,13 +61,3 @@ def spread_learned(
         for each in drawn(problem, fluctuation, samples=samples, rng=rng)
     ]
     return MakespanSpread(np.concatenate(played))
-
-
-@kernel
-def _play_all(tables, base, weights, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
-    """Writes the makespan of each play (n,)."""
-    state, asked = new_state(tables.ranks, tables.micro_batches), room(len(weights.first_bias))
-    nowhere = np.empty((0, 0, 0))
-    for number in range(len(found)):
-        draws = operations[number], messages[number], ranks[number]
-        found[number] = play(tables, base, weights, draws, nowhere, state, asked)

@@ -83,7 +83,7 @@ WAYS = (FIXED, HINT, *(Way(f"as a hint with patience {each:g}", True, each) for 
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedOrder:
     """One way to run one order, on fresh draws."""
 
     schedule: Schedule
@@ -100,11 +100,11 @@ class Judged:
 class RobustOrder:
     """The winner, the best of each way, and the finalists; every schedule has passed the checker."""
 
-    winner: Judged  # one of the next three, which were played on draws that nobody was chosen by
-    fixed: Judged  # the best fixed order
-    hint: Judged  # the best hint without patience
-    patient: Judged  # the best patient hint
-    tried: tuple[Judged, ...]  # the finalists: good candidates and what search made of them, on other fresh draws
+    winner: JudgedOrder  # one of the next three, which were played on draws that nobody was chosen by
+    fixed: JudgedOrder  # the best fixed order
+    hint: JudgedOrder  # the best hint without patience
+    patient: JudgedOrder  # the best patient hint
+    tried: tuple[JudgedOrder, ...]  # the finalists: good candidates and what search made of them, on other fresh draws
     why: str
 
 
@@ -246,8 +246,8 @@ def _judge(
     """Everybody on the same fresh draws; the best of each way on others still."""
     choosing, reporting = np.random.SeedSequence([seed, 1]).generate_state(2).tolist()
 
-    def judged(schedule: Schedule, way: Way, with_seed: int) -> Judged:
-        return Judged(schedule, way, way.played(problem, schedule, fluctuation, samples=JUDGED, seed=with_seed))
+    def judged(schedule: Schedule, way: Way, with_seed: int) -> JudgedOrder:
+        return JudgedOrder(schedule, way, way.played(problem, schedule, fluctuation, samples=JUDGED, seed=with_seed))
 
     tried = tuple(judged(schedule, way, choosing) for schedule, way in found)
     chosen = [
@@ -261,7 +261,7 @@ def _judge(
     return RobustOrder(winner, fixed, hint, patient, tried, _why(winner, (fixed, hint, patient)))
 
 
-def _why(winner: Judged, judged: tuple[Judged, ...]) -> str:
+def _why(winner: JudgedOrder, judged: tuple[JudgedOrder, ...]) -> str:
     """How to run it, and what the other ways would cost."""
     others = []
     for other in judged:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hippo.dispatch.base import UNKNOWN
 from hippo.dispatch.dispatch import one_play
 from hippo.dispatch.guard import settled
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights
 from hippo.dispatch.noise.fluctuation import Factors
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.by_hint import makespans, queues
@@ -57,7 +57,7 @@ def timed_hint(
 
 
 def timed_learned(
-    problem: ScheduleProblem, weights: Weights, factors: Factors, index: int, *, level: float = UNKNOWN
+    problem: ScheduleProblem, weights: DispatchWeights, factors: Factors, index: int, *, level: float = UNKNOWN
 ) -> TimedPlay:
     """Play ``index`` of some draws, ranks running by a policy."""
     start = np.empty((3, problem.ranks, problem.micro_batches))

@@ -29,7 +29,7 @@ from hippo.schedule.problem import ScheduleProblem
 from hippo.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
-    from hippo.dispatch.network import Weights
+    from hippo.dispatch.network import DispatchWeights
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ _ROUNDING = 1e-9  # of the makespan: sums that run in another order
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class RunOrder:
     """One order run one way, and what it took on all plays."""
 
     order: str
@@ -61,28 +61,28 @@ class Baseline:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class FluctuationTrial:
     """What everybody took on the same n plays, in the unit of the problem."""
 
     problem: ScheduleProblem
     fluctuation: Fluctuation
-    baselines: tuple[Baseline, ...]
+    baselines: tuple[RunOrder, ...]
     learned: MakespanSpread
     floor: Floats  # (n,) what no order could be below, with all draws known
     per_seed: int  # plays of each seed; they stand one after the other
 
-    def best(self, *kinds: str, orders: Sequence[str] = ORDERS) -> Baseline:
+    def best(self, *kinds: str, orders: Sequence[str] = ORDERS) -> RunOrder:
         """The baseline with the least mean among kinds (``KINDS``; none named: all) and orders; the first of equals."""
         ways = [way for kind in kinds or KINDS for way in KINDS[kind]]
         found = [each for each in self.baselines if each.way in ways and each.order in orders]
         return min(found, key=lambda each: each.spread.mean)
 
-    def of(self, order: str, kind: str) -> Baseline | None:
+    def of(self, order: str, kind: str) -> RunOrder | None:
         """An order run that way, with the patience that is best for it; None where it does not fit into memory."""
         fits = any(each.order == order and each.way in KINDS[kind] for each in self.baselines)
         return self.best(kind, orders=(order,)) if fits else None
 
-    def saved(self, other: Baseline) -> tuple[float, float]:
+    def saved(self, other: RunOrder) -> tuple[float, float]:
         """Share of a baseline's expected makespan that learned dispatch saves, and half the width of its 95 % interval.
 
         Play by play: the same draws for both.
@@ -90,7 +90,7 @@ class Trial:
         less = other.spread.minus(self.learned)
         return less.mean / other.spread.mean, less.error / other.spread.mean
 
-    def side(self, other: Baseline) -> int:
+    def side(self, other: RunOrder) -> int:
         """1 where learned dispatch is ahead of a baseline, -1 where it is behind, with the whole interval; else 0."""
         saved, error = self.saved(other)
         return int(saved - error > _ROUNDING) - int(saved + error < -_ROUNDING)
@@ -107,7 +107,7 @@ class Trial:
         best = self.best()
         return {1: "learned", 0: "even", -1: "fixed" if best.way == FIXED else "hint"}[self.side(best)]
 
-    def seeds_ahead(self, other: Baseline) -> tuple[int, int]:
+    def seeds_ahead(self, other: RunOrder) -> tuple[int, int]:
         """Of the seeds, those on which learned dispatch has the lower mean, and how many there are."""
         less = other.spread.minus(self.learned).makespans.reshape(-1, self.per_seed).mean(axis=1)
         return int((less > 0).sum()), len(less)
@@ -119,9 +119,9 @@ def trial(
     *,
     samples: int,
     seeds: Sequence[int] = (0,),
-    weights: Weights | None = None,
+    weights: DispatchWeights | None = None,
     orders: Sequence[str] = ORDERS,
-) -> Trial:
+) -> FluctuationTrial:
     """Everybody on ``samples`` plays of each seed; on one play where nothing moves. ``weights``: None, as shipped.
 
     Raises
@@ -143,9 +143,9 @@ def trial(
     def learned(seed: int) -> Floats:
         return spread_learned(problem, fluctuation, weights=weights, samples=samples, seed=seed).makespans
 
-    def baseline(order: str, schedule: Schedule, way: Way) -> Baseline:
+    def baseline(order: str, schedule: Schedule, way: Way) -> RunOrder:
         plays = [way.played(problem, schedule, fluctuation, samples=samples, seed=seed).makespans for seed in seeds]
-        return Baseline(order, way, MakespanSpread(np.concatenate(plays)))
+        return RunOrder(order, way, MakespanSpread(np.concatenate(plays)))
 
     baselines = []
     for name in orders:
@@ -153,7 +153,7 @@ def trial(
         baselines += [baseline(name, schedule, way) for way in (FIXED, HINT, *PATIENT) if fits or way.by_hint]
     played = MakespanSpread(np.concatenate([learned(seed) for seed in seeds]))
     bound = np.concatenate([floor(seed) for seed in seeds])
-    return Trial(problem, fluctuation, tuple(baselines), played, bound, samples)
+    return FluctuationTrial(problem, fluctuation, tuple(baselines), played, bound, samples)
 
 
 def is_still(fluctuation: Fluctuation) -> bool:

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from hippo.dispatch.base import base_of
-from hippo.dispatch.env.generator import World, asked_problem, most_micro_batches
+from hippo.dispatch.env.generator import DispatchWorld, asked_problem, most_micro_batches
 from hippo.dispatch.env.reward import reward
-from hippo.dispatch.env.rollout import DECISIONS, Rollout, roll_out, rows_of
+from hippo.dispatch.env.rollout import DECISIONS, DispatchRollout, roll_out, rows_of
 from hippo.dispatch.features import CHOICES
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights
 from hippo.dispatch.noise.fluctuation import Factors, drawn
-from hippo.dispatch.train.policy import DispatchPolicy, Seen
+from hippo.dispatch.train.policy import DispatchPolicy, SeenChoices
 from hippo.dispatch.train.settings import Settings
 from hippo.learn.memory import Need
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
@@ -64,7 +64,7 @@ def need(settings: Settings) -> Need:
 def learn(
     policy: DispatchPolicy,
     optimizer: torch.optim.Optimizer,
-    worlds: Sequence[World],
+    worlds: Sequence[DispatchWorld],
     settings: Settings,
     rng: np.random.Generator,
     *,
@@ -87,7 +87,9 @@ def learn(
     return Told(len(batch.action), plays, gain, float(strayed), losses)
 
 
-def _played(world: World, weights: Weights, settings: Settings, rng: np.random.Generator) -> Rollout:
+def _played(
+    world: DispatchWorld, weights: DispatchWeights, settings: Settings, rng: np.random.Generator
+) -> DispatchRollout:
     given = settings.worlds
     parts = drawn(world.problem, world.fluctuation, samples=given.draws, rng=rng)
     factors = Factors(*(np.concatenate(each) for each in zip(*parts, strict=True)))
@@ -95,10 +97,10 @@ def _played(world: World, weights: Weights, settings: Settings, rng: np.random.G
     return roll_out(world.problem, base, weights, factors, plays=given.plays, share=given.share, rng=rng)
 
 
-def batch_of(played: Sequence[Rollout]) -> Batch:
+def batch_of(played: Sequence[DispatchRollout]) -> Batch:
     """Decisions of all plays as PPO takes them; advantages are measured by the spread of each world's rewards, so that
     a world whose times hardly move counts as much as one that is all noise."""
-    observation = Seen(*(torch.cat(columns) for columns in zip(*map(_seen, played), strict=True)))
+    observation = SeenChoices(*(torch.cat(columns) for columns in zip(*map(_seen, played), strict=True)))
     rewards = []
     for each in played:
         found = _rewards(each).ravel()
@@ -126,12 +128,12 @@ def lost(lags: Floats, paid: Floats) -> Floats:
     return found
 
 
-def _rewards(played: Rollout) -> Floats:
+def _rewards(played: DispatchRollout) -> Floats:
     """(n, R)."""
     return reward(played.makespans, played.reference[:, None])
 
 
-def _seen(played: Rollout) -> Seen:
+def _seen(played: DispatchRollout) -> SeenChoices:
     rows = played.decisions
     says = torch.nn.functional.one_hot(torch.from_numpy(rows.says), CHOICES).float()
-    return Seen(torch.from_numpy(rows.seen), torch.from_numpy(rows.mask), says)
+    return SeenChoices(torch.from_numpy(rows.seen), torch.from_numpy(rows.mask), says)

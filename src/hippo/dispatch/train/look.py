@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.dispatch.env.generator import World, asked_problem, drawn_world
-from hippo.dispatch.network import Weights, follower
+from hippo.dispatch.env.generator import DispatchWorld, asked_problem, drawn_world
+from hippo.dispatch.network import DispatchWeights, follower
 from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.dispatch.noise.learned_play import spread_learned
 from hippo.dispatch.train.settings import Settings
@@ -21,7 +21,7 @@ _SEED = 1_000_003  # of validation, far from those of learning
 class Look:
     """Worlds to look at, and of which kind each of them is."""
 
-    worlds: tuple[World, ...]
+    worlds: tuple[DispatchWorld, ...]
     kinds: tuple[str, ...]
     draws: int
 
@@ -30,18 +30,18 @@ class Look:
         """Makespans (draws,) of each world under its base hint."""
         return self._plays(follower())
 
-    def gains(self, weights: Weights) -> NDArray[np.float64]:
+    def gains(self, weights: DispatchWeights) -> NDArray[np.float64]:
         """Percent by which the mean makespan of each world is below its base hint's, on the same draws."""
         pairs = zip(self.usual, self._plays(weights), strict=True)
         return np.array([100 * (usual.mean() - found.mean()) / usual.mean() for usual, found in pairs])
 
-    def figures(self, weights: Weights) -> dict[str, float]:
+    def figures(self, weights: DispatchWeights) -> dict[str, float]:
         """Mean gain of each kind of worlds, the least gain, and the mean over kinds (what policies are chosen by)."""
         gains, kinds = self.gains(weights), np.array(self.kinds)
         means = {f"validation/{kind}": float(gains[kinds == kind].mean()) for kind in dict.fromkeys(self.kinds)}
         return means | {"validation/least": float(gains.min()), "validation/gain": float(np.mean(list(means.values())))}
 
-    def _plays(self, weights: Weights) -> list[NDArray[np.float64]]:
+    def _plays(self, weights: DispatchWeights) -> list[NDArray[np.float64]]:
         return [
             spread_learned(
                 world.problem,
@@ -59,7 +59,9 @@ def look_of(settings: Settings) -> Look:
     """The asked worlds, with both memories and both kinds of fluctuation; worlds on the grid; drawn worlds."""
     given, rng = settings.worlds, np.random.default_rng([_SEED, settings.run.seed])
     worlds = [
-        World(asked_problem(limit), Fluctuation(0.3, kind)) for limit in (8, 16) for kind in ("normal", "uniform")
+        DispatchWorld(asked_problem(limit), Fluctuation(0.3, kind))
+        for limit in (8, 16)
+        for kind in ("normal", "uniform")
     ]
     kinds = ["asked"] * len(worlds)
     for kind, share, count in (("grid", 1.0, given.validation // 2), ("drawn", 0.0, given.validation)):

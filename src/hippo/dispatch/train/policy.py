@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hippo.dispatch.features import CHOICES, FEATURES
-from hippo.dispatch.network import Weights
+from hippo.dispatch.network import DispatchWeights
 from hippo.learn.ppo import Evaluated, choice
 
 
-class Seen(NamedTuple):
+class SeenChoices(NamedTuple):
     """What a batch of decisions was taken on, N first."""
 
     seen: Tensor  # (N, FEATURES)
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 class DispatchPolicy(nn.Module):
     """The actor; there is no critic (``learner`` says why)."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: DispatchWeights) -> None:
         super().__init__()
         hidden = len(weights.first_bias)
         self.first, self.second = nn.Linear(FEATURES, hidden), nn.Linear(hidden, hidden)
@@ -32,7 +32,7 @@ class DispatchPolicy(nn.Module):
         self.trust = nn.Parameter(torch.from_numpy(np.array(weights.trust)))
         self.take(weights)
 
-    def take(self, weights: Weights) -> None:
+    def take(self, weights: DispatchWeights) -> None:
         """Takes over weights; hidden layers that are all zero (the follower's) keep their random beginning."""
         with torch.no_grad():
             for layer, name in ((self.first, "first"), (self.second, "second"), (self.last, "last")):
@@ -42,21 +42,21 @@ class DispatchPolicy(nn.Module):
                     layer.bias.copy_(torch.from_numpy(np.array(bias)))
             self.trust.copy_(torch.from_numpy(np.array(weights.trust)))
 
-    def weights(self) -> Weights:
+    def weights(self) -> DispatchWeights:
         """The actor as the kernels take it."""
         arrays = []
         for layer in (self.first, self.second, self.last):
             arrays += [layer.weight.detach().numpy().T, layer.bias.detach().numpy()]
         arrays.append(self.trust.detach().numpy())
-        return Weights(*(np.array(each, np.float32, order="C") for each in arrays))
+        return DispatchWeights(*(np.array(each, np.float32, order="C") for each in arrays))
 
-    def scores(self, seen: Seen) -> Tensor:
+    def scores(self, seen: SeenChoices) -> Tensor:
         """(N, 4), as ``dispatch.network.scores``."""
         hidden = torch.relu(self.second(torch.relu(self.first(seen.seen))))
         found: Tensor = self.last(hidden) + self.trust * seen.says
         return found
 
-    def evaluate(self, seen: Seen, action: Tensor) -> Evaluated:
+    def evaluate(self, seen: SeenChoices, action: Tensor) -> Evaluated:
         """For ``ppo.update``."""
         log_probs, entropy = choice(self.scores(seen), seen.mask)
         return Evaluated(log_probs.gather(1, action[:, None])[:, 0], entropy, log_probs.new_zeros(len(action), 0))

@@ -39,7 +39,7 @@ class DispatchPpo(Checked):
 
 
 @dataclass(frozen=True)
-class Network(Checked):
+class NetworkSettings(Checked):
     """The network that ships."""
 
     start: str = ""  # file of weights to begin with; empty: those of a network that follows the base hint
@@ -71,7 +71,7 @@ class Worlds(Checked):
 
 
 @dataclass(frozen=True)
-class Run(Checked):
+class RunSettings(Checked):
     """How long, how often it looks up."""
 
     seed: int = within(0, 0, 2**31)
@@ -86,9 +86,9 @@ class Settings:
     """The whole configuration."""
 
     ppo: DispatchPpo = field(default_factory=DispatchPpo)
-    network: Network = field(default_factory=Network)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     worlds: Worlds = field(default_factory=Worlds)
-    run: Run = field(default_factory=Run)
+    run: RunSettings = field(default_factory=RunSettings)
 
 
 def parse_settings(document: Any, *, source: str | None = None) -> Settings:

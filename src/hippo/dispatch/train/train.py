@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from hippo.dispatch.env.generator import World, drawn_world
-from hippo.dispatch.kernel_policy import read
-from hippo.dispatch.network import Weights, follower, packed
+from hippo.dispatch.env.generator import DispatchWorld, drawn_world
+from hippo.dispatch.network import DispatchWeights, follower, packed, read
 from hippo.dispatch.train.learner import learn, need
 from hippo.dispatch.train.look import look_of
 from hippo.dispatch.train.policy import DispatchPolicy
-from hippo.dispatch.train.settings import Network, Settings
+from hippo.dispatch.train.settings import NetworkSettings, Settings
 from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.learn.checkpoint import earlier_run, must_match
@@ -76,7 +75,7 @@ def train(
     return _written(session.run(before), out)
 
 
-def _begun(settings: Settings) -> Weights:
+def _begun(settings: Settings) -> DispatchWeights:
     """The weights to begin with; ``InputError`` where those of a file are not as the settings say."""
     given = settings.network
     if not given.start:
@@ -86,13 +85,13 @@ def _begun(settings: Settings) -> Weights:
     if hidden != given.hidden:
         remedy = f"give hidden: {hidden}, or leave out start"
         raise InputError(f"is {hidden} in {given.start}", key="network.hidden", value=given.hidden, remedy=remedy)
-    if given.trust != Network().trust:
+    if given.trust != NetworkSettings().trust:
         remedy = "leave out one of them"
         raise InputError("does not go with network.start", key="network.trust", value=given.trust, remedy=remedy)
     return found
 
 
-def bank(settings: Settings) -> list[World]:
+def bank(settings: Settings) -> list[DispatchWorld]:
     """The drawn worlds of a run; those asked and those on the grid are drawn update by update."""
     rng = np.random.default_rng([settings.run.seed, _BANK])
     return [

@@ -71,7 +71,7 @@ def _by_rank(w, by_force):  # type: ignore[no-untyped-def]
     for at in range(w.tally[c.ACTIVE]):
         w.passed[w.active[at]] = False
     if by_force:
-        _find_last(w)
+        _forget_last(w)
     while True:
         kind = _next_class(w, by_force)
         if kind < 0:
@@ -81,7 +81,7 @@ def _by_rank(w, by_force):  # type: ignore[no-untyped-def]
             if by_force:
                 _stands_last(w, job)
         elif by_force and start_by_force(w, job):
-            _find_last(w)
+            _forget_last(w)
         else:
             w.passed[kind] = True
 
@@ -113,17 +113,20 @@ def _might_start(w, kind, job, key, by_force):  # type: ignore[no-untyped-def]
             return True
         if spans and w.partly[shape, pool] and w.pool[pool, c.POOL_FREE] > 0:
             return True
-        last = w.pool[pool, c.POOL_WORST]
-        if by_force and last >= 0 and w.partly[shape, pool] and is_behind(w, last, job, key):
-            return True
+        if by_force and w.partly[shape, pool]:
+            if w.pool[pool, c.POOL_WORST] == c.UNKNOWN:
+                w.pool[pool, c.POOL_WORST] = last_of(w, pool)
+            last = w.pool[pool, c.POOL_WORST]
+            if last >= 0 and is_behind(w, last, job, key):
+                return True
     return False
 
 
 @kernel(lean=True)
-def _find_last(w):  # type: ignore[no-untyped-def]
-    """Who ranks last in each pool."""
+def _forget_last(w):  # type: ignore[no-untyped-def]
+    """Who ranks last in each pool is to be found anew when somebody asks."""
     for pool in range(len(w.pool)):
-        w.pool[pool, c.POOL_WORST] = last_of(w, pool)
+        w.pool[pool, c.POOL_WORST] = c.UNKNOWN
 
 
 @kernel(lean=True)
@@ -133,7 +136,7 @@ def _stands_last(w, job):  # type: ignore[no-untyped-def]
     while piece >= 0:
         pool = w.bin[w.piece[piece, c.PIECE_BIN], c.BIN_POOL]
         last = w.pool[pool, c.POOL_WORST]
-        if last < 0 or is_behind(w, job, last, rank(w, last, w.clock[c.NOW])):
+        if last == -1 or (last >= 0 and is_behind(w, job, last, rank(w, last, w.clock[c.NOW]))):
             w.pool[pool, c.POOL_WORST] = job
         piece = w.piece[piece, c.PIECE_OF_JOB]
 
@@ -210,17 +213,17 @@ def is_behind(w, other, job, mine):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def enough(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
     """Whether a pool has so many devices that are free, or held by jobs behind this one."""
-    room = w.pool[pool, c.POOL_FREE]
+    room, pieces = w.pool[pool, c.POOL_FREE], w.piece
     if room >= devices:
         return True
     for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
         piece = w.bin[each, c.BIN_FIRST]
         while piece >= 0:
-            if is_behind(w, w.piece[piece, c.PIECE_JOB], job, mine):
-                room += w.piece[piece, c.PIECE_DEVICES]
+            if is_behind(w, pieces[piece, c.PIECE_JOB], job, mine):
+                room += pieces[piece, c.PIECE_DEVICES]
                 if room >= devices:
                     return True
-            piece = w.piece[piece, c.PIECE_NEXT]
+            piece = pieces[piece, c.PIECE_NEXT]
     return False
 
 
@@ -240,16 +243,16 @@ def _choose(w, job, mine, pool, devices):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def last_of(w, pool):  # type: ignore[no-untyped-def]
     """The running job of a pool that ranks last of those not yet chosen, -1: none."""
-    last, last_key = -1, -np.inf
+    last, last_key, now, pieces = -1, -np.inf, w.clock[c.NOW], w.piece
     for each in range(w.pool[pool, c.POOL_FIRST], w.pool[pool, c.POOL_LAST]):
         piece = w.bin[each, c.BIN_FIRST]
         while piece >= 0:
-            other = w.piece[piece, c.PIECE_JOB]
+            other = pieces[piece, c.PIECE_JOB]
             if w.mark[other, c.CHOSEN] == 0:
-                key = rank(w, other, w.clock[c.NOW])
+                key = rank(w, other, now)
                 if last < 0 or key > last_key or (key == last_key and other > last):
                     last, last_key = other, key
-            piece = w.piece[piece, c.PIECE_NEXT]
+            piece = pieces[piece, c.PIECE_NEXT]
     return last
 
 

@@ -14,11 +14,13 @@ MOST_POOLS = 62
 @kernel(lean=True)
 def key(w, job, now):  # type: ignore[no-untyped-def]
     """Of a job that waits (there it stands still) or runs."""
-    row, weights, parts, changes = w.job[job], w.weights, w.changes, 0.0
+    row, parts = w.job[job], w.changes
     if w.learns:
         return row[c.KEY]
-    if parts == 0 or (w.known and row[c.KNOWN_KEY] >= c.NEVER):
-        return row[c.KNOWN_KEY]
+    known = row[c.KNOWN_KEY]
+    if parts == 0 or known >= c.NEVER:
+        return known
+    weights, changes = w.weights, 0.0
     if parts & 1 << c.REMAINING:
         changes += weights[c.REMAINING] * remaining(w, job, now)
     if parts & 1 << c.EXPECTED:
@@ -31,11 +33,7 @@ def key(w, job, now):  # type: ignore[no-untyped-def]
         changes += weights[c.SERVICE] * (row[c.SERVED] + runs_s * row[c.RATE])
     if parts & 1 << c.CROSSED:
         changes += weights[c.CROSSED] * w.mark[job, c.LEVEL]
-    if w.factored:  # columns that say nothing are not read: most of the time goes into reading
-        changes *= row[c.KEY_FACTOR]
-    if w.known:
-        changes += row[c.KNOWN_KEY]
-    return changes
+    return known + changes * row[c.KEY_FACTOR]
 
 
 @kernel(lean=True)

@@ -41,8 +41,6 @@ class World(NamedTuple):
     refresh_s: float  # learned keys are asked for again this often
     patience_s: float  # without an end in sight a head may be passed for so long
     promotes_after: float  # a stopped job begins at the first level again after so many times its service
-    known: bool  # keys have a part that is known when a job comes
-    factored: bool  # the rest is multiplied with a number of the job
     changes: int  # which of the weights are not 0, as bits
     weights: Floats  # (5,) of what changes in a key
     levels: Floats  # (L,) of attained service
@@ -144,8 +142,11 @@ SHAPE_DEVICES, SHAPE_GROUP, SHAPE_ALONE = range(3)
 whole one."""
 
 POOL_DOMAIN, POOL_FIRST, POOL_LAST, POOL_DEVICES, POOL_FREE, POOL_HELD, POOL_WORST, POOL_SPARE = range(8)
-"""``World.pool`` (P, 8): its bins are FIRST to LAST - 1; WORST is the running job that ranks last, -1: none; SPARE is
-how many devices the head of the line will leave there when it starts, -1: nothing is kept for it there."""
+"""``World.pool`` (P, 8): its bins are FIRST to LAST - 1; WORST is the running job that ranks last, -1: none, or
+``UNKNOWN`` in this instant; SPARE is how many devices the head of the line will leave there when it starts, -1: nothing
+is kept for it there."""
+UNKNOWN = -2
+"""To be found anew when somebody asks."""
 
 BIN_POOL, BIN_SIZE, BIN_FREE, BIN_FIRST, BIN_UP, BIN_FAILURES = range(6)
 """``World.bin`` (B, 6): a node if nodes fail, else a whole pool. FIRST is its first piece; a broken one has no room."""

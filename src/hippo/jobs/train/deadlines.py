@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,15 @@ from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.traces.mix import drawn, missed
+from hippo.jobs.train.learner import QueueLearner
 from hippo.jobs.train.settings import DeadlineTraining
 from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.jobs.workload import Workload
 from hippo.learn import ppo
-from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
+from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.memory import Need, refuse_too_large
 from hippo.learn.ppo import Evaluated, normalised
-from hippo.learn.tracking import Tracker
+from hippo.learn.session import Session
 from hippo.planners.base import Progress
 
 Floats = NDArray[np.float64]
@@ -229,14 +230,54 @@ def train(
     """
     refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
-    before = earlier_run(out, resume=resume)
+    before, began = earlier_run(out, resume=resume), time.monotonic()
     if before is not None:
-        must_match(before, settings, free=FREE)
+        must_match(before, settings, free=FREE)  # before anything is replayed
     windows = trace_windows(settings.windows)
+    held = validation_windows(windows, settings)
     say(f"{len(windows.training):,} jobs to learn from, {len(windows.validation):,} to validate on")
-    session = _DeadlineSession(settings, windows, out, before, progress)
-    session.run()
-    return session.answer()
+    torch.manual_seed(settings.run.seed)
+    policy, base = DuePolicy(settings.search.noise), begun(settings)
+    policy.take(base._replace(first=policy.into(base).first))
+    policy.log_noise.requires_grad_(False)
+    learned = [each for each in policy.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
+
+    def step(learner: QueueLearner, number: int) -> dict[str, float]:
+        generator = np.random.default_rng([settings.run.seed, number])
+        weights, parts, cost = policy.into(base), [], []
+        for _ in range(settings.search.rolls):
+            moments, each = roll(stretch(windows.draw(generator), settings, generator), weights, settings, generator)
+            parts.append(moments)
+            cost.append(each)
+        return {**update(policy, optimizer, joined(parts), settings, number), "cost": float(np.mean(cost))}
+
+    session = Session(
+        QueueLearner(policy, optimizer, base, settings, step, settings.search.rolls),
+        settings,
+        out,
+        lambda figures, notes: f"deadlines, best {notes['best']:.3f} % missed",
+        counted="windows",
+        look=lambda seen: {"looked_at": validated(held, policy.into(base))},
+        best_by="looked_at",
+        least=True,
+        write=lambda best: write_whole(out / SHIPPED, packed(best.into(base))),  # type: ignore[operator]
+        free=FREE,
+        progress=progress,
+    )
+    found = session.run(before, prepared_s=time.monotonic() - began)
+    assert found.best is not None
+    assert found.first is not None
+    return {
+        "policy": str(out / SHIPPED),
+        "curve": str(out / "curve.jsonl"),
+        "updates": found.updates,
+        "seconds": found.seconds,
+        "cost": found.best,
+        "start": found.first,
+        "words": f"{found.updates} updates in {found.seconds / 60:.1f} minutes: {found.best:.3f} % missed on windows "
+        f"that were not learned from, {found.first:.3f} % at the start\npolicy {out / SHIPPED}",
+    }
 
 
 def needs(settings: DeadlineTraining) -> list[Need]:
@@ -247,98 +288,6 @@ def needs(settings: DeadlineTraining) -> list[Need]:
         Need(jobs * REPLAY_BYTES, ("windows.jobs",)),
         Need(moments * 4 * (len(FEATURES) + 2) * 4, ("search.rolls", "windows.jobs", "search.share")),
     ]
-
-
-class _DeadlineSession:
-    """One run."""
-
-    def __init__(
-        self,
-        settings: DeadlineTraining,
-        windows: TraceWindows,
-        out: Path,
-        before: Checkpoint | None,
-        progress: Progress,
-    ) -> None:
-        self.settings, self.windows, self.out, self.progress = settings, windows, out, progress
-        self.began = time.monotonic() - (before.seconds if before else 0.0)
-        self.tracker = Tracker(out, resumed_at=before.update if before else 0)
-        self.validation = validation_windows(windows, settings)
-        torch.manual_seed(settings.run.seed)
-        self.policy, self.base = DuePolicy(settings.search.noise), begun(settings)
-        self.policy.take(self.base._replace(first=self.policy.into(self.base).first))
-        self.policy.log_noise.requires_grad_(False)
-        learned = [each for each in self.policy.parameters() if each.requires_grad]
-        self.optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
-        self.best, self.update = self.policy.into(self.base), 0
-        if before is None:
-            self.start = self.least = validated(self.validation, self.best)
-            return
-        self.policy.load_state_dict(before.policy)
-        self.optimizer.load_state_dict(before.optimizer)
-        self.best, self.update = DueWeights(**before.shares[0]), before.update
-        self.start, self.least = before.notes["start"], before.notes["least"]
-
-    def run(self) -> None:
-        """To the last update, or until time is up."""
-        run = self.settings.run
-        while self.update < run.updates and not 0 < run.minutes * 60 <= self.seconds:
-            self.update += 1
-            figures = self._step()
-            if self.update % run.validate_every == 0:
-                now = self.policy.into(self.base)
-                figures["looked_at"] = validated(self.validation, now)
-                if figures["looked_at"] < self.least:
-                    self.best, self.least = now, figures["looked_at"]
-            self.tracker.write(self.update, {**figures, "minutes": self.seconds / 60})
-            if self.update % run.checkpoint_every == 0:
-                self._save()
-            self.progress(f"deadlines, update {self.update}", self.update / max(run.updates, 1))
-        self._save()
-        self.tracker.close()
-
-    def _step(self) -> dict[str, float]:
-        generator = np.random.default_rng([self.settings.run.seed, self.update])
-        weights, parts, cost = self.policy.into(self.base), [], []
-        for _ in range(self.settings.search.rolls):
-            at = stretch(self.windows.draw(generator), self.settings, generator)
-            moments, each = roll(at, weights, self.settings, generator)
-            parts.append(moments)
-            cost.append(each)
-        figures = update(self.policy, self.optimizer, joined(parts), self.settings, self.update)
-        return {**figures, "cost": float(np.mean(cost))}
-
-    def _save(self) -> None:
-        write_whole(self.out / SHIPPED, packed(self.best))
-        state = Checkpoint(
-            update=self.update,
-            seconds=self.seconds,
-            settings=asdict(self.settings),
-            policy=self.policy.state_dict(),
-            optimizer=self.optimizer.state_dict(),
-            multipliers=[],
-            shares=[self.best._asdict()],
-            notes={"start": self.start, "least": self.least},
-        )
-        save(self.out, state)
-
-    @property
-    def seconds(self) -> float:
-        """Of wall clock, with those before a resumption."""
-        return time.monotonic() - self.began
-
-    def answer(self) -> dict[str, Any]:
-        """What ``train`` answers."""
-        return {
-            "policy": str(self.out / SHIPPED),
-            "curve": str(self.tracker.path),
-            "updates": self.update,
-            "seconds": self.seconds,
-            "cost": self.least,
-            "start": self.start,
-            "words": f"{self.update} updates in {self.seconds / 60:.1f} minutes: {self.least:.3f} % missed on windows "
-            f"that were not learned from, {self.start:.3f} % at the start\npolicy {self.out / SHIPPED}",
-        }
 
 
 def validation_windows(windows: TraceWindows, settings: DeadlineTraining) -> tuple[Stretch, ...]:

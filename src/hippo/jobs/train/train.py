@@ -6,8 +6,7 @@ Every update depends on the seed and its number alone, so a resumed run is the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ import torch
 from hippo.files import write_whole
 from hippo.jobs.learned.weights import SHIPPED, Weights, packed, untrained
 from hippo.jobs.train import algorithms, hazards, rollout
+from hippo.jobs.train.learner import QueueLearner
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import Moments, joined, noise, roll
 from hippo.jobs.train.settings import KeyTraining
 from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, TraceWindows, Window, trace_windows
-from hippo.learn.checkpoint import Checkpoint, earlier_run, must_match, save
+from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.memory import Need, refuse_too_large
+from hippo.learn.session import Outcome, Session
 from hippo.learn.tracking import Tracker
 from hippo.planners.base import Progress
 
@@ -60,17 +61,35 @@ def train(
     """
     refuse_too_large(settings, needs(settings))
     torch.set_num_threads(1)
-    before = earlier_run(out, resume=resume)
+    before, began = earlier_run(out, resume=resume), time.monotonic()
     if before is not None:
-        must_match(before, settings, free=FREE)
-    began = time.monotonic() - (before.seconds if before else 0.0)
+        must_match(before, settings, free=FREE)  # before anything is replayed
     windows = trace_windows(settings.windows)
-    tracker = Tracker(out, resumed_at=before.update if before else 0)
+    held = windows.validation_windows()
+    looks = [(window, window.limit_s()) for window in held]
     say(f"{len(windows.training):,} jobs to learn from, {len(windows.validation):,} to validate on")
-    session = _KeySession(settings, windows, tracker, out, began, progress)
-    found = session.run(before)
-    tracker.close()
-    return found
+    base = untrained() if before is not None else _estimate(settings, windows, held, out, progress)
+    torch.manual_seed(settings.run.seed)
+    policy = KeyPolicy(settings.gradient.noise)
+
+    def update(learner: QueueLearner, number: int) -> dict[str, float]:
+        return step(policy, learner.optimizer, windows.draw, learner.base, settings, number)
+
+    learner = QueueLearner(policy, optimizer(policy, settings), base, settings, update, settings.gradient.rolls)
+    session = Session(
+        learner,
+        settings,
+        out,
+        lambda figures, notes: f"{settings.gradient.algorithm}, best {notes['best']:.4f} of the clairvoyant's",
+        counted="windows",
+        look=lambda seen: {"of_limit": _of_limit(looks, policy.into(learner.base))},
+        best_by="of_limit",
+        least=True,
+        write=lambda best: write_whole(out / SHIPPED, packed(best.into(learner.base))),  # type: ignore[operator]
+        free=FREE,
+        progress=progress,
+    )
+    return _answer(session.run(before, prepared_s=time.monotonic() - began), out)
 
 
 def needs(settings: KeyTraining) -> list[Need]:
@@ -84,116 +103,48 @@ def needs(settings: KeyTraining) -> list[Need]:
     ]
 
 
-class _KeySession:
-    """One run."""
+def _estimate(
+    settings: KeyTraining, windows: TraceWindows, held: Sequence[Window], out: Path, progress: Progress
+) -> Weights:
+    """Prior and hazard network, learned before the first update; the curve says how."""
+    progress("how long jobs run", 0.0)
+    weights = untrained()._replace(prior=hazards.prior(windows.training.duration_s))
+    seed, least, began = settings.run.seed, settings.windows.loads[0], time.monotonic()
+    replays = (*windows.halves(None), *windows.halves(least), *windows.synthetic(seed))
+    validation, tracker = (*held, *windows.synthetic(seed + 1)[:2]), Tracker(out)
 
-    def __init__(
-        self,
-        settings: KeyTraining,
-        windows: TraceWindows,
-        tracker: Tracker,
-        out: Path,
-        began: float,
-        progress: Progress,
-    ) -> None:
-        self.settings, self.windows, self.tracker, self.out = settings, windows, tracker, out
-        self.began, self.progress = began, progress
-        self.validation = windows.validation_windows()
-        self.limits = [window.limit_s() for window in self.validation]
-        torch.manual_seed(settings.run.seed)
-        self.policy = KeyPolicy(settings.gradient.noise)
-        self.optimizer = optimizer(self.policy, settings)
+    def track(number: int, figures: dict[str, float]) -> None:
+        tracker.write(0, {**figures, "pass": number, "seconds": time.monotonic() - began})
 
-    def run(self, before: Checkpoint | None) -> dict[str, Any]:
-        """From nothing or from a checkpoint to the end; what ``train`` answers."""
-        if before is None:
-            base = self._estimate()
-            best, start, update = base, self._validate(base), 0
-            best_score = start
-        else:
-            base, best = (Weights(**stored) for stored in before.shares)
-            self.policy.load_state_dict(before.policy)
-            self.optimizer.load_state_dict(before.optimizer)
-            update, start, best_score = before.update, before.notes["start"], before.notes["best"]
-        run = self.settings.run
-        while update < run.updates and not self._late():
-            update += 1
-            figures = step(self.policy, self.optimizer, self.windows.draw, base, self.settings, update)
-            if update % run.validate_every == 0 or update == run.updates:
-                score = self._validate(self.policy.into(base))
-                figures["of_limit"] = score
-                if score < best_score:
-                    best, best_score = self.policy.into(base), score
-            self.tracker.write(update, {**figures, "minutes": self._seconds() / 60})
-            if update % run.checkpoint_every == 0:
-                self._save(update, base, best, {"start": start, "best": best_score})
-            self.progress(f"{self.settings.gradient.algorithm}, update {update}", update / max(run.updates, 1))
-        self._save(update, base, best, {"start": start, "best": best_score})
-        return self._answer(update, best, start, best_score)
+    found = hazards.fit(weights, replays, validation, settings.hazards, seed, track)
+    tracker.close()
+    return found
 
-    def _estimate(self) -> Weights:
-        """Prior and hazard network."""
-        self.progress("how long jobs run", 0.0)
-        known = self.windows.training
-        weights = untrained()._replace(prior=hazards.prior(known.duration_s))
-        seed, least = self.settings.run.seed, self.settings.windows.loads[0]
-        replays = (*self.windows.halves(None), *self.windows.halves(least), *self.windows.synthetic(seed))
-        validation = (*self.validation, *self.windows.synthetic(seed + 1)[:2])
 
-        def track(number: int, figures: dict[str, float]) -> None:
-            self.tracker.write(0, {**figures, "pass": number, "minutes": self._seconds() / 60})
+def _of_limit(looks: Sequence[tuple[Window, float]], weights: Weights) -> float:
+    """Mean completion over the clairvoyant's, the geometric mean over windows; nan where there are none."""
+    ratios = [window.mean_completion_s(weights) / limit_s for window, limit_s in looks]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else float("nan")
 
-        return hazards.fit(weights, replays, validation, self.settings.hazards, seed, track)
 
-    def _validate(self, weights: Weights) -> float:
-        """Mean completion over the clairvoyant's, the geometric mean over the windows that are looked at."""
-        if not self.validation:
-            return float("nan")
-        ratios = [
-            window.mean_completion_s(weights) / limit
-            for window, limit in zip(self.validation, self.limits, strict=True)
-        ]
-        return float(np.exp(np.mean(np.log(ratios))))
-
-    def _save(self, update: int, base: Weights, best: Weights, notes: dict[str, Any]) -> None:
-        write_whole(self.out / SHIPPED, packed(best))
-        save(
-            self.out,
-            Checkpoint(
-                update=update,
-                seconds=self._seconds(),
-                settings=asdict(self.settings),
-                policy=self.policy.state_dict(),
-                optimizer=self.optimizer.state_dict(),
-                multipliers=[],
-                shares=[base._asdict(), best._asdict()],
-                notes=notes,
-            ),
-        )
-
-    def _answer(self, update: int, best: Weights, start: float, score: float) -> dict[str, Any]:
-        told = ""
-        if not np.isnan(score):
-            told = f"\nmean completion on jobs that were not learned from, over the clairvoyant's: {score:.4f}"
-            told += f" ({start:.4f} before the policy gradient)"
-        path, curve = self.out / SHIPPED, self.out / "curve.jsonl"
-        words = f"{update} updates, {self._seconds() / 60:.1f} minutes{told}\npolicy {path}, curve {curve}"
-        return {
-            "policy": str(path),
-            "curve": str(curve),
-            "updates": update,
-            "seconds": round(self._seconds(), 1),
-            "of_limit": None if np.isnan(score) else score,
-            "start": None if np.isnan(start) else start,
-            "words": words,
-        }
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    def _late(self) -> bool:
-        minutes = self.settings.run.minutes
-        return minutes > 0 and self._seconds() > 60 * minutes
+def _answer(found: Outcome, out: Path) -> dict[str, Any]:
+    assert found.best is not None
+    assert found.first is not None
+    told = ""
+    if not np.isnan(found.best):
+        told = f"\nmean completion on jobs that were not learned from, over the clairvoyant's: {found.best:.4f}"
+        told += f" ({found.first:.4f} before the policy gradient)"
+    path, curve = out / SHIPPED, out / "curve.jsonl"
+    words = f"{found.updates} updates, {found.seconds / 60:.1f} minutes{told}\npolicy {path}, curve {curve}"
+    return {
+        "policy": str(path),
+        "curve": str(curve),
+        "updates": found.updates,
+        "seconds": round(found.seconds, 1),
+        "of_limit": None if np.isnan(found.best) else found.best,
+        "start": None if np.isnan(found.first) else found.first,
+        "words": words,
+    }
 
 
 def optimizer(policy: KeyPolicy, settings: KeyTraining) -> torch.optim.Optimizer:

@@ -18,7 +18,7 @@ from hippo.measure.profile.device import seconds_of, settle
 from hippo.measure.profile.rows import LayerTimes, PassTimes, TimedShape
 from hippo.problem.model import LayerKind, Model
 from hippo.run.model.stage import Part, StageSettings, sequences
-from hippo.run.model.weights import Form, TensorSplit, Weight, forms, weight
+from hippo.run.model.weights import TensorSplit, Weight, WeightForm, forms, weight
 
 LEAST_REPEATS = 3
 _WARM_UP = 2
@@ -74,7 +74,7 @@ def _split(shape: TimedShape) -> TensorSplit:
     return TensorSplit(shape.tp, 0, shape.tp)
 
 
-def _share(form: Form, tp: int) -> tuple[int, ...]:
+def _share(form: WeightForm, tp: int) -> tuple[int, ...]:
     """Shape of a rank's share of a weight."""
     return tuple(size // tp if axis == form.split else size for axis, size in enumerate(form.shape))
 
@@ -91,7 +91,7 @@ def _part(model: Model, layer: int, shape: TimedShape, device: torch.device, dty
     return part
 
 
-def _drawn(form: Form, shape: TimedShape, device: torch.device, dtype: torch.dtype) -> Weight:
+def _drawn(form: WeightForm, shape: TimedShape, device: torch.device, dtype: torch.dtype) -> Weight:
     value = torch.full(_share(form, shape.tp), form.start, device=device, dtype=dtype)
     return weight(form, value.normal_(form.start, form.spread) if form.spread else value)
 

@@ -32,7 +32,7 @@ from hippo.network.construction.estimate import join, round_trips, settle, share
 from hippo.network.construction.layout_table import LayoutTable, Links, layout_table, links_under
 from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
 from hippo.planners.placement import PipelineSketch, StageSketch, place
-from hippo.planners.run_ahead import StageTimes, warm_ups
+from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.simulate.batch import step_times
 from hippo.simulate.lower import lower
@@ -174,7 +174,7 @@ def first_cuts(where: Site, chain: Ints, claims: Floats) -> Ints:
     return cuts
 
 
-def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> StageTimes:
+def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> ChainTimes:
     """Stages as ``run_ahead`` takes them."""
     arrays, links = where.table.arrays, where.links
     rows, domains = draft.rows[at], draft.chain[at]
@@ -193,7 +193,7 @@ def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> StageTimes:
     passing = np.array([arrays.passing[row, low:high].max() for row, low, high in zip(x, start, stop, strict=True)])
     kept = arrays.kept[y, stop] - arrays.kept[y, start] + passing
     room = np.floor((arrays.usable_bytes - kept) / (arrays.leaves[x, stop] - arrays.leaves[x, start]))
-    return StageTimes(forward, seconds, delays, room, int(arrays.batch // wave), float(slowest))
+    return ChainTimes(forward, seconds, delays, room, int(arrays.batch // wave), float(slowest))
 
 
 def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[int, ...]) -> Plan:

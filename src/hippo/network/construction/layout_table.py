@@ -282,8 +282,8 @@ class _Rows:
         if key not in self.timings:
             self.timings[key] = len(self.x)
             forward, seconds, _ = self.tables.times(kind, tp, dp, mode)
-            leaves = self.tables.activation(kind, tp, mode)
-            passing = self.tables._workspace(kind, tp, dp, mode)
+            leaves = self.tables.activation(tp, mode)
+            passing = self.tables.workspace(tp, dp, mode)
             self.x.append((seconds, forward, leaves, passing))
         return self.timings[key]
 
@@ -292,7 +292,7 @@ class _Rows:
         if key not in self.holdings:
             self.holdings[key] = len(self.y)
             self.y.append(self.tables.once(kind, tp, dp, sharding))
-            self.y_kept.append(self.tables.kept(kind, tp, dp, sharding))
+            self.y_kept.append(self.tables.kept(tp, dp, sharding))
         return self.holdings[key]
 
     def _inside(self, kind: int, tp: int, dp: int, mode: Mode) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from hippo.network.plans.replan import Net, Replanner, under
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
 from hippo.plan.runtimes import runtime_rules
 from hippo.planners.orders import orders
-from hippo.planners.run_ahead import StageTimes, warm_ups
+from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.score.judge import memory
 from hippo.simulate.costs import cost_model
@@ -305,7 +305,7 @@ def _run_ahead(problem: Problem, plan: Plan) -> Iterator[Plan]:
         yield replace(plan, pipelines=lines, schedule=ScheduleChoice("cross-domain", depth))
 
 
-def _chain(problem: Problem, plan: Plan, program: Program, index: int) -> StageTimes:
+def _chain(problem: Problem, plan: Plan, program: Program, index: int) -> ChainTimes:
     rows = np.flatnonzero(program.rank_pipeline == index)
     forward, seconds = program.forward_s[rows, 0], _busy_s(program, rows)
     trips = np.array([_trip_s(program, int(row)) for row in rows[:-1]])
@@ -313,7 +313,7 @@ def _chain(problem: Problem, plan: Plan, program: Program, index: int) -> StageT
     stages = memory(problem, _plain(plan))[start : start + len(rows)]
     room = [(usable - each.peak_bytes + each.activation_bytes * each.live_micro_batches) for each in stages]
     waves = plan.pipelines[index].num_micro_batches
-    return StageTimes(
+    return ChainTimes(
         forward_s=forward,
         seconds=seconds,
         delays_s=np.concatenate([[0.0], [trip for trip, _ in trips]]) if len(trips) else np.zeros(1),

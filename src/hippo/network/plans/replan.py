@@ -27,7 +27,7 @@ from hippo.planners.exact.mixed import LayoutFamily, along, families
 from hippo.planners.exact.polish import LONG, play_ordered
 from hippo.planners.exact.space import NOBODY, Field, remembered
 from hippo.planners.exact.uniform import PlanShape, best_first, play, rough_bounds
-from hippo.planners.exact.ways import Way, lines, real_way
+from hippo.planners.exact.ways import DomainWay, lines, real_way
 from hippo.problem.cluster import Link
 from hippo.problem.links import base_bandwidth
 from hippo.problem.problem import Problem
@@ -56,7 +56,7 @@ class Joined(NamedTuple):
 
     bound: float
     kind: int  # of all its domains; -1: they differ
-    ways: tuple[Way, ...]
+    ways: tuple[DomainWay, ...]
     paths: tuple[tuple[Path, float], ...]  # with the pace above which borders are relayed
     families: tuple[LayoutFamily, ...] = ()  # of layouts, where domains differ: those of the best bounds
 
@@ -145,7 +145,7 @@ class Replanner:
         """Every set of domains that some best path joins, with the bound of its best shape."""
         kinds, tied = field.tables.kinds, bool(field.tied_bytes)
         routes, among = field.routes(0), self._among(field, without)
-        sets: dict[frozenset[int], dict[tuple[Path, float], Way]] = {}
+        sets: dict[frozenset[int], dict[tuple[Path, float], DomainWay]] = {}
         for path, ceiling in [each for row in lines(routes, among, tied_bytes=field.tied_bytes) for each in row]:
             way = real_way(routes, (path,), ceiling, tied=tied)
             if way is not None and np.isfinite(way.slowest + way.tail_pace):
@@ -179,7 +179,7 @@ class Replanner:
             return Refined(np.inf, joined, own, ranked)
         return Refined(first[0], joined, own, chain((first,), ranked))
 
-    def _mixed_bounds(self, field: Field, way: Way) -> Iterator[tuple[float, LayoutFamily]]:
+    def _mixed_bounds(self, field: Field, way: DomainWay) -> Iterator[tuple[float, LayoutFamily]]:
         """Least step time of every family on a way, by its work and by the slowest link."""
         for family, fluid in self._families:
             wave_bytes = family.wave * field.wave_bytes

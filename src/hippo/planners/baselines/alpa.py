@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,27 +151,17 @@ class SubmeshTables:
     def room(self, bounds: Cuts, recipe: Recipe, tp: int, dp: int) -> NDArray[np.float64]:
         """Micro-batches in flight that fit beside what is kept; negative: not even that fits."""
         usable, key = self.costs.usable_memory_bytes(), ("kept", bounds, recipe.sharding, tp, dp)
-        sums = memory_estimate(self.costs).kept(tp, dp, recipe.sharding)
-        kept = self._once(key, lambda: _sums(bounds, np.diff(sums)))
-        left, temporary = memory_estimate(self.costs).left(tp, recipe)
+        memory = memory_estimate(self.costs)
+        kept = self._once(key, lambda: _sums(bounds, np.diff(memory.kept(tp, dp, recipe.sharding))))
         passing = bounds, recipe.micro_batch, recipe.recompute, tp
-        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(left)), 1.0))
-        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(temporary)))
+        each = self._once(("left", *passing), lambda: np.maximum(_sums(bounds, np.diff(memory.left(tp, recipe))), 1.0))
+        above = self._once(("temporary", *passing), lambda: _maxima(bounds, np.array(memory.temporary(tp, recipe))))
         return np.floor((usable - kept - above) / each)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
-
-
-_even = lru_cache(maxsize=64)(even_cuts)
-
-
-@lru_cache(maxsize=64)
-def _below(layers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices below the diagonal."""
-    return np.tril_indices(layers, -1)
 
 
 def _sums(bounds: Cuts, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -205,7 +195,7 @@ class InterOp:
     def bounds(self) -> Cuts:
         """Operator clustering (section 5.2, optimization 2): L layers of equal blocks."""
         model = self.costs.problem.model
-        return _even(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
+        return even_cuts(model.num_layers, min(LAYERS, max(model.num_blocks, 1), self.mesh.devices))
 
     def solve(self) -> Sliced | None:
         """Enumerates t_max from small to large with early pruning, and slices for each (Eq. 3 and 4)."""
@@ -252,7 +242,7 @@ class InterOp:
                 fits = live[None, None, :] <= option.most_live[:, :, None]
                 seconds = np.where(fits, option.seconds[:, :, None], np.inf)
                 table[:, :, shape, :] = np.minimum(table[:, :, shape, :], seconds)
-        table[_below(layers)] = np.inf
+        table[np.tril_indices(layers, -1)] = np.inf
         table[:, :, :, 0] = np.inf
         return table
 

@@ -143,7 +143,7 @@ class Layouts:
         return self._known[tp]
 
     @cached_property
-    def _rooms(self) -> MemoryEstimate:
+    def _memory(self) -> MemoryEstimate:
         return memory_estimate(self.costs)
 
     def _grid(self, tp: int, pp: int, dp: int, alike: int) -> DeviceGrid | None:
@@ -158,7 +158,7 @@ class Layouts:
                 continue
             for sharding in shardings(problem, SHARDINGS, pipeline=pp > 1):
                 recipe = replace(plain, sharding=sharding)
-                missing = self._rooms.missing_bytes(recipe, tp, alike, cuts, waves)
+                missing = self._memory.missing_bytes(recipe, tp, alike, cuts, waves)
                 least = min(least, missing)
                 if missing <= 0:
                     best = DeviceGrid(tp, cuts, dp, recipe, waves, compute_s)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.baselines.megatron import megatron_layouts
 from hippo.planners.baselines.single_domain import CHUNKS
 from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes
+from hippo.planners.rules_of_thumb import megatron_layouts
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model

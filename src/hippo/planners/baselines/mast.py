@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from hippo.cost.cost_model import CostModel
 from hippo.planners.base import Progress, Proposal, Stop
-from hippo.planners.baselines.megatron import megatron_layouts
 from hippo.planners.baselines.single_domain import unlike_domains, variants
 from hippo.planners.inside_domain import Inside
+from hippo.planners.rules_of_thumb import megatron_layouts
 from hippo.planners.shortlist import ShortList, StopClock
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem

@@ -153,9 +153,9 @@ class SailorSearch:
         self, recipe: Recipe, sums: NDArray[np.float64], hopeless: Callable[[StageSplit, int, Sequence[float]], bool]
     ) -> Iterator[SailorSetting]:
         """Every number of stages that is not ``hopeless``, and every sharding."""
-        left, temporary = zip(*(self._rooms.left(tp, recipe) for tp in self.widths), strict=True)
-        left_sums, usable = np.array(left), self.costs.usable_memory_bytes()
-        room = usable - np.array(temporary)
+        left_sums = np.array([self._memory.left(tp, recipe) for tp in self.widths])
+        usable = self.costs.usable_memory_bytes()
+        room = usable - np.array([self._memory.temporary(tp, recipe) for tp in self.widths])
         for split in self._splits:
             seconds = sums[:, split.stops] - sums[:, split.starts]
             quickest = tuple(np.minimum.accumulate(seconds.min(axis=1)).tolist())
@@ -335,12 +335,12 @@ class SailorSearch:
         """Bytes (W, K) of weights, gradients and optimizer state."""
         key = split.stages, sharding, dp if sharding != "none" else 1
         if key not in self._states:
-            sums = np.array([self._rooms.kept(tp, dp, sharding) for tp in self.widths])
+            sums = np.array([self._memory.kept(tp, dp, sharding) for tp in self.widths])
             self._states[key] = sums[:, split.stops] - sums[:, split.starts]
         return self._states[key]
 
     @cached_property
-    def _rooms(self) -> MemoryEstimate:
+    def _memory(self) -> MemoryEstimate:
         return memory_estimate(self.costs)
 
     def _expressible(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:

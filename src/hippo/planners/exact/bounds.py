@@ -33,6 +33,69 @@ PRECISION = 1e-4  # relative; a bound is the lower end, so this costs no proof
 NO_LIMIT = 1e15  # seconds
 
 
+class Around(NamedTuple):
+    """What lies around a stage; seconds."""
+
+    head: float  # round trip of one wave through everything before it
+    forward: float  # the way down to it alone
+    rest: float  # round trip of one wave through everything behind it
+    deepest: int  # most waves the schedule lets it run ahead
+    sync: float  # what follows its own end on the links
+
+
+class Limits(NamedTuple):
+    """What a step has to keep to."""
+
+    waves: int
+    usable: float  # bytes of a GPU
+    limit: float  # seconds
+    drained: float  # what the first stage does once all gradients have reached it
+
+
+class Line(NamedTuple):
+    """A pipeline of p stages of one layout."""
+
+    table: Floats  # (9, N + 1)
+    before: Floats  # (p,)
+    after: Floats  # (p,)
+    down: Floats  # (p,)
+    sync: Floats  # (p,)
+    per_domain: int
+    waves: int
+    ahead: bool  # whether a stage may run further ahead than 1F1B
+    slowest: float  # seconds one wave occupies the slowest link
+    tail: float  # seconds after the first stage is done
+    usable: float  # bytes of a GPU
+
+
+class Options(NamedTuple):
+    """Layouts that may stand in one pipeline, O of them."""
+
+    tables: Floats  # (O, 9, N + 1)
+    kinds: Ints  # (O,) of the domains they are for
+    stages: Ints  # (O,) most in one domain
+    hops: Floats  # (O,) between two stages of a domain, one way
+
+
+class Borders(NamedTuple):
+    """What lies between n domains in a row, and which kind of domain may come where."""
+
+    before: Floats  # (n,) round trips of the borders before each domain
+    after: Floats  # (n,) behind each domain
+    down: Floats  # (n,) one way
+    allowed: NDArray[np.bool_]  # (n, kinds)
+
+
+class DomainPart(NamedTuple):
+    """Layers [first, last) that one domain holds on so many stages."""
+
+    first: int
+    last: int
+    stages: int
+    head: float  # round trip of one wave through the stages before
+    rests: Floats  # (N + 1,) as ``mixed_fits`` left them
+
+
 @kernel
 def stage_need(t, f, w, rest, waves, live):  # type: ignore[no-untyped-def]
     """Least seconds from the first input of the stage to the end of its last input gradient, and of its last operation.
@@ -67,21 +130,19 @@ def room_for(table, usable, a, b):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def stage_fits(table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, sync):  # type: ignore[no-untyped-def]
-    """Whether a stage with layers [a, b) fits its memory and the step can be done within ``limit`` seconds.
-
-    ``forward`` is the way down alone; ``drained`` what the first stage does once all gradients have reached it;
-    ``deepest`` the most waves the schedule lets the stage run ahead; ``sync`` what follows its own end on the links.
-    """
+def stage_fits(table, a, b, around, limits):  # type: ignore[no-untyped-def]
+    """Whether a stage with layers [a, b) fits its memory and the step can be done within the limit."""
     t, f, trip = table[1, b] - table[1, a], table[0, b] - table[0, a], table[8, b] - table[8, a]
-    if head + waves * trip + drained > limit or forward + waves * t > limit:
+    waves, limit, drained = limits.waves, limits.limit, limits.drained
+    if around.head + waves * trip + drained > limit or around.forward + waves * t > limit:
         return False
-    live = min(deepest, room_for(table, usable, a, b))
+    live = min(around.deepest, room_for(table, limits.usable, a, b))
     if live < 1:
         return False
-    back, whole = stage_need(t, f, t - trip, rest, waves, live)
+    back, whole = stage_need(t, f, t - trip, around.rest, waves, live)
     once = table[5, b] - table[5, a] + table[6, 0]
-    return bool(head + back + drained <= limit and forward + whole + max(once, table[6, 0] + sync) <= limit)
+    agreed = max(once, table[6, 0] + around.sync)
+    return bool(around.head + back + drained <= limit and around.forward + whole + agreed <= limit)
 
 
 @kernel
@@ -111,18 +172,18 @@ def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def greedy_cuts(  # type: ignore[no-untyped-def]
-    table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
-):
-    """Whether p stages of one layout can each be done within ``limit``, the first with layers [0, first).
+def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
+    """Whether all stages of a ``Line`` can each be done within ``limit``, the first with layers [0, first).
 
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
-    this loses nothing. ``ahead``: whether a stage may run further ahead than 1F1B. Fills ``cuts`` (p + 1,).
+    this loses nothing. Fills ``cuts`` (p + 1,).
     """
+    table, before, after, down, sync, per_domain, waves, ahead, slowest, tail, usable = line
     p, n = len(before), table.shape[1] - 1
     trip, split = table[8, n], table[8, n] < table[1, n]
     drained = table[1, first] - table[8, first] + table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
     ready = sent(table, first, waves, waves if ahead else p, usable) if sync[0] > 0.0 else 0.0
+    limits = Limits(waves, usable, limit, drained)
     a, cuts[0], border = 0, 0, 0
     for i in range(p):
         if split or i % per_domain == 0:  # the gradients of earlier stages are late where weight gradients cannot be
@@ -139,9 +200,8 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
             rest, agree = trip - table[8, b] + after[i], sync[i] * (table[7, b] - table[7, border])
             if i == p - 1 and tail > 0.0:  # both ends exchange what they share once they have agreed in their domains
                 agree = max(agree, table[5, b] - table[5, a] + tail)
-            good = low <= high and stage_fits(
-                table, a, b, head, forward, rest, waves, deepest, usable, limit, drained, agree
-            )
+            around = Around(head, forward, rest, deepest, agree)
+            good = low <= high and stage_fits(table, a, b, around, limits)
             if i > 0 and good and not ahead:  # 1F1B: two waves per round trip between neighbours (bound 7)
                 t, turns = table[1, b] - table[1, a], max(0, waves + 1 - (p - i + 1)) // 2
                 good = turns * (t + before[i] - before[i - 1]) + t <= limit
@@ -164,100 +224,70 @@ def greedy_cuts(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cuts_within(  # type: ignore[no-untyped-def]
-    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
-):
+def cuts_within(line, limit, cuts):  # type: ignore[no-untyped-def]
     """Whether any cuts can be done within ``limit``; ``cuts`` (p + 1,) gets the first found.
 
     The first stage's layers are tried from many to few: fewer shorten its own synchronisation, but all others grow.
     """
-    p, n = len(before), table.shape[1] - 1
+    table, p, n = line.table, len(line.before), line.table.shape[1] - 1
     if p == 1:
-        return greedy_cuts(
-            table, before, after, down, per_domain, n, waves, ahead, slowest, usable, limit, tail, sync, cuts
-        )
+        return greedy_cuts(line, n, limit, cuts)
     for first in range(n - p + 1, 0, -1):
-        if waves * table[1, first] > limit:
+        if line.waves * table[1, first] > limit:
             continue
-        if waves * (table[1, n] - table[1, first]) / (p - 1) + table[0, first] > limit:
+        if line.waves * (table[1, n] - table[1, first]) / (p - 1) + table[0, first] > limit:
             return False
-        if greedy_cuts(
-            table, before, after, down, per_domain, first, waves, ahead, slowest, usable, limit, tail, sync, cuts
-        ):
+        if greedy_cuts(line, first, limit, cuts):
             return True
     return False
 
 
 @kernel
-def known_within(  # type: ignore[no-untyped-def]
-    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts, known
-):
+def known_within(line, limit, cuts, known):  # type: ignore[no-untyped-def]
     """``cuts_within``, asked only for limits of which ``known`` (2,) does not tell: none up to the first, some from the
     second on. What is found is noted there."""
     if known[0] < limit < known[1]:
-        found = cuts_within(
-            table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
-        )
-        known[1 if found else 0] = limit
+        known[1 if cuts_within(line, limit, cuts) else 0] = limit
     return limit >= known[1]
 
 
 @kernel
-def settled_bound(  # type: ignore[no-untyped-def]
-    table,
-    before,
-    after,
-    down,
-    per_domain,
-    waves,
-    ahead,
-    slowest,
-    tail,
-    sync,
-    usable,
-    floor,
-    ceiling,
-    enough,
-    cuts,
-    known,
-):
+def settled_bound(line, floor, ceiling, enough, cuts, known):  # type: ignore[no-untyped-def]
     """``uniform_bound``, whether it is settled, and the limit whose cuts reach it.
 
     It stays open where it is above ``enough``: then what is returned is above that, too, and no more than the bound.
     ``known``: as for ``known_within``; (0, inf) at first, and kept until the bound is settled.
     """
-    p, n = len(before), table.shape[1] - 1
-    low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * slowest + table[5, 1] + table[6, 0] + tail
-    low = max(floor, low, waves * table[1, n] / p + table[6, 0])
+    table, after, waves, tail = line.table, line.after, line.waves, line.tail
+    p, n = len(after), table.shape[1] - 1
+    low = table[8, n] + table[1, 1] - table[8, 1] + after[0] + (waves - 1) * line.slowest + table[5, 1] + table[6, 0]
+    low = max(floor, low + tail, waves * table[1, n] / p + table[6, 0])
     if p == 1:  # nothing to cut: the bound is a sum
-        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, sync[0]))
-    if low > ceiling or not held(table, p, usable):
+        low = max(low, waves * table[1, n] + table[5, n] + table[6, 0] + max(tail, line.sync[0]))
+    if low > ceiling or not held(table, p, line.usable):
         return np.inf, True, np.inf
     if p == 1:
         return low, True, low
-    borders = before, after, down
     if low > enough:
         return low, False, low
     beyond = enough * (1.0 + 2.0 * PRECISION)  # no cuts up to here: the bound is above ``enough``
-    if beyond < ceiling and not known_within(
-        table, *borders, per_domain, waves, ahead, slowest, usable, beyond, tail, sync, cuts, known
-    ):
+    if beyond < ceiling and not known_within(line, beyond, cuts, known):
         return beyond * (1.0 - PRECISION), False, beyond
-    if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, low, tail, sync, cuts, known):
+    if known_within(line, low, cuts, known):
         return low, True, low
-    if not known_within(table, *borders, per_domain, waves, ahead, slowest, usable, ceiling, tail, sync, cuts, known):
+    if not known_within(line, ceiling, cuts, known):
         return np.inf, True, np.inf
     high = low
     while high < ceiling:
         high = min(1.25 * high, ceiling)
-        if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, high, tail, sync, cuts, known):
+        if known_within(line, high, cuts, known):
             break
         low = high
     for _ in range(STEPS):
         if high - low <= PRECISION * high:
             break
         middle = 0.5 * (low + high)
-        if known_within(table, *borders, per_domain, waves, ahead, slowest, usable, middle, tail, sync, cuts, known):
+        if known_within(line, middle, cuts, known):
             high = middle
         else:
             low = middle
@@ -265,30 +295,23 @@ def settled_bound(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def uniform_bound(  # type: ignore[no-untyped-def]
-    table, before, after, down, per_domain, waves, ahead, slowest, tail, sync, usable, floor, ceiling, cuts
-):
-    """Least step time over all cuts when every stage has the same layout; inf when above ``ceiling``.
+def uniform_bound(line, floor, ceiling, cuts):  # type: ignore[no-untyped-def]
+    """Least step time over all cuts of a ``Line``; inf when above ``ceiling``.
 
-    ``slowest``: seconds one wave occupies the slowest link; ``tail``: seconds after the first stage is done;
     ``floor``: a bound known already. ``cuts`` (p + 1,) gets the cuts that reach the bound.
     """
-    known = np.array([0.0, np.inf])
-    numbers = table, before, after, down, per_domain, waves, ahead, slowest
-    bound, _, reach = settled_bound(*numbers, tail, sync, usable, floor, ceiling, np.inf, cuts, known)
-    cut(*numbers, usable, reach, tail, sync, cuts)
+    bound, _, reach = settled_bound(line, floor, ceiling, np.inf, cuts, np.array([0.0, np.inf]))
+    cut(line, reach, cuts)
     return bound
 
 
 @kernel
-def cut(  # type: ignore[no-untyped-def]
-    table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts
-):
+def cut(line, limit, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (p + 1,) with those within ``limit``; a single stage has all layers."""
-    if len(before) == 1:
-        cuts[0], cuts[1] = 0, table.shape[1] - 1
+    if len(line.before) == 1:
+        cuts[0], cuts[1] = 0, line.table.shape[1] - 1
     elif limit < np.inf:
-        cuts_within(table, before, after, down, per_domain, waves, ahead, slowest, usable, limit, tail, sync, cuts)
+        cuts_within(line, limit, cuts)
 
 
 class Sorts(NamedTuple):
@@ -323,6 +346,15 @@ class Entries(NamedTuple):
     fixed: Floats  # (S,)
 
 
+class Asked(NamedTuple):
+    """What all shapes share."""
+
+    batch: int  # sequences of a step
+    ahead: bool
+    usable: float
+    wave_bytes: float  # of one sequence
+
+
 class Standings(NamedTuple):
     """What is known of shapes so far, S of them."""
 
@@ -334,10 +366,9 @@ class Standings(NamedTuple):
 
 
 @kernel
-def settle_one(  # type: ignore[no-untyped-def]
-    sorts, courses, entries, standing, one, batch, ahead, usable, wave_bytes, enough, cuts, filling
-):
-    """Settles one shape where its bound may be at most ``enough``; ``filling``: it is settled, and gives its cuts."""
+def settle_one(sorts, courses, entries, standing, one, asked, enough, cuts):  # type: ignore[no-untyped-def]
+    """Settles one shape where its bound may be at most ``enough``; one that is settled gives its cuts."""
+    batch, ahead, usable, wave_bytes = asked
     layout, way, q = entries.keys[one]
     span, groups, wave = courses.span[way], courses.groups[way], sorts.wave[layout]
     p, hop, size, lots = span * q, sorts.hop_s[layout], wave * wave_bytes, batch // wave
@@ -354,28 +385,25 @@ def settle_one(  # type: ignore[no-untyped-def]
     slowest = courses.slowest[way] * wave * wave_bytes * fewer
     tail = sorts.ends_s[layout] if span == 1 and q > 1 else courses.tail_s[way]
     table = sorts.tables[layout] if courses.split[way] else sorts.fused[layout]
-    if filling:
-        cut(table, before, after, down, q, most, ahead, slowest, usable, standing.reach[one], tail, sync, cuts)
+    line = Line(table, before, after, down, sync, q, most, ahead, slowest, tail, usable)
+    if standing.settled[one]:
+        cut(line, standing.reach[one], cuts)
         return
     fixed, rate = entries.fixed[one], entries.per_second[one]
     floor, ceiling = (entries.rough[one] - fixed) / rate, min((standing.ceiling[one] - fixed) / rate, NO_LIMIT)
-    bound, settled, reach = settled_bound(
-        *(table, before, after, down, q, most, ahead, slowest, tail, sync, usable, floor, ceiling),
-        *((enough - fixed) / rate, cuts, standing.known[one]),
-    )
+    bound, settled, reach = settled_bound(line, floor, ceiling, (enough - fixed) / rate, cuts, standing.known[one])
     standing.bound[one] = fixed + rate * bound
     standing.settled[one], standing.reach[one] = settled, reach
 
 
 @kernel
-def settle(sorts, courses, entries, standing, begun, batch, ahead, usable, wave_bytes, ceiling, cuts):  # type: ignore[no-untyped-def]
+def settle(sorts, courses, entries, standing, begun, asked, ceiling, cuts):  # type: ignore[no-untyped-def]
     """The shape of the least bound below ``ceiling`` (-1: none), taken out with its ``cuts``; and how many shapes were
     looked at, those with rough bounds below it.
 
     Others are only settled where that is needed to know that they are not the least (ties: the rougher bound). What
     comes of it does not depend on that. ``begun``: shapes that were looked at before.
     """
-    numbers = batch, ahead, usable, wave_bytes
     while True:
         best, least, open_, lowest = -1, np.inf, -1, np.inf
         for one in range(begun):
@@ -385,24 +413,25 @@ def settle(sorts, courses, entries, standing, begun, batch, ahead, usable, wave_
                 open_, lowest = one, standing.bound[one]
         if open_ < 0 or lowest > least or lowest >= ceiling:
             break
-        settle_one(sorts, courses, entries, standing, open_, *numbers, min(least, ceiling), cuts, False)
+        settle_one(sorts, courses, entries, standing, open_, asked, min(least, ceiling), cuts)
     while begun < len(entries.rough) and entries.rough[begun] < min(least, ceiling):
         standing.ceiling[begun] = ceiling
-        settle_one(sorts, courses, entries, standing, begun, *numbers, min(least, ceiling), cuts, False)
+        settle_one(sorts, courses, entries, standing, begun, asked, min(least, ceiling), cuts)
         if standing.settled[begun] and standing.bound[begun] < least:
             best, least = begun, standing.bound[begun]
         begun += 1
     if least >= ceiling:
         return -1, begun
-    settle_one(sorts, courses, entries, standing, best, *numbers, least, cuts, True)
+    settle_one(sorts, courses, entries, standing, best, asked, least, cuts)
     return best, begun
 
 
 @kernel
-def stage_after(  # type: ignore[no-untyped-def]
-    table, heads, before, after, down, rests, waves, usable, limit, drained, starts
-):
-    """(N + 1,) least round trips up to the end of one more stage; fills ``starts`` with its first layers."""
+def stage_after(table, heads, rests, border, limits, starts):  # type: ignore[no-untyped-def]
+    """(N + 1,) least round trips up to the end of one more stage; fills ``starts`` with its first layers.
+
+    ``border``: round trips before and behind its domain, and the way down."""
+    (before, after, down), (waves, _, limit, drained) = border, limits
     n = table.shape[1] - 1
     following = np.full(n + 1, np.inf)
     for a in range(n):
@@ -415,16 +444,15 @@ def stage_after(  # type: ignore[no-untyped-def]
                 break
             if heads[a] + trip >= following[b] or rests[b] == np.inf:
                 continue
-            if stage_fits(table, a, b, head, down, rests[b] + after, waves, waves, usable, limit, drained, 0.0):
+            if stage_fits(table, a, b, Around(head, down, rests[b] + after, waves, 0.0), limits):
                 following[b], starts[b] = heads[a] + trip, a
     return following
 
 
 @kernel
-def stage_before(  # type: ignore[no-untyped-def]
-    table, rests, before, after, down, heads, waves, usable, limit, drained
-):
+def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untyped-def]
     """(N + 1,) least round trips from the start of a stage of a layout that ends where ``rests`` begin."""
+    (before, after, down), (waves, _, limit, drained) = border, limits
     n = table.shape[1] - 1
     earlier = np.full(n + 1, np.inf)
     for b in range(n, 0, -1):
@@ -437,16 +465,15 @@ def stage_before(  # type: ignore[no-untyped-def]
                 break
             if rests[b] + trip >= earlier[a] or heads[a] == np.inf:
                 continue
-            if stage_fits(table, a, b, heads[a] + before, down, rest, waves, waves, usable, limit, drained, 0.0):
+            if stage_fits(table, a, b, Around(heads[a] + before, down, rest, waves, 0.0), limits):
                 earlier[a] = rests[b] + trip
     return earlier
 
 
 @kernel
-def forwards(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, rests, before, after, down, allowed, waves, usable, limit, drained, choice
-):
+def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untyped-def]
     """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
+    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
     n = tables.shape[2] - 1
     state, starts = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
     state[0] = 0.0
@@ -459,9 +486,7 @@ def forwards(  # type: ignore[no-untyped-def]
             heads, origin = state, np.arange(n + 1)
             for q in range(stages[o]):
                 seen[j] = np.minimum(seen[j], heads)
-                following = stage_after(
-                    tables[o], heads, before[j], after[j], down[j], rests[j], waves, usable, limit, drained, starts
-                )
+                following = stage_after(tables[o], heads, rests[j], (before[j], after[j], down[j]), limits, starts)
                 source, found = origin[starts], False
                 for b in range(n + 1):
                     if following[b] < np.inf:
@@ -477,10 +502,9 @@ def forwards(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def backwards(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, heads, before, after, down, allowed, waves, usable, limit, drained
-):
+def backwards(options, heads, borders, limits):  # type: ignore[no-untyped-def]
     """(n, N + 1) least rests of any stage of each domain."""
+    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
     n = tables.shape[2] - 1
     state = np.full(n + 1, np.inf)
     state[n] = 0.0
@@ -493,9 +517,7 @@ def backwards(  # type: ignore[no-untyped-def]
             rests = state
             for _ in range(stages[o]):
                 seen[j] = np.minimum(seen[j], rests)
-                earlier = stage_before(
-                    tables[o], rests, before[j], after[j], down[j], heads[j], waves, usable, limit, drained
-                )
+                earlier = stage_before(tables[o], heads[j], rests, (before[j], after[j], down[j]), limits)
                 if np.min(earlier) == np.inf:
                     break
                 reached = np.minimum(reached, earlier)
@@ -505,41 +527,34 @@ def backwards(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mixed_fits(  # type: ignore[no-untyped-def]
-    tables, kinds, stages, hops, rest, before, after, down, allowed, waves, usable, limit, drained, choice, rests
-):
-    """Whether n domains can do a step within ``limit``; ``allowed`` (n, kinds) says which kind may come where.
+def mixed_fits(options, rest, borders, limits, choice, rests):  # type: ignore[no-untyped-def]
+    """Whether n domains can do a step within the limit.
 
-    ``before`` and ``after`` (n,) are round trips of the borders before and behind each domain, ``down`` one way;
-    ``rest`` (N + 1,) of the layers behind a cut, at least; ``drained`` what follows the last backward. Fills ``choice``
-    (n, N + 1, 3) with the option, number of stages and first layer of the domain whose layers end there, and ``rests``
-    (n, N + 1).
+    ``rest`` (N + 1,) of the layers behind a cut, at least. Fills ``choice`` (n, N + 1, 3) with the option, number of
+    stages and first layer of the domain whose layers end there, and ``rests`` (n, N + 1).
     """
-    for j in range(len(before)):
+    for j in range(len(borders.before)):
         rests[j] = rest
-    numbers = (waves, usable, limit, drained)
-    seen, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
+    seen, fits = forwards(options, rests, borders, limits, choice)
     if not fits:
         return False
-    rests[:] = backwards(tables, kinds, stages, hops, seen, before, after, down, allowed, *numbers)
-    _, fits = forwards(tables, kinds, stages, hops, rests, before, after, down, allowed, *numbers, choice)
+    rests[:] = backwards(options, seen, borders, limits)
+    _, fits = forwards(options, rests, borders, limits, choice)
     return fits
 
 
 @kernel
-def cuts_of_domain(  # type: ignore[no-untyped-def]
-    table, hop, first, last, stages, head, before, after, down, rests, waves, usable, limit, drained
-):
-    """(stages + 1,) cuts of layers [first, last) of one domain, as ``mixed_fits`` found them."""
-    n = table.shape[1] - 1
+def cuts_of_domain(table, hop, part, border, limits):  # type: ignore[no-untyped-def]
+    """(stages + 1,) cuts of a ``DomainPart``, as ``mixed_fits`` found them; ``border``: as for ``stage_after``."""
+    n, stages = table.shape[1] - 1, part.stages
     heads = np.full(n + 1, np.inf)
-    heads[first] = head
+    heads[part.first] = part.head
     back = np.zeros((stages, n + 1), np.int64)
     for q in range(stages):
-        following = stage_after(table, heads, before, after, down, rests, waves, usable, limit, drained, back[q])
+        following = stage_after(table, heads, part.rests, border, limits, back[q])
         heads = following + 2 * hop
     cuts = np.zeros(stages + 1, np.int64)
-    cuts[stages] = last
+    cuts[stages] = part.last
     for q in range(stages - 1, -1, -1):
         cuts[q] = back[q, cuts[q + 1]]
     return cuts

@@ -22,7 +22,7 @@ from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import PlanShape, refine, shapes, warm_ups
 from hippo.planners.exact.uniform import candidate as candidate_of
-from hippo.planners.exact.ways import Way
+from hippo.planners.exact.ways import DomainWay
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, judge
 
@@ -111,7 +111,7 @@ def _search(searched: Field, kind: int, found: FoundPlans, ends_s: float) -> boo
     return True
 
 
-def _shape(searched: Field, layout: DomainLayout, way: Way, stages: int) -> PlanShape | None:
+def _shape(searched: Field, layout: DomainLayout, way: DomainWay, stages: int) -> PlanShape | None:
     """The shape with its waves dealt; None where the batch cannot be dealt."""
     batch, equal = searched.problem.workload.global_batch, searched.rules.equal_shares
     waves = deal_waves(batch, layout.mode.micro_batch, [layout.dp] * way.groups, differ=not equal)
@@ -130,14 +130,14 @@ def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[Judged]:
         yield judge(searched.problem, candidates[best].plan(searched.problem))
 
 
-def _work_s(searched: Field, kind: int, ways: list[Way], keys: Ints) -> Floats:
+def _work_s(searched: Field, kind: int, ways: list[DomainWay], keys: Ints) -> Floats:
     """(S,) seconds that a GPU works per step, on average: all waves through all layers, over the stages in a row."""
     rows, batch = searched.layout_rows(kind), searched.problem.workload.global_batch
     sizes = np.array([way.size for way in ways])
     return rows.total[keys[:, 0]] * (batch // rows.wave[keys[:, 0]]) / (sizes[keys[:, 1]] * keys[:, 2])
 
 
-def _egress_usd(searched: Field, ways: list[Way]) -> Floats:
+def _egress_usd(searched: Field, ways: list[DomainWay]) -> Floats:
     """(W,) least egress per step of each way: activations and gradients over the borders of its cheapest group."""
     cluster = searched.problem.cluster
     price, at = np.full((len(cluster.domains),) * 2, np.inf), cluster.domain_index

@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 
 from hippo.cost.collectives import Fabric
 from hippo.cost.cost_model import CostModel
-from hippo.cost.stage import Layout, StageCost, StageMemory
+from hippo.cost.stage import Layout, StageCost
 from hippo.plan.plan import RECOMPUTE
 from hippo.plan.runtimes import runtime_rules, tp_refusal
+from hippo.planners.memory import MemoryEstimate, memory_estimate
+from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.simulate.costs import cost_model
 
 Floats = NDArray[np.float64]
 Each = TypeVar("Each")
@@ -89,14 +92,18 @@ class LayerTables:
 
     @classmethod
     def of(cls, problem: Problem, *, split: bool = False) -> LayerTables:
-        """Tables with a cost model of their own; ``split``: see the field."""
-        return cls(problem, CostModel(problem), split)
+        """Tables of the problem's cost model; ``split``: see the field."""
+        return cls(problem, cost_model(problem), split)
 
     def shared(self, key: Hashable, make: Callable[[], Each]) -> Each:
         """What ``make`` says of the problem's domains and layers, not of its links: asked for once."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]  # type: ignore[return-value]
+
+    @cached_property
+    def _memory(self) -> MemoryEstimate:
+        return memory_estimate(self.model)
 
     @property
     def usable_bytes(self) -> float:
@@ -171,9 +178,9 @@ class LayerTables:
                 forward,
                 total,
                 trip,
-                self.kept(kind, tp, dp, mode.sharding),
-                self.activation(kind, tp, mode),
-                self._workspace(kind, tp, dp, mode),
+                self.kept(tp, dp, mode.sharding),
+                self.activation(tp, mode),
+                self.workspace(tp, dp, mode),
                 once,
                 fixed,
                 hop,
@@ -181,35 +188,18 @@ class LayerTables:
             )
         return self._cache[key]  # type: ignore[return-value]
 
-    def kept(self, kind: int, tp: int, dp: int, sharding: str) -> Floats:
+    def kept(self, tp: int, dp: int, sharding: str) -> Floats:
         """Prefix sums (N + 1,) of weights, gradients and optimizer state of one rank."""
-        key = ("kept", kind, tp, dp, sharding)
-        if key not in self._cache:
-            layout = self._layout(tp, dp, Mode(1, "none", sharding))
-            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
-            self._cache[key] = _prefix(
-                np.array([m.weights_bytes + m.gradients_bytes + m.optimizer_bytes for m in memories])
-            )
-        return self._cache[key]  # type: ignore[return-value]
+        return self.shared(("kept", tp, dp, sharding), lambda: np.array(self._memory.kept(tp, dp, sharding)))
 
-    def _workspace(self, kind: int, tp: int, dp: int, mode: Mode) -> Floats:
-        """Workspace and reserved bytes (N,) of a stage of one layer."""
-        gathered = mode.sharding in ("full", "hybrid") and dp > 1
-        key = ("workspace", kind, tp, mode.micro_batch, gathered)
-        if key not in self._cache:
-            layout = self._layout(tp, dp if gathered else 1, Mode(mode.micro_batch, "none", mode.sharding))
-            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
-            self._cache[key] = np.array([m.workspace_bytes + m.reserved_bytes for m in memories])
-        return self._cache[key]  # type: ignore[return-value]
-
-    def activation(self, kind: int, tp: int, mode: Mode) -> Floats:
+    def activation(self, tp: int, mode: Mode) -> Floats:
         """Prefix sums (N + 1,) of what one micro-batch leaves on a rank."""
-        key = ("activation", kind, tp, mode.micro_batch, mode.recompute)
-        if key not in self._cache:
-            layout = self._layout(tp, 1, mode)
-            memories = self._per_layer(lambda i: self._memory(kind, i, layout))
-            self._cache[key] = _prefix(np.array([m.activation_bytes for m in memories]))
-        return self._cache[key]  # type: ignore[return-value]
+        recipe = Recipe(mode.micro_batch, mode.recompute)
+        return self.shared(("activation", tp, recipe), lambda: np.array(self._memory.left(tp, recipe)))
+
+    def workspace(self, tp: int, dp: int, mode: Mode) -> Floats:
+        """Workspace and reserved bytes (N,) of a stage of one layer, without what recomputation needs."""
+        return np.array(self._memory.temporary(tp, Recipe(mode.micro_batch, sharding=mode.sharding), dp=dp))
 
     def once(self, kind: int, tp: int, dp: int, sharding: str) -> tuple[Floats, float]:
         """Seconds once per step as prefix plus a constant: the cost model's are affine in the layers."""
@@ -228,9 +218,6 @@ class LayerTables:
         assert profile is not None
         rows = (row for row in profile.rows if (row.tp, row.micro_batch) == (tp, micro_batch))
         return tuple(dict.fromkeys(row.recompute for row in rows))
-
-    def _memory(self, kind: int, layer: int, layout: Layout) -> StageMemory:
-        return self.model.memory(self.examples[kind].name, layer, layer + 1, layout, live=1)
 
     def _per_layer(self, value: Callable[[int], Each]) -> list[Each]:
         """``value(i)`` for every layer, computed once per distinct layer."""
@@ -341,7 +328,7 @@ def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> lis
     for recompute in (degree for degree in degrees if degree in allowed):
         mode = Mode(micro_batch, recompute, "none")
         seconds = float(tables.times(kind, tp, 1, mode)[1][-1])
-        held = tables.activation(kind, tp, mode)
+        held = tables.activation(tp, mode)
         if np.diff(held).min() > tables.usable_bytes:
             continue
         if not any(seconds >= s * (1 - 1e-12) and held[-1] >= b * (1 - 1e-12) for _, s, b in kept):
@@ -357,5 +344,5 @@ def _beaten(tables: LayerTables, layout: DomainLayout) -> bool:
     where = layout.kind, layout.tp, layout.dp
     mine, its = tables.once(*where, "none"), tables.once(*where, "optimizer")
     once = np.diff(its[0]) <= np.diff(mine[0]) + 1e-15
-    kept = np.diff(tables.kept(*where, "optimizer")) <= np.diff(tables.kept(*where, "none")) + 1e-6
+    kept = np.diff(tables.kept(*where[1:], "optimizer")) <= np.diff(tables.kept(*where[1:], "none")) + 1e-6
     return bool(once.all() and kept.all() and its[1] <= mine[1] + 1e-12)

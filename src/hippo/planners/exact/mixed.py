@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.exact.bounds import cuts_of_domain, mixed_fits, room_for
+from hippo.planners.exact.bounds import Borders, DomainPart, Limits, Options, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field, early_share
-from hippo.planners.exact.ways import Way, ideal_ways, lines, real_way
+from hippo.planners.exact.ways import DomainWay, ideal_ways, lines, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.run_ahead import StageTimes, warm_ups
+from hippo.planners.run_ahead import ChainTimes, warm_ups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -95,10 +95,14 @@ class FamilyOnWay:
         trip = own.rest[0] + self.after[0]
         if trip + (own.waves - 1) * self.slowest + self.drained > limit:
             return False
-        borders = self.before, self.after, self.down, self.allowed
-        numbers = own.waves, self.usable_bytes, limit, self.drained
+        options = Options(own.tables, own.kinds, own.stages, own.hops)
+        borders = Borders(self.before, self.after, self.down, self.allowed)
         room = self.room() if found is None else found
-        return bool(mixed_fits(own.tables, own.kinds, own.stages, own.hops, own.rest, *borders, *numbers, *room))
+        return bool(mixed_fits(options, own.rest, borders, self.limits(limit), *room))
+
+    def limits(self, limit: float) -> Limits:
+        """What a step within ``limit`` seconds has to keep to."""
+        return Limits(self.family.waves, self.usable_bytes, limit, self.drained)
 
     def between(self, low: float, high: float) -> tuple[float, float]:
         """The limit from which on a step is possible lies between the two returned."""
@@ -122,7 +126,7 @@ def search_mixed(field: Field, floor: float) -> float:
         for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
         if way.groups == 1
     ]
-    work: list[tuple[float, Way, LayoutFamily]] = []
+    work: list[tuple[float, DomainWay, LayoutFamily]] = []
     tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
     for family in families(field):
         bounds = family.fluid(domains, tail_s)
@@ -174,7 +178,7 @@ def _family(field: Field, wave: int, options: tuple[DomainLayout, ...]) -> Layou
     )
 
 
-def _course(field: Field, family: LayoutFamily, way: Way, order: Ints | None = None) -> FamilyOnWay:
+def _course(field: Field, family: LayoutFamily, way: DomainWay, order: Ints | None = None) -> FamilyOnWay:
     """The family on a way; ``order`` (n,) are the kinds of its domains (None: any)."""
     wave_bytes, kinds = family.wave * field.wave_bytes, len(field.tables.examples)
     allowed = np.ones((way.span, kinds), bool) if order is None else order[:, None] == np.arange(kinds)[None, :]
@@ -211,7 +215,7 @@ def along(
     return _candidates(field, course, way, course.between(0.0, highest)[1]) if course.fits(highest) else []
 
 
-def _candidates(field: Field, course: FamilyOnWay, way: Way, limit: float) -> list[Candidate]:
+def _candidates(field: Field, course: FamilyOnWay, way: DomainWay, limit: float) -> list[Candidate]:
     """The pipeline found within ``limit``, with every warm-up worth trying."""
     family, found = course.family, course.room()
     course.fits(limit, found)
@@ -235,7 +239,7 @@ def _candidates(field: Field, course: FamilyOnWay, way: Way, limit: float) -> li
         border = course.before[j] - (course.before[j - 1] if j else 0.0)
         hops[:0] = [border, *[2 * family.hops[option]] * (depth - 1)]
         stop = first
-    chain = StageTimes(
+    chain = ChainTimes(
         np.array(forward), np.array(seconds), np.array(hops), np.array(room), family.waves, course.slowest
     )
     mode, micro_batch = family.options[0].mode, family.wave // stages[0].dp
@@ -255,7 +259,6 @@ def _cuts(course: FamilyOnWay, j: int, chosen: tuple[int, int, int, int], rests:
     """Cuts of domain j of the path; ``chosen``: option, first and last layer, number of stages."""
     family, (option, first, stop, depth) = course.family, chosen
     head = 0.0 if first == 0 else float(family.rest[0] - family.rest[first])
-    numbers = family.waves, course.usable_bytes, limit, course.drained
-    where = head, course.before[j], course.after[j], course.down[j], rests
-    found = cuts_of_domain(family.tables[option], family.hops[option], first, stop, depth, *where, *numbers)
+    part, border = DomainPart(first, stop, depth, head, rests), (course.before[j], course.after[j], course.down[j])
+    found = cuts_of_domain(family.tables[option], family.hops[option], part, border, course.limits(limit))
     return [int(each) for each in found]

@@ -17,7 +17,7 @@ from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.polish import LONG, play_ordered
 from hippo.planners.exact.space import NOBODY, Field, remembered
 from hippo.planners.exact.uniform import best_first, play
-from hippo.planners.exact.ways import Groups, Way, real_way
+from hippo.planners.exact.ways import DomainWay, Groups, real_way
 from hippo.problem.problem import Problem
 
 MOST_ORDERED = 4  # domains of a single pipeline up to which all their orders are looked at
@@ -35,7 +35,7 @@ def joining_of(problem: Problem, plan: Plan) -> Groups | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Replanner:
+class DomainReplanner:
     """Plans one problem again and again, each time under other links."""
 
     field: Field
@@ -43,7 +43,7 @@ class Replanner:
     _alone_played: dict[Groups, float] = dataclass_field(default_factory=dict)
 
     @classmethod
-    def of(cls, problem: Problem, plan: Plan | None = None) -> Replanner:
+    def of(cls, problem: Problem, plan: Plan | None = None) -> DomainReplanner:
         """For this problem's model, domains and workload; without orders where ``plan`` (to start from) has long
         pipelines: there they hardly matter, and would be made again and again."""
         field = remembered(problem) or Field.of(problem, Tried(problem))
@@ -84,7 +84,7 @@ class Replanner:
         play_ordered(field, operations=1)
         return field.tried
 
-    def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[Way]]:
+    def _under(self, problem: Problem, joining: Groups) -> tuple[Field, int, list[DomainWay]]:
         """The field with this problem's links, the kind of the domains, and the best ways over them in any order."""
         own = self.field
         kinds = {own.tables.kinds[each] for group in joining for each in group}
@@ -95,7 +95,7 @@ class Replanner:
         field = Field(problem, own.tables, Tried(problem), own.sync, own.ordered, _cache=rows)
         field.__dict__["layouts"] = own.layouts  # they do not depend on links
         tied, senders = bool(field.tied_bytes), {way.senders for way in field.ideal_ways(kind)}
-        ways: list[Way] = []
+        ways: list[DomainWay] = []
         for sending in sorted(senders):
             found = (
                 real_way(field.routes(sending), groups, ceiling, tied=tied)

@@ -17,7 +17,7 @@ from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
 from hippo.planners.exact.uniform import PlanShape, refine, warm_ups
-from hippo.planners.exact.ways import Way, real_way
+from hippo.planners.exact.ways import DomainWay, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ def search_replicas(field: Field) -> None:
     if len(field.tables.examples) < 2 or field.rules.uniform_tp_dp or field.rules.equal_shares:
         return
     kinds, batch = field.tables.kinds, field.problem.workload.global_batch
-    offers: list[tuple[float, int, Way, list[DomainShare], tuple[int, ...]]] = []
+    offers: list[tuple[float, int, DomainWay, list[DomainShare], tuple[int, ...]]] = []
     for (micro_batch, _, _), seats in _seats(field).items():
         for members, way in _sets(field):
             chosen = [seats[kinds[each]] for each in members if kinds[each] in seats]
@@ -77,7 +77,7 @@ def _seats(field: Field) -> dict[tuple[int, str, str], dict[int, DomainShare]]:
     return found
 
 
-def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], Way]]:
+def _sets(field: Field) -> Iterator[tuple[tuple[int, ...], DomainWay]]:
     """Sets of domains of several kinds that are joined in a ring."""
     kinds, routes = field.tables.kinds, field.routes(0)
     among = range(len(kinds))
@@ -116,7 +116,7 @@ def deal(lots: int, widths: list[int], speeds: list[float]) -> tuple[int, ...] |
     return None if best is None else best[1]
 
 
-def _candidates(field: Field, way: Way, seats: list[DomainShare], waves: tuple[int, ...]) -> Iterator[Candidate]:
+def _candidates(field: Field, way: DomainWay, seats: list[DomainShare], waves: tuple[int, ...]) -> Iterator[Candidate]:
     """The replicas with their shares, cut by the bound, with plain 1F1B and with run-ahead."""
     mode = seats[0].layout.mode
     lines: list[list[PipelineSketch]] = []

@@ -26,7 +26,7 @@ from hippo.planners.exact.polish import ordered_candidate, play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
-from hippo.planners.exact.ways import Way, slowest_border
+from hippo.planners.exact.ways import DomainWay, slowest_border
 from hippo.problem.problem import Problem
 from hippo.score.judge import judge
 
@@ -136,7 +136,7 @@ def _fields(problem: Problem, tried: Tried) -> list[Field]:
     return [field]
 
 
-def _kinds(field: Field) -> list[tuple[int, list[Way]]]:
+def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
     """Ideal ways over the domains of every kind; with local SGD only those with several groups."""
     least = 1 if field.sync.method == "allreduce" else 2
     found = []
@@ -166,7 +166,7 @@ def _search(field: Field) -> None:
             _exhaust(field, kind, real, joined)
 
 
-def _promising(field: Field) -> list[tuple[float, int, Way]]:
+def _promising(field: Field) -> list[tuple[float, int, DomainWay]]:
     """Ideal ways with the kind of their domains, the least rough bound first."""
     rough = [(shapes(field, kind, [way])[0], kind, way) for kind, ways in _kinds(field) for way in ways]
     ordered = [(float(bounds[0]), kind, way) for bounds, kind, way in rough if len(bounds)]
@@ -179,7 +179,7 @@ def runners_up(tried: Tried) -> list[str]:
     return ordered[1 : 1 + BETTER_RUNNERS_UP]
 
 
-def _exhaust(field: Field, kind: int, ways: list[Way], joined: str | None = None) -> None:
+def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None = None) -> None:
     """Plays shapes of one way to join until none can win (against its own best where ``joined`` is given), or several
     in a row have not."""
     tried, failures = field.tried, 0

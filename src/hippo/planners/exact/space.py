@@ -12,7 +12,7 @@ from hippo.plan.plan import Sync
 from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
-from hippo.planners.exact.ways import DomainRoutes, Lines, Way, ideal_ways, lines, real_ways
+from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,7 @@ class Field:
         """Prefix sums of a layout."""
         return self.tables.table(layout.kind, layout.tp, layout.dp, layout.mode)
 
-    def splits(self, way: Way) -> bool:
+    def splits(self, way: DomainWay) -> bool:
         """Whether bounds of this way to join hold for backwards that are split."""
         return self.tables.split and (self.ordered == EVERY or (self.ordered == SINGLE and way.groups == 1))
 
@@ -97,7 +97,7 @@ class Field:
                 early_of[id(seconds)] = early_share(forward, seconds) if self.tables.split else 1.0
             early = early_of[id(seconds)]
             spared = early * seconds[1] + once[1] if self.tables.split else 0.0
-            kept = self.tables.kept(*where, layout.mode.sharding)[-1]
+            kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
             gpus = layout.tp * layout.dp
@@ -121,11 +121,11 @@ class Field:
         model = self.problem.model
         return model.vocab * model.hidden * self.problem.workload.gradient_bytes_per_parameter if model.tied else 0.0
 
-    def sync_s(self, way: Way) -> Floats:
+    def sync_s(self, way: DomainWay) -> Floats:
         """(n,) seconds in which the groups would agree on the whole model over the ring of each position."""
         return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
 
-    def tail_s(self, way: Way) -> float:
+    def tail_s(self, way: DomainWay) -> float:
         """Seconds after the first stage is done: tied embeddings in two domains."""
         return self.tied_bytes * way.tail_pace + way.tail_s
 
@@ -138,7 +138,7 @@ class Field:
         apart = p2p_s(domain.name, self.tied_bytes / layout.nodes(node), same_node=False)
         return apart if 2 * gpus > node else min(apart, p2p_s(domain.name, self.tied_bytes / gpus, same_node=True))
 
-    def least_egress_usd(self, way: Way) -> float:
+    def least_egress_usd(self, way: DomainWay) -> float:
         """Least price of what the groups send in a step: activations and gradients over borders, and the agreement."""
         borders = 2.0 * self.problem.workload.global_batch * self.wave_bytes * (way.span - 1)
         agreed = 2.0 * (way.groups - 1) * self.tables.gradient_bytes / self.sync.every
@@ -158,7 +158,7 @@ class Field:
         best = np.argsort(-worth, kind="stable")[:MOST_DOMAINS]
         return tuple(sorted(found[int(index)] for index in best))
 
-    def ideal_ways(self, kind: int) -> list[Way]:
+    def ideal_ways(self, kind: int) -> list[DomainWay]:
         """One ideal way for every number of groups and domains (and of sending nodes, where links cap each node)."""
         among, tied = self.members(kind), bool(self.tied_bytes)
         return [
@@ -167,7 +167,7 @@ class Field:
             for way in ideal_ways(self.routes(senders), self.routes(None), among, tied=tied)
         ]
 
-    def real_ways(self, kind: int, ideal: Way) -> list[Way]:
+    def real_ways(self, kind: int, ideal: DomainWay) -> list[DomainWay]:
         """Real ways over domains of a kind, with as many groups and domains as the ideal one."""
         key = ("ways", kind, ideal.groups, ideal.span, ideal.senders)
         if key not in self._cache:

@@ -17,14 +17,25 @@ from numpy.typing import NDArray
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners.cuts import even_cuts
-from hippo.planners.exact.bounds import NO_LIMIT, Courses, Entries, Sorts, Standings, room_for, settle, uniform_bound
+from hippo.planners.exact.bounds import (
+    NO_LIMIT,
+    Asked,
+    Courses,
+    Entries,
+    Line,
+    Sorts,
+    Standings,
+    room_for,
+    settle,
+    uniform_bound,
+)
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.polish import ordered_candidate
 from hippo.planners.exact.space import Field
-from hippo.planners.exact.ways import Way
+from hippo.planners.exact.ways import DomainWay
 from hippo.planners.placement import PipelineSketch, StageSketch
-from hippo.planners.run_ahead import StageTimes
+from hippo.planners.run_ahead import ChainTimes
 from hippo.planners.run_ahead import warm_ups as warm_ups_of
 
 Floats = NDArray[np.float64]
@@ -43,7 +54,7 @@ class ShapeContest:
     begun: int = 0  # shapes that were looked at
 
     @classmethod
-    def of(cls, field: Field, kind: int, ways: list[Way], rough: Floats, keys: Ints) -> ShapeContest:
+    def of(cls, field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> ShapeContest:
         """``rough`` (S,) and ``keys`` (S, 3) from ``shapes``."""
         if field.problem.uniform_cuts:  # those that no equal cuts have stay out
             stages = np.array([way.span for way in ways])[keys[:, 1]] * keys[:, 2]
@@ -63,9 +74,10 @@ class ShapeContest:
         """Takes out the shape of the least bound below ``ceiling``: the bound, its key and its cuts; None: there is
         none."""
         field, found = self.field, np.zeros(self.field.problem.model.num_layers + 1, np.int64)
-        numbers = field.problem.workload.global_batch, field.rules.live_limit, field.tables.usable_bytes
+        batch, ahead = field.problem.workload.global_batch, field.rules.live_limit
+        asked = Asked(batch, ahead, field.tables.usable_bytes, field.wave_bytes)
         arrays = self.sorts, self.courses, self.entries, self.standing
-        best, self.begun = settle(*arrays, self.begun, *numbers, field.wave_bytes, ceiling, found)
+        best, self.begun = settle(*arrays, self.begun, asked, ceiling, found)
         if best < 0:
             return None
         bound, key = float(self.standing.bound[best]), self.entries.keys[best]
@@ -88,7 +100,7 @@ def sorts(field: Field, kind: int) -> Sorts:
     return field.tables.shared(("sorts", kind), made)
 
 
-def courses(field: Field, ways: list[Way]) -> Courses:
+def courses(field: Field, ways: list[DomainWay]) -> Courses:
     """The ways as the kernel takes them."""
     longest = max(way.span for way in ways)
     latency, pace, sync = (np.zeros((len(ways), *rest, longest)) for rest in ((3,), (3,), ()))
@@ -108,7 +120,7 @@ def courses(field: Field, ways: list[Way]) -> Courses:
     )
 
 
-def _entries(field: Field, kind: int, ways: list[Way], rough: Floats, keys: Ints) -> Entries:
+def _entries(field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> Entries:
     """Shapes with their price by the objective; of the money, no more than its least egress."""
     if field.problem.objective.name != "cost":
         return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)))
@@ -146,7 +158,7 @@ class PlanShape:
     """A layout on a way to join domains, with ``stages`` stages in every domain."""
 
     layout: DomainLayout
-    way: Way
+    way: DomainWay
     stages: int
     waves: tuple[int, ...]  # of every group
 
@@ -206,7 +218,7 @@ class Range:
     lane: Ints  # (R,) GPUs of a stage
 
     @classmethod
-    def of(cls, field: Field, kind: int, way: Way) -> Range:
+    def of(cls, field: Field, kind: int, way: DomainWay) -> Range:
         """All shapes of domains of this kind on ways like this one."""
         rows, split = field.layout_rows(kind), field.splits(way)
         batch, layers = field.problem.workload.global_batch, field.problem.model.num_layers
@@ -239,7 +251,7 @@ class Range:
         )
 
 
-def rough_bounds(field: Field, kind: int, way: Way) -> tuple[Floats, Range]:
+def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range]:
     """Bound of every shape on a way, (R,), in the unit of the objective."""
     key = "range", kind, way.groups, way.span, way.senders, field.splits(way)
     own = field.tables.shared(key, lambda: Range.of(field, kind, way))
@@ -257,7 +269,7 @@ def rough_bounds(field: Field, kind: int, way: Way) -> tuple[Floats, Range]:
     return bound, own
 
 
-def shapes(field: Field, kind: int, ways: list[Way]) -> tuple[Floats, Ints]:
+def shapes(field: Field, kind: int, ways: list[DomainWay]) -> tuple[Floats, Ints]:
     """Bound of every shape, in the unit of the objective, and its (layout, way, stages per domain); best first."""
     bounds, keys = [], []
     for w, way in enumerate(ways):
@@ -278,13 +290,13 @@ def bubbled(seconds: Floats, share: Floats, stages: Ints) -> Floats:
         return np.asarray(seconds / -np.expm1(stages * np.log1p(-share)))
 
 
-def least_bound(field: Field, kind: int, ways: list[Way]) -> float:
+def least_bound(field: Field, kind: int, ways: list[DomainWay]) -> float:
     """Least step time of any shape on ideal ways that is below the best value so far; inf: there is none."""
     return next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf)
 
 
 def best_first(
-    field: Field, kind: int, ways: list[Way], joined: str | None = None
+    field: Field, kind: int, ways: list[DomainWay], joined: str | None = None
 ) -> Iterator[tuple[float, PlanShape, Ints]]:
     """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value.
 
@@ -308,7 +320,7 @@ def best_first(
         yield bound, _at(field, kind, ways, key), cuts
 
 
-def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, PlanShape, Ints] | None:
+def first_guess(field: Field, kind: int, ways: list[DomainWay]) -> tuple[float, PlanShape, Ints] | None:
     """The best of the first shapes that fit, whether it can win or not; None: none was found among many."""
     bounds, keys = shapes(field, kind, ways)
     best: tuple[float, PlanShape, Ints] | None = None
@@ -324,7 +336,7 @@ def first_guess(field: Field, kind: int, ways: list[Way]) -> tuple[float, PlanSh
     return best
 
 
-def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> PlanShape:
+def _at(field: Field, kind: int, ways: list[DomainWay], key: Ints) -> PlanShape:
     layout, way, stages = key.tolist()
     return shape_of(field, field.layouts[kind][layout], ways[way], stages)
 
@@ -332,7 +344,7 @@ def _at(field: Field, kind: int, ways: list[Way], key: Ints) -> PlanShape:
 BEATEN, NO_MEMORY = "cannot beat the best plan (bound)", "out of memory"
 
 
-def shape_of(field: Field, layout: DomainLayout, way: Way, stages: int) -> PlanShape:
+def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) -> PlanShape:
     """The shape with its waves dealt: one more to the first groups where they do not divide."""
     each, more = divmod(field.problem.workload.global_batch // layout.wave, way.groups)
     return PlanShape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
@@ -348,21 +360,22 @@ def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0
     layers, stages = field.table(layout), len(before)
     table = layers.packed if field.splits(way) else layers.fused
     fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
-    numbers = (
+    line = Line(
+        table,
         before,
         after,
         down,
-        shape.stages,
-        max(shape.waves),
-        field.rules.live_limit,
-        way.slowest * layout.wave * field.wave_bytes * fewer,
-        shape.tail_s(field),
-        np.repeat(field.sync_s(way), shape.stages),
-        field.tables.usable_bytes,
+        sync=np.repeat(field.sync_s(way), shape.stages),
+        per_domain=shape.stages,
+        waves=max(shape.waves),
+        ahead=field.rules.live_limit,
+        slowest=way.slowest * layout.wave * field.wave_bytes * fewer,
+        tail=shape.tail_s(field),
+        usable=field.tables.usable_bytes,
     )
     cuts = np.zeros(stages + 1, np.int64)
     limits = price.seconds(floor), min(price.seconds(ceiling), NO_LIMIT)
-    bound = price.of(float(uniform_bound(table, *numbers, *limits, cuts)))
+    bound = price.of(float(uniform_bound(line, *limits, cuts)))
     if not field.problem.uniform_cuts:
         return bound, cuts
     even = stages <= table.shape[1] - 3
@@ -398,7 +411,7 @@ def warm_ups(field: Field, shape: PlanShape, cuts: Ints) -> list[tuple[int, ...]
     room = np.array([room_for(table, field.tables.usable_bytes, cuts[i], cuts[i + 1]) for i in range(p)], np.float64)
     forward, seconds = (table[row, cuts[1:]] - table[row, cuts[:-1]] for row in (0, 1))
     slowest = shape.way.slowest * layout.wave * field.wave_bytes
-    ways = warm_ups_of(StageTimes(forward, seconds, shape.border_delays(field), room, waves, slowest))
+    ways = warm_ups_of(ChainTimes(forward, seconds, shape.border_delays(field), room, waves, slowest))
     if ways and shape.way.groups > 1:  # the last stages are done early, and agree while the first still works
         room = np.minimum.accumulate(np.minimum(room, waves))
         falling = np.minimum(room, np.ceil(room[0] * (p - np.arange(p)) / p))

@@ -34,7 +34,6 @@ class DomainRoutes:
     via: Ints  # (K, K) -1: the link itself
     direct_seconds_per_byte: Floats  # (K, K)
     direct_latency_s: Floats  # (K, K)
-    price_usd_per_byte: Floats  # (K, K) of the route
     least_latency_s: Floats  # (K, K) of any route
     _under: dict[float, tuple[Floats, Floats, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
 
@@ -45,7 +44,7 @@ class DomainRoutes:
         ``senders``: nodes that send; 0: all of a domain; None: whatever the links themselves carry.
         """
         size = len(cluster.domains)
-        pace, latency, price, onward = (np.full((size, size), np.inf) for _ in range(4))
+        pace, latency, onward = (np.full((size, size), np.inf) for _ in range(3))
         for link, base in zip(cluster.links, base_bandwidth(cluster).tolist(), strict=True):
             i, j = cluster.domain_index[link.source], cluster.domain_index[link.destination]
             nodes = cluster.domains[i].nodes
@@ -53,17 +52,16 @@ class DomainRoutes:
             rate = base if senders is None else link.rate_bytes_per_s(min(senders or nodes, nodes))
             if rate > 0 and whole >= (floor_bytes_per_s or 0.0):
                 onward[i, j] = 1.0 / base  # a relay is not held up by the nodes of the middle
-                pace[i, j], latency[i, j], price[i, j] = 1.0 / rate, link.latency_s, link.price_usd_per_gb * 1e-9
-        best, delay, cost, via = pace.copy(), latency.copy(), price.copy(), np.full((size, size), -1)
+                pace[i, j], latency[i, j] = 1.0 / rate, link.latency_s
+        best, delay, via = pace.copy(), latency.copy(), np.full((size, size), -1)
         for k in range(size):
             through = np.maximum(pace[:, k, None], onward[None, k, :])
             np.fill_diagonal(through, np.inf)
             better = through < best * (1 - 1e-9)
             best, via = np.where(better, through, best), np.where(better, k, via)
             delay = np.where(better, latency[:, k, None] + latency[None, k, :], delay)
-            cost = np.where(better, price[:, k, None] + price[None, k, :], cost)
         two_hops = np.min(latency[:, :, None] + latency[None, :, :], axis=1)
-        return cls(cluster, best, delay, via, pace, latency, cost, np.minimum(latency, two_hops))
+        return cls(cluster, best, delay, via, pace, latency, np.minimum(latency, two_hops))
 
     @cached_property
     def pair_pace(self) -> Floats:
@@ -235,7 +233,7 @@ TYPICAL_BYTES = 5e7  # of a wave, where latency and bandwidth are weighed agains
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class DomainWay:
     """How domains are joined. Per byte of one wave of one group, or per byte of gradients; arrays are (n,)."""
 
     groups: int
@@ -261,7 +259,7 @@ class Way:
         return self.groups * self.span
 
 
-def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...], *, tied: bool) -> list[Way]:
+def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...], *, tied: bool) -> list[DomainWay]:
     """One ideal way for every (G, n) with G n domains among those given.
 
     ``rings``: routes for what replicas exchange; several stages of a domain may do so from different nodes at once.
@@ -283,7 +281,7 @@ def ideal_ways(routes: DomainRoutes, rings: DomainRoutes, among: tuple[int, ...]
             border, rounds = slowest_border(pair, n, g), 2 * (g - 1)
             ring = slowest_border(both if g == 2 else either, g, 1)  # of the quickest of the n rings
             if np.isfinite(trip[n]) and np.isfinite(border) and np.isfinite(ring):
-                way = Way(
+                way = DomainWay(
                     groups=g,
                     span=n,
                     before_s=trip[1 : n + 1],
@@ -343,7 +341,7 @@ def _least_sums(cost: Floats) -> Floats:
     return sums
 
 
-def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool) -> Way | None:
+def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool) -> DomainWay | None:
     """What these groups of domains cost, relayed where a border would be slower than ``ceiling`` seconds per byte.
 
     None: some that must exchange data are not joined.
@@ -361,7 +359,7 @@ def real_way(routes: DomainRoutes, groups: Groups, ceiling: float, *, tied: bool
     ends = [(path[0], path[-1]) for path in groups] if tied and n > 1 else []
     borders = [pair for path in groups for pair in border_pairs(path)]
     pairs = borders + [(b, a) for a, b in ends] + ends
-    return Way(
+    return DomainWay(
         groups=g,
         span=n,
         before_s=np.cumsum(trip),
@@ -451,9 +449,9 @@ def _ring_latency(latency: Floats, members: tuple[int, ...]) -> float:
 
 def real_ways(
     routes: DomainRoutes, among: tuple[int, ...], known: Lines, groups: int, span: int, *, tied: bool
-) -> list[Way]:
+) -> list[DomainWay]:
     """Real ways of this kind worth trying, the fastest borders and rings first; ``known`` from ``lines``."""
-    found: dict[tuple[object, ...], Way] = {}  # of ways that cost the same one is enough
+    found: dict[tuple[object, ...], DomainWay] = {}  # of ways that cost the same one is enough
     for chosen, ceiling in _choices(routes, among, known, groups, span):
         way = real_way(routes, chosen, ceiling, tied=tied)
         if way is not None and np.isfinite([way.slowest, *way.sync_pace, way.tail_pace]).all():

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hippo.plan.plan import Pipeline
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 
 
 @dataclass(frozen=True)
-class Block:
+class StageBlock:
     """Consecutive layers [start, stop) on one stage."""
 
     stage: int  # position in its pipeline, from 1 as in the reasons
@@ -54,13 +54,13 @@ class Strip:
 
     count: int
     num_layers: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[StageBlock, ...]
     bands: tuple[tuple[str, int, int], ...]  # (domain, start, stop) of blocks in a row of one domain
     cuts: tuple[Cut, ...]
     num_micro_batches: int
 
 
-def strips(story: Story) -> tuple[Strip, ...]:
+def strips(story: PlanStory) -> tuple[Strip, ...]:
     """A strip per distinct pipeline (same domains, layers, degrees), in order of first appearance."""
     found: dict[tuple[object, ...], tuple[int, Strip]] = {}
     first_rank = 0
@@ -78,19 +78,21 @@ def _counted(strip: Strip, times: int) -> Strip:
     return Strip(times, strip.num_layers, strip.blocks, strip.bands, strip.cuts, strip.num_micro_batches)
 
 
-def _blocks(pipeline: Pipeline, chunks: int) -> tuple[Block, ...]:
+def _blocks(pipeline: Pipeline, chunks: int) -> tuple[StageBlock, ...]:
     """Chunks in the order activations visit them: chunk by chunk, stage by stage."""
     blocks, start = [], 0
     for _ in range(chunks):
         for index, stage in enumerate(pipeline.stages):
             stop = start + stage.num_layers // chunks
             ahead = pipeline.run_ahead[index] if pipeline.run_ahead else None
-            blocks.append(Block(index + 1, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead))
+            blocks.append(
+                StageBlock(index + 1, stage.domain, start, stop, stage.tp, stage.dp, len(stage.devices), ahead)
+            )
             start = stop
     return tuple(blocks)
 
 
-def _strip(story: Story, pipeline: Pipeline, blocks: tuple[Block, ...], first_rank: int) -> Strip:
+def _strip(story: PlanStory, pipeline: Pipeline, blocks: tuple[StageBlock, ...], first_rank: int) -> Strip:
     program, size = story.program, len(pipeline.stages)
     relays = {(relay.source, relay.destination): relay.via for relay in story.plan.relays}
     cuts = []
@@ -100,7 +102,7 @@ def _strip(story: Story, pipeline: Pipeline, blocks: tuple[Block, ...], first_ra
     return Strip(1, blocks[-1].stop, blocks, _bands(blocks), tuple(cuts), pipeline.num_micro_batches)
 
 
-def _bands(blocks: tuple[Block, ...]) -> tuple[tuple[str, int, int], ...]:
+def _bands(blocks: tuple[StageBlock, ...]) -> tuple[tuple[str, int, int], ...]:
     bands: list[tuple[str, int, int]] = []
     for block in blocks:
         if bands and bands[-1][0] == block.domain:

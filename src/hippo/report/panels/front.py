@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hippo.decide.wording import joining
 from hippo.plan.plan import Plan
 from hippo.report.charts import SMALL, Box, Labels, Place, Point, ticks
-from hippo.report.story import Scored, Story
+from hippo.report.story import PlanStory, Scored
 from hippo.report.text import pipeline_lines
 from hippo.score.score import Score
 
@@ -69,7 +69,7 @@ class FrontChart:
     floor: float = HEIGHT - BOTTOM
 
 
-def front_chart(story: Story) -> FrontChart | None:
+def front_chart(story: PlanStory) -> FrontChart | None:
     """The front, quickest first, and what it beats; None when there is none."""
     if not story.front:
         return None
@@ -92,7 +92,7 @@ def front_chart(story: Story) -> FrontChart | None:
 
 
 def _dots(
-    story: Story, front: Scored, beaten: Scored, ranges: tuple[Point, Point], busy: tuple[float, float]
+    story: PlanStory, front: Scored, beaten: Scored, ranges: tuple[Point, Point], busy: tuple[float, float]
 ) -> tuple[Dot, ...]:
     """Dots with the labels that find room, those of the front first."""
     points = (*front, *beaten)
@@ -108,7 +108,7 @@ def _dots(
     return tuple(dots)
 
 
-def _finders(story: Story) -> dict[Plan, str]:
+def _finders(story: PlanStory) -> dict[Plan, str]:
     """The planners that found each plan, as far as they are known."""
     names: dict[Plan, str] = {}
     for row in story.rows:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from hippo.cost.stage import StageMemory
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.report.text import stage_name
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "reserved")
@@ -36,7 +36,7 @@ class MemoryChart:
     scale_gb: float
 
 
-def memory_chart(story: Story) -> MemoryChart:
+def memory_chart(story: PlanStory) -> MemoryChart:
     """A bar per stage; stages in a row that are alike to the byte (other layers of one domain) share one."""
     gpu_gb = story.problem.cluster.gpu.memory_bytes / 1e9
     named = [(stage_name(stage), stage.domain, item) for stage, item in zip(story.stages, story.memory, strict=True)]

@@ -13,7 +13,7 @@ from math import cos, hypot, pi, sin
 from hippo.decide.wording import number
 from hippo.problem.cluster import Link
 from hippo.report.charts import BOLD, SMALL, Box, Labels, Place, Point, around, text_box
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.units import gbps_from_bytes_per_s, ms_from_s
 
 
@@ -51,7 +51,7 @@ class Traffic:
         return max(used, key=lambda flow: flow.share, default=None)
 
 
-def traffic(story: Story) -> Traffic:
+def traffic(story: PlanStory) -> Traffic:
     """Bytes of the played step per directed link."""
     cluster = story.problem.cluster
     flows = tuple(_flow(story, link, float(story.timeline.link_bytes[e])) for e, link in enumerate(cluster.links))
@@ -61,7 +61,7 @@ def traffic(story: Story) -> Traffic:
     return Traffic(names, rows, flows)
 
 
-def _flow(story: Story, link: Link, num_bytes: float) -> Flow:
+def _flow(story: PlanStory, link: Link, num_bytes: float) -> Flow:
     rate = link.rate_bytes_per_s(story.problem.cluster.domain(link.source).nodes)
     capacity = rate * story.timeline.step_time_s
     return Flow(
@@ -172,7 +172,7 @@ class _Paper:
 FEW, MANY = _Paper(150.0, 120.0, MOST_DOT), _Paper(150.0, 230.0, 13.0)
 
 
-def network(story: Story, traffic: Traffic) -> Map:
+def network(story: PlanStory, traffic: Traffic) -> Map:
     """Places domains and links; nothing is drawn for a pair without a link."""
     paper = MANY if len(traffic.domains) >= MANY_DOMAINS else FEW
     nodes = _nodes(story, paper)
@@ -186,7 +186,7 @@ def network(story: Story, traffic: Traffic) -> Map:
 
 
 # ----------------------------------------------------------------------------------------------------------- domains
-def _nodes(story: Story, paper: _Paper) -> tuple[Node, ...]:
+def _nodes(story: PlanStory, paper: _Paper) -> tuple[Node, ...]:
     """Domains around the circle: those in use in the order the plan visits them, then the idle ones."""
     cluster = story.problem.cluster
     used = {domain.name: 0 for domain in cluster.domains}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from hippo.decide.decision import Row
 from hippo.decide.wording import joining, percent
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.report.text import pipeline_lines, ranked, versus
 from hippo.score.score import Score
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannerEntry:
     """One planner. ``share`` is the length of its bar: its step time over the slowest one shown in full."""
 
     row: Row
@@ -38,7 +38,7 @@ MOST_TIMES_BEST = 8.0
 """Planners slower than this many times the best would flatten all other bars; theirs are cut off."""
 
 
-def entries(story: Story) -> tuple[Entry, ...]:
+def entries(story: PlanStory) -> tuple[PlannerEntry, ...]:
     """Quickest first; planners without a plan last."""
     rows = ranked(story.rows)
     times = [row.score.step_time_s for row in rows if row.score is not None]
@@ -48,15 +48,17 @@ def entries(story: Story) -> tuple[Entry, ...]:
     return tuple(_entry(row, story, times[0], limit) for row in rows)
 
 
-def _entry(row: Row, story: Story, best: float, limit: float) -> Entry:
+def _entry(row: Row, story: PlanStory, best: float, limit: float) -> PlannerEntry:
     lines = () if row.plan is None else pipeline_lines(row.plan)
     if row.score is None:
-        return Entry(row, False, "", 0.0, False, lines)
+        return PlannerEntry(row, False, "", 0.0, False, lines)
     time = row.score.step_time_s
-    return Entry(row, row.planner == story.planner, versus(time, best), min(time / limit, 1.0), time > limit, lines)
+    return PlannerEntry(
+        row, row.planner == story.planner, versus(time, best), min(time / limit, 1.0), time > limit, lines
+    )
 
 
-def alternatives(story: Story) -> tuple[Alternative, ...]:
+def alternatives(story: PlanStory) -> tuple[Alternative, ...]:
     """The runners-up, best first; times against the chosen plan."""
     time = story.score.step_time_s
     return tuple(

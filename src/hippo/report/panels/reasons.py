@@ -36,7 +36,7 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Share:
+class StepShare:
     """A part of the step; ``colour`` is a CSS variable of the report."""
 
     name: str
@@ -72,16 +72,16 @@ def _said_under(label: str, sentence: str) -> str:
     return capital(sentence.removeprefix(head)) if sentence.startswith(head) else sentence
 
 
-def waterfall(reasons: Sequence[Reason]) -> tuple[Share, ...]:
+def waterfall(reasons: Sequence[Reason]) -> tuple[StepShare, ...]:
     """Where the step goes, from the binding constraint's shares; empty when no reason states them."""
     binding = next((reason for reason in reasons if isinstance(reason, Binding)), None)
     if binding is None:
         return ()
     parts = (
-        Share("Computing", binding.compute_share, "--k0"),
-        Share("Fill, drain, imbalance", binding.bubble_share, "--idle", hatched=True),
-        Share("Waiting for bandwidth", binding.bandwidth_share, "--k1"),
-        Share("Waiting for latency", binding.latency_share, "--d6"),
-        Share("Agreeing and optimizer", binding.synchronisation_share, "--k3"),
+        StepShare("Computing", binding.compute_share, "--k0"),
+        StepShare("Fill, drain, imbalance", binding.bubble_share, "--idle", hatched=True),
+        StepShare("Waiting for bandwidth", binding.bandwidth_share, "--k1"),
+        StepShare("Waiting for latency", binding.latency_share, "--d6"),
+        StepShare("Agreeing and optimizer", binding.synchronisation_share, "--k3"),
     )
     return tuple(part for part in parts if part.share > 0.0005)

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Stage
-from hippo.report.palette import domain_colours
-from hippo.report.story import Story
+from hippo.report.story import PlanStory
 from hippo.report.text import stage_name
 from hippo.simulate.timeline import Timeline
 
@@ -46,7 +45,7 @@ class RankShare:
         return max(0.0, 1.0 - sum(self.shares))
 
 
-def rank_names(story: Story) -> tuple[str, ...]:
+def rank_names(story: PlanStory) -> tuple[str, ...]:
     """One name per rank; pipelines are numbered where there are several."""
     several = len(story.plan.pipelines) > 1
     names = [stage_name(stage) for stage in story.stages]
@@ -55,11 +54,11 @@ def rank_names(story: Story) -> tuple[str, ...]:
     return tuple(f"{name} (pipeline {pipeline})" for name, pipeline in zip(names, _numbers(story), strict=True))
 
 
-def _numbers(story: Story) -> list[int]:
+def _numbers(story: PlanStory) -> list[int]:
     return [number for number, pipeline in enumerate(story.plan.pipelines, 1) for _ in pipeline.stages]
 
 
-def rank_shares(story: Story) -> tuple[RankShare, ...]:
+def rank_shares(story: PlanStory) -> tuple[RankShare, ...]:
     """Where every rank's time goes, in the order of the ranks."""
     timeline = story.timeline
     busy = np.zeros((len(story.stages), len(KINDS)))
@@ -71,11 +70,11 @@ def rank_shares(story: Story) -> tuple[RankShare, ...]:
     )
 
 
-def pack(story: Story, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
+def pack(story: PlanStory, *, most_blocks: int = MOST_BLOCKS) -> dict[str, object]:
     """The document that ``step.js`` draws: ``step_s``, ``ticks``, ``kinds``, ``ranks``, ``links``."""
     timeline = story.timeline
     size = max(1, -(-len(timeline.op_rank) // most_blocks))
-    ranks, colours = [], domain_colours(story)
+    ranks, colours = [], story.domain_colours
     for rank, (stage, pipeline) in enumerate(zip(story.stages, _numbers(story), strict=True)):
         packed = _pack_rank(timeline, rank, size)
         names = {"name": stage_name(stage), "short": f"{stage.domain} {_layers(stage)}"}
@@ -127,7 +126,7 @@ def _mixed(start: Ints, end: Ints, kind: Ints, size: int) -> list[list[int]]:
     return ticks.tolist()
 
 
-def _pack_links(story: Story, most: int) -> list[dict[str, object]]:
+def _pack_links(story: PlanStory, most: int) -> list[dict[str, object]]:
     """Messages of each link that carries any, earliest first; of too many, every n-th stands for all."""
     timeline, links = story.timeline, story.problem.cluster.links
     packed: list[dict[str, object]] = []

@@ -20,7 +20,7 @@ from hippo.run.handover import BEFORE, STATE, Hand, hands
 from hippo.run.job import RunJob
 from hippo.run.model.optimizer import AdamState
 from hippo.run.model.stage import Part
-from hippo.run.model.weights import Form, Weight, forms
+from hippo.run.model.weights import Weight, WeightForm, forms
 from hippo.run.work import Work
 
 Tensor = torch.Tensor
@@ -82,7 +82,7 @@ class Both:
         if self.old.workers[source].domain != self.new.workers[hand.destination].domain and not hand.tied:
             yield source, Piece(hand.layer, "", None, 0, 1)
 
-    def _forms(self, hand: Hand, work: Work) -> tuple[Form, ...]:
+    def _forms(self, hand: Hand, work: Work) -> tuple[WeightForm, ...]:
         if hand.tied:
             return tuple(form for form in forms(work.model, 0, work.parts) if form.name == MATRIX)
         return forms(work.model, hand.layer, work.parts)

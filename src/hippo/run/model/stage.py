@@ -16,7 +16,7 @@ from hippo.problem.model import LayerKind, Model
 from hippo.run.job import RunJob
 from hippo.run.model.layers import LayerContext, NoTeam, Team, WeightGradients, loss, run
 from hippo.run.model.optimizer import AdamRates, AdamState, moments, update
-from hippo.run.model.weights import Form, TensorSplit, Weight, initial
+from hippo.run.model.weights import TensorSplit, Weight, WeightForm, initial
 
 # -------------------------------------------------------------------------------------------------------------- tokens
 # The text that is learned: sequences of a small Markov chain, made where they are needed, the same for every plan.
@@ -140,7 +140,7 @@ class Part:
         self.weights[last]["matrix"] = first["matrix"]
         self.states[last]["matrix"] = moments(first["matrix"])
 
-    def forms(self) -> Iterator[tuple[int, str, Form]]:
+    def forms(self) -> Iterator[tuple[int, str, WeightForm]]:
         """Every weight: layer, name, form."""
         for layer, weights in self.weights.items():
             for name, weight in weights.items():

@@ -19,7 +19,7 @@ SPREAD = 0.02  # standard deviation of matrices at the start (GPT-2)
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightForm:
     """One weight of a layer."""
 
     name: str
@@ -34,14 +34,9 @@ class Form:
 class Weight:
     """A rank's share of a weight, with the gradient of the step so far."""
 
-    form: Form
+    form: WeightForm
     value: Tensor
     total: Tensor  # summed gradient
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether its gradient is made by hand (``products``), not by autograd."""
-        return len(self.form.shape) == 2
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class TensorSplit:
     parts: int = 1
 
 
-def forms(model: Model, index: int, parts: int = 1) -> tuple[Form, ...]:
+def forms(model: Model, index: int, parts: int = 1) -> tuple[WeightForm, ...]:
     """The weights of layer ``index``; ``parts``: the finest split of the plan, which key-value heads must follow.
 
     A tied head does not name the matrix, which is that of layer 0.
@@ -62,64 +57,64 @@ def forms(model: Model, index: int, parts: int = 1) -> tuple[Form, ...]:
     if layer.kind is LayerKind.EMBEDDING:
         return tuple(_embedding(layer))
     if layer.kind is LayerKind.HEAD:
-        matrix = () if layer.tied else (Form("matrix", (layer.vocab, layer.hidden)),)
+        matrix = () if layer.tied else (WeightForm("matrix", (layer.vocab, layer.hidden)),)
         return (*_norm("norm", layer.hidden, layer.norm_bias), *matrix)
     return (*_attention(layer, model, parts), *_feed_forward(layer, model))
 
 
-def _embedding(layer: Layer) -> Iterator[Form]:
-    yield Form("matrix", (layer.vocab, layer.hidden))
+def _embedding(layer: Layer) -> Iterator[WeightForm]:
+    yield WeightForm("matrix", (layer.vocab, layer.hidden))
     if layer.positions:
-        yield Form("positions", (layer.positions, layer.hidden))
+        yield WeightForm("positions", (layer.positions, layer.hidden))
     if layer.embedding_norm:
         yield from _norm("norm", layer.hidden, bias=True)
 
 
-def _norm(name: str, size: int, bias: bool, *, partial: bool = False) -> Iterator[Form]:
-    yield Form(name, (size,), spread=0.0, start=1.0, partial=partial)
+def _norm(name: str, size: int, bias: bool, *, partial: bool = False) -> Iterator[WeightForm]:
+    yield WeightForm(name, (size,), spread=0.0, start=1.0, partial=partial)
     if bias:
-        yield Form(f"{name}.bias", (size,), spread=0.0, partial=partial)
+        yield WeightForm(f"{name}.bias", (size,), spread=0.0, partial=partial)
 
 
-def _attention(layer: Layer, model: Model, parts: int) -> Iterator[Form]:
+def _attention(layer: Layer, model: Model, parts: int) -> Iterator[WeightForm]:
     att, h = layer.attention, layer.hidden
     assert att is not None
     a, g, d = att.heads, att.kv_heads, att.head_dim
     shared = g % parts > 0  # fewer heads than ranks somewhere: every rank holds all keys and values
     yield from _norm("before_attention", h, layer.norm_bias)
     for name, heads, whole in (("query", a, False), ("key", g, shared), ("value", g, shared)):
-        yield Form(name, (heads * d, h), None if whole else 0, partial=whole)
+        yield WeightForm(name, (heads * d, h), None if whole else 0, partial=whole)
         if att.qkv_bias:
-            yield Form(f"{name}.bias", (heads * d,), None if whole else 0, spread=0.0, partial=whole)
+            yield WeightForm(f"{name}.bias", (heads * d,), None if whole else 0, spread=0.0, partial=whole)
     if att.qk_norm:
         yield from _norm("query.norm", d, bias=False, partial=True)
         yield from _norm("key.norm", d, bias=False, partial=True)
-    yield Form("out", (h, a * d), 1, spread=SPREAD / sqrt(2 * model.num_blocks))
+    yield WeightForm("out", (h, a * d), 1, spread=SPREAD / sqrt(2 * model.num_blocks))
     if att.out_bias:
-        yield Form("out.bias", (h,), spread=0.0)
+        yield WeightForm("out.bias", (h,), spread=0.0)
 
 
-def _feed_forward(layer: Layer, model: Model) -> Iterator[Form]:
+def _feed_forward(layer: Layer, model: Model) -> Iterator[WeightForm]:
     ff, h = layer.feed_forward, layer.hidden
     assert ff is not None
     yield from _norm("before_feed_forward", h, layer.norm_bias)
     for name in ("gate", "up") if ff.gated else ("up",):
-        yield Form(name, (ff.width, h), 0)
+        yield WeightForm(name, (ff.width, h), 0)
         if ff.bias:
-            yield Form(f"{name}.bias", (ff.width,), 0, spread=0.0)
-    yield Form("down", (h, ff.width), 1, spread=SPREAD / sqrt(2 * model.num_blocks))
+            yield WeightForm(f"{name}.bias", (ff.width,), 0, spread=0.0)
+    yield WeightForm("down", (h, ff.width), 1, spread=SPREAD / sqrt(2 * model.num_blocks))
     if ff.bias:
-        yield Form("down.bias", (h,), spread=0.0)
+        yield WeightForm("down.bias", (h,), spread=0.0)
 
 
-def cut(form: Form, whole: Tensor, split: TensorSplit) -> Tensor:
+def cut(form: WeightForm, whole: Tensor, split: TensorSplit) -> Tensor:
     """A rank's share of a whole weight."""
     if form.split is None or split.size == 1:
         return whole.clone()
     return whole.chunk(split.size, dim=form.split)[split.index].clone()
 
 
-def joined(form: Form, shares: list[Tensor]) -> Tensor:
+def joined(form: WeightForm, shares: list[Tensor]) -> Tensor:
     """The whole weight from the shares of all ranks of a tensor-parallel group."""
     return shares[0] if form.split is None else torch.cat(shares, dim=form.split)
 
@@ -140,7 +135,7 @@ def initial(
     return found
 
 
-def weight(form: Form, value: Tensor) -> Weight:
+def weight(form: WeightForm, value: Tensor) -> Weight:
     """A weight with nothing summed yet; sums of half-precision gradients are fp32."""
     precise = torch.promote_types(value.dtype, torch.float32)
     return Weight(form, value.requires_grad_(), torch.zeros(value.shape, dtype=precise, device=value.device))

@@ -32,8 +32,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.compiling import kernel
 from hippo.engine.events import Pipe, board
-from hippo.engine.program import BYTES
 from hippo.errors import InfeasibleError
 from hippo.schedule.problem import Floats, ScheduleProblem
 from hippo.schedule.replay import makespan
@@ -61,6 +61,9 @@ Numbers = tuple[float, float, float, int, int]
 
 Rule = tuple[bool, Numbers, Numbers | None]
 """Whether it plays backwards in time, the side before the slowest link, and the one behind it."""
+
+Policies = tuple[NDArray[np.bool_], Floats]
+"""Whether each rule plays backwards in time, (n,), and the numbers of every rank, (n, 5, p)."""
 
 SAME = None  # behind the slowest link as before it
 
@@ -119,25 +122,23 @@ def generate(problem: ScheduleProblem, *, rules: Sequence[Rule] = RULES) -> tupl
     ``rules``: those to try; the first few of ``RULES`` are the best of their number. Raises ``InfeasibleError`` when a
     rank's limit holds no micro-batch.
     """
+    chosen = list(rules) if problem.micro_batches <= MANY_WAVES * problem.ranks else _likely(problem, rules)
     player, shape = Player(problem), Shape(problem.ranks, problem.micro_batches)
-    best, span = None, np.inf
-    for rule in rules if problem.micro_batches <= MANY_WAVES * problem.ranks else _likely(problem, rules):
-        if player.play(rule, give_up=span * (1 - 1e-9)) < np.inf:
-            order, start = player.rows()
-            found = makespan(problem, Schedule("", shape, False, order, start))
-            if found < span * (1 - 1e-9):
-                best, span = (order, start), found
+    best, span, at = None, np.inf, 0
+    numbers = player.numbers(chosen)
+    while (at := player.next_below(numbers, at, span * (1 - 1e-9))[0]) < len(chosen):
+        order, start = player.rows(mirrored=chosen[at][0])
+        found = makespan(problem, Schedule("", shape, False, order, start))
+        if found < span * (1 - 1e-9):
+            best, span = (order, start), found
+        at += 1
     assert best is not None, "no rule came to its end"
     return best
 
 
 def _likely(problem: ScheduleProblem, rules: Sequence[Rule]) -> list[Rule]:
     """The rules that do best with fewer micro-batches: what fills and drains is the same, the rest repeats itself."""
-    player = Player(replace(problem, micro_batches=FEW_WAVES * problem.ranks))
-    spans: list[float] = []
-    for rule in rules:  # given up once they are longer than the last of the best so far
-        longest = sorted(spans)[LIKELY - 1] if len(spans) >= LIKELY else np.inf
-        spans.append(player.play(rule, give_up=longest * (1 + 1e-9)))
+    spans = Player(replace(problem, micro_batches=FEW_WAVES * problem.ranks)).spans(rules, LIKELY)
     return [rules[at] for at in np.argsort(spans, kind="stable")[:LIKELY]]  # equals in their own order
 
 
@@ -147,54 +148,66 @@ def policies(problem: ScheduleProblem, count: int) -> tuple[tuple[bool, Floats],
     Raises as ``generate`` does.
     """
     player = Player(problem)
-    ranked = sorted(RULES, key=player.play)  # equals in the order of ``RULES``
-    return tuple((rule[0], player.policy(rule)) for rule in ranked[:count])
-
-
-class Way(NamedTuple):
-    """A problem forwards or backwards in time, with what the policies of its rules are made of."""
-
-    pipe: Pipe
-    ahead: Floats  # (n, p) as ``_ahead``
-    is_behind: NDArray[np.bool_]  # (p,) the slowest link
+    ranked = np.argsort(player.spans(RULES, len(RULES)), kind="stable")[:count]  # equals in the order of ``RULES``
+    found = player.numbers([RULES[at] for at in ranked])
+    return tuple((bool(mirrored), policy) for mirrored, policy in zip(*found, strict=True))
 
 
 class Player:
-    """Plays rules on one problem."""
+    """Plays rules on one problem, forwards and backwards in time."""
 
     def __init__(self, problem: ScheduleProblem) -> None:
         p, m = problem.ranks, problem.micro_batches
-        self._ways: dict[bool, Way] = {}
-        self._problem = problem
-        _check_room(problem, self._way(mirrored=False).pipe)
-        self._board, self._kinds, self._mirrored = (
-            board(self._way(mirrored=False).pipe),
-            np.zeros((p, 3 * m), np.int8),
-            False,
-        )
+        self._pipes = pipe(problem, mirrored=False), pipe(problem, mirrored=True)
+        _check_room(problem, self._pipes[0])
+        self._ahead = [_ahead(each) for each in self._pipes]  # (n, p) each
+        self._behind = [_behind_slowest(each) for each in self._pipes]  # (p,) each: behind the slowest link
+        self._board, self._kinds = board(self._pipes[0]), np.zeros((p, 3 * m), np.int8)
 
-    def _way(self, *, mirrored: bool) -> Way:
-        """The pipeline forwards or backwards in time, made when a rule first asks for it."""
-        if mirrored not in self._ways:
-            made = pipe(self._problem, mirrored=mirrored)
-            self._ways[mirrored] = Way(made, _ahead(made), _behind_slowest(made))
-        return self._ways[mirrored]
+    def numbers(self, rules: Sequence[Rule]) -> Policies:
+        """Whether each rule plays backwards in time, (n,), and the numbers of every rank, (n, 5, p)."""
+        mirrored, numbers = _numbers(tuple(rules))
+        way = mirrored.astype(np.int64)
+        found = np.where(np.stack(self._behind)[way][:, None], numbers[:, 1], numbers[:, 0])
+        duration = np.stack([each.duration[[0, 2, 2]] for each in self._pipes])
+        most = np.stack([most_fit(each) for each in self._pipes])
+        found[:, :3] *= duration[way]
+        ahead = found[:, 3].astype(np.int64)
+        found[:, 3] = np.stack(self._ahead)[way[:, None], ahead, np.arange(ahead.shape[1])]
+        found[:, 4] = np.minimum(most[way], found[:, 4])
+        return mirrored, found
 
-    def policy(self, rule: Rule) -> Floats:
-        """The numbers of every rank that ``engine.events`` by ``POLICY`` takes, (5, p)."""
-        return _policy(self._way(mirrored=rule[0]), rule)
+    def next_below(self, numbers: Policies, first: int, give_up: float) -> tuple[int, float]:
+        """Of rules from the ``first`` on, the first whose makespan is not above ``give_up``, and that; n, inf: none."""
+        at, span = next_below(self._pipes, self._board, *numbers, first, self._kinds, give_up)
+        return int(at), float(span)
 
-    def play(self, rule: Rule, *, give_up: float = np.inf) -> float:
-        """The makespan as planned, inf when above ``give_up``."""
-        self._mirrored = rule[0]
-        its_pipe = self._way(mirrored=rule[0]).pipe
-        return float(play_policy(its_pipe, self._board, self.policy(rule), self._kinds, give_up))
+    def spans(self, rules: Sequence[Rule], wanted: int) -> Floats:
+        """The makespans as planned, (n,); inf where it is not among the ``wanted`` shortest of those up to it."""
+        numbers, spans, at = self.numbers(rules), np.full(len(rules), np.inf), 0
+        while at < len(rules):
+            longest = np.partition(spans, wanted - 1)[wanted - 1]
+            at, span = self.next_below(numbers, at, longest * (1 + 1e-9))
+            spans[at : at + 1] = span
+            at += 1
+        return spans
 
-    def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def rows(self, *, mirrored: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The orders of the last play that came to its end."""
-        order, start = rows_of(self._way(mirrored=self._mirrored).pipe, self._kinds)
+        order, start = rows_of(self._pipes[mirrored], self._kinds)
         order.setflags(write=False)
         return order, start
+
+
+@kernel
+def next_below(pipes, board, mirrored, policies, first, kinds, give_up):  # type: ignore[no-untyped-def]
+    """See ``Player``; ``kinds`` (p, 3 m) is written."""
+    for at in range(first, len(policies)):
+        pipe = pipes[1 if mirrored[at] else 0]
+        span = play_policy(pipe, board, policies[at], kinds, give_up)
+        if span < np.inf:
+            return at, span
+    return len(policies), np.inf
 
 
 def _check_room(problem: ScheduleProblem, forwards: Pipe) -> None:
@@ -222,8 +235,8 @@ def _ahead(pipe_: Pipe) -> Floats:
 
 
 def _ways(pipe_: Pipe) -> Floats:
-    """Time of each message down and up, (2, p): bytes of a problem's links are times."""
-    return np.asarray(pipe_.announced + pipe_.transfer[:, BYTES].reshape(2, -1))
+    """Time of each message down and up, (2, p)."""
+    return np.asarray(pipe_.delay + pipe_.sending)
 
 
 def _behind_slowest(pipe_: Pipe) -> NDArray[np.bool_]:
@@ -237,18 +250,8 @@ def _behind_slowest(pipe_: Pipe) -> NDArray[np.bool_]:
     return np.asarray(ranks > slowest[np.argmin(np.abs(slowest - (len(ranks) // 2 - 1)))])
 
 
-@lru_cache(maxsize=256)
-def _numbers(rule: Rule) -> Floats:
-    """Those of a rule before the slowest link and behind it, (2, 5, 1)."""
-    _, before, behind = rule
-    return np.array([Side(*before), Side(*(behind or before))], dtype=np.float64)[:, :, None]
-
-
-def _policy(way: Way, rule: Rule) -> Floats:
-    """The five numbers of every rank, (5, p)."""
-    before, behind = _numbers(rule)
-    found = np.where(way.is_behind, behind, before)
-    found[:3] *= way.pipe.duration[[0, 2, 2]]
-    found[3] = way.ahead[found[3].astype(np.int64), np.arange(len(way.pipe.length))]
-    found[4] = np.minimum(most_fit(way.pipe), found[4])
-    return np.asarray(found)
+@lru_cache(maxsize=64)
+def _numbers(rules: tuple[Rule, ...]) -> tuple[NDArray[np.bool_], Floats]:
+    """Whether each plays backwards in time, (n,), and its numbers before and behind the slowest link, (n, 2, 5, 1)."""
+    numbers = [[before, behind or before] for _, before, behind in rules]
+    return np.array([each[0] for each in rules]), np.array(numbers, dtype=np.float64)[..., None]

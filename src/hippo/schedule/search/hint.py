@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from hippo.compiling import kernel
-from hippo.engine.events import DUE, EXTRA, Rule, Written, board, play
+from hippo.engine.events import EXTRA, Rule, Written, board, play
 from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
@@ -87,7 +87,7 @@ def shift(pipes, board, due, limits, tries, rng):  # type: ignore[no-untyped-def
     most = span * (1 + worse)
     unit, p, m = pipes[0].duration.mean(), len(pipes[0].length), pipes[0].waves
     trial, starts = np.empty((3, p, m)), np.empty((3, p, m))
-    rule, written = Rule(DUE, None, trial, None, 0.0), Written(np.empty((0, 0), np.int8), starts)
+    rule, written = Rule(None, trial, None, 0.0), Written(None, starts)
     for _ in range(tries):
         if span <= goal:
             break

@@ -31,19 +31,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.engine import events
-from hippo.engine.events import (
-    AHEAD,
-    DOWN,
-    EXTRA,
-    NOWHERE,
-    Board,
-    Pipe,
-    Rule,
-    Written,
-    board,
-    by_policy,
-    play,
-)
+from hippo.engine.events import AHEAD, DOWN, EXTRA, Pipe, Rule, Written, board, play
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
 from hippo.schedule.methods import Rows
 from hippo.schedule.problem import Floats, ScheduleProblem
@@ -83,9 +71,10 @@ def rows_of(pipe_: Pipe, kinds: NDArray[np.int8]) -> Rows:
 
 
 # ------------------------------------------------------------------------------------------------------------ one play
-def play_policy(pipe_: Pipe, board_: Board, policy: Floats, kinds: NDArray[np.int8], give_up: float = np.inf) -> float:
+@kernel(lean=True)
+def play_policy(pipe, board, policy, kinds, give_up):  # type: ignore[no-untyped-def]
     """Makespan of the policy (5, p), inf when above ``give_up``; the kinds each rank runs go to ``kinds`` (p, 3 m)."""
-    return float(play(pipe_, board_, by_policy(policy), NOWHERE._replace(kinds=kinds), give_up))
+    return play(pipe, board, Rule(policy, None, None, 0.0), Written(kinds, None), give_up)
 
 
 # -------------------------------------------------------------------------------------------------------------- search
@@ -126,8 +115,7 @@ class _Climber:
         """Climbs, one play at least, until the goal is met, the tries are made, or that share of the limit is over."""
         while tries > 0 and self.span > goal and (self.span == np.inf or not clock.over("policies", share)):
             limits, some = (self.span, goal), min(tries, self.chunk)
-            rule, written = by_policy(self.policy), NOWHERE._replace(kinds=self.kinds)
-            self.span = climb(self.pipe, self.board, rule, written, limits, some, self.rng)
+            self.span = climb(self.pipe, self.board, self.policy, self.kinds, limits, some, self.rng)
             tries -= some
 
 
@@ -149,26 +137,25 @@ def most_fit(pipe: Pipe) -> Floats:
 
 
 @kernel
-def climb(pipe, board, rule, written, limits, tries, rng):  # type: ignore[no-untyped-def]
+def climb(pipe, board, policy, kinds, limits, tries, rng):  # type: ignore[no-untyped-def]
     """Changes the policy ``tries`` times and keeps what is not worse; returns the makespan.
 
-    ``limits`` = (makespan so far, inf: not yet played; the one to stop at). ``rule`` and ``written`` hold the best.
+    ``limits`` = (makespan so far, inf: not yet played; the one to stop at). ``policy`` and ``kinds`` hold the best.
     """
     best, goal = limits
-    unit, policy, kinds, nowhere = pipe.duration.mean(), rule.policy, written.kinds, written.starts
+    unit = pipe.duration.mean()
     taken = pipe.memory[EXTRA if pipe.mirrored else DOWN]
     most = np.minimum(pipe.waves, np.floor(pipe.limit / taken))
     trial, trial_kinds = policy.copy(), kinds.copy()
-    tried, noted = Rule(rule.by, trial, rule.due, rule.queue, rule.patience), Written(trial_kinds, nowhere)
     if best == np.inf:
-        best = play(pipe, board, rule, written, 1e300)
+        best = play_policy(pipe, board, policy, kinds, 1e300)
     for _ in range(tries):
         if best <= goal:
             break
         trial[:] = policy
         for _change_nth in range(1 + int(3 * rng.random())):
             _change(pipe, most, trial, unit, rng)
-        found = play(pipe, board, tried, noted, best)
+        found = play_policy(pipe, board, trial, trial_kinds, best)
         if found <= best:
             best = found
             policy[:], kinds[:] = trial, trial_kinds

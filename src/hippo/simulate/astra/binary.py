@@ -22,7 +22,40 @@ from time import monotonic
 
 from hippo.errors import InputError
 from hippo.simulate.astra.configuration import arguments
-from hippo.simulate.astra.trace import Ticks, read_ticks
+
+# --------------------------------------------------------------------------------------------------------------- trace
+# What ASTRA-sim logs with ``trace-enabled``: when each node of each rank was issued and when it was done.
+
+LOG = "log.log"
+_LINE = re.compile(r"(issue|callback),sys->id=(\d+), tick=(\d+), node->id=(\d+),")
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Nanoseconds by rank and node number."""
+
+    issued: tuple[dict[int, int], ...]
+    done: tuple[dict[int, int], ...]
+
+
+def read_ticks(folder: Path, ranks: int) -> Ticks:
+    """The ticks of all nodes from a folder of logs. A log that grew is in several files, of which the oldest may be
+    gone; then nodes are missing here."""
+    issued: list[dict[int, int]] = [{} for _ in range(ranks)]
+    done: list[dict[int, int]] = [{} for _ in range(ranks)]
+    for line in _lines(folder):
+        found = _LINE.search(line)
+        if found is not None:
+            what, rank, tick, node = found.groups()
+            (issued if what == "issue" else done)[int(rank)][int(node)] = int(tick)
+    return Ticks(tuple(issued), tuple(done))
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("log*.log")):
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            yield from stream
+
 
 NAMES = ("AstraSim_Analytical_Congestion_Aware", "AstraSim_Analytical_Congestion_Unaware")
 """What ASTRA-sim's own build calls its analytical binaries; both play our traces alike."""
@@ -36,7 +69,7 @@ _FILES_BESIDE_RANKS = 64
 
 
 @dataclass(frozen=True)
-class Run:
+class BinaryRun:
     """What one run said."""
 
     finished_ns: tuple[int, ...]  # per rank
@@ -72,7 +105,7 @@ def digest(binary: Path) -> str:
     return sha256(binary.read_bytes()).hexdigest()[:16]
 
 
-def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: float = TIMEOUT_S) -> Run:
+def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: float = TIMEOUT_S) -> BinaryRun:
     """One run over these files in a folder of its own, which is gone afterwards.
 
     Raises ``InputError`` when the binary fails, takes longer than ``timeout_s``, or leaves a rank unfinished.
@@ -94,7 +127,7 @@ def run(binary: Path, names: Mapping[str, bytes], ranks: int, *, timeout_s: floa
                 "report the plan",
             )
         ticks = read_ticks(Path(folder) / "log", ranks)
-    return Run(tuple(finished[rank] for rank in range(ranks)), ticks, monotonic() - begun)
+    return BinaryRun(tuple(finished[rank] for rank in range(ranks)), ticks, monotonic() - begun)
 
 
 def _output(command: list[str], folder: str, timeout_s: float) -> str:

@@ -14,7 +14,7 @@ _KIND = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradient"}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AstraComparison:
     """How far apart two plays of the same step are. Differences are ASTRA-sim less ``fast``, in seconds."""
 
     step_time_s: float  # by ASTRA-sim
@@ -32,7 +32,7 @@ class Comparison:
         return self.step_time_s / self.fast_step_time_s - 1
 
 
-def compare(found: Played) -> Comparison:
+def compare(found: Played) -> AstraComparison:
     """All operations (start and end) and all messages (first byte on the link, arrival) of one step."""
     ours, theirs = found.fast, found.record
     operations = np.stack([theirs.op_start - ours.op_start, theirs.op_end - ours.op_end])
@@ -40,7 +40,7 @@ def compare(found: Played) -> Comparison:
     sizes = np.abs(np.concatenate([operations.ravel(), messages.ravel()]))
     known = ~np.isnan(sizes)
     worst = int(np.nanargmax(sizes))
-    return Comparison(
+    return AstraComparison(
         step_time_s=found.step_time_s,
         fast_step_time_s=found.fast_step_time_s,
         operations=int((~np.isnan(operations)).any(axis=0).sum()),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hippo.files import json_text
 from hippo.simulate.astra.chakra import trace
 from hippo.simulate.astra.draft import HOP_NS
-from hippo.simulate.astra.workload import Workload
+from hippo.simulate.astra.workload import AstraWorkload
 from hippo.simulate.program import Program
 
 PREFIX = "traces/step"
@@ -18,7 +18,7 @@ SYSTEM, NETWORK, MEMORY, GROUPS = "system.json", "network.yml", "memory.json", "
 _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 
-def files(program: Program, work: Workload, *, traced: bool = True) -> Mapping[str, bytes]:
+def files(program: Program, work: AstraWorkload, *, traced: bool = True) -> Mapping[str, bytes]:
     """File name to content: a trace per rank, system, network, memory, and communicator groups where there are any.
 
     ``traced``: the binary shall write when each node was issued and done.

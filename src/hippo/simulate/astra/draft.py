@@ -34,7 +34,7 @@ class Step:
     after: list[Step] = field(default_factory=list)
 
 
-class Draft:
+class TraceDraft:
     """Ranks and their nodes."""
 
     def __init__(self, ranks: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class Draft:
         self.steps[to].append(received)
         return received
 
-    def tell_later(self, after: Step, to: int, wait_ns: int, pool: Pool) -> Step:
+    def tell_later(self, after: Step, to: int, wait_ns: int, pool: NodePool) -> Step:
         """The same so that it is there ``wait_ns`` after ``after`` has ended: by way of a rank that waits."""
         if wait_ns <= 2 * HOP_NS:
             return self.tell(after, to, pool.name)
@@ -73,13 +73,13 @@ class Draft:
         return self.tell(self.run(waiting, f"wait {pool.name}", wait_ns - 2 * HOP_NS, [there]), to, pool.name)
 
 
-class Pool:
+class NodePool:
     """Ranks that wait: as many as may have to wait at once when a new wait begins at most every ``spacing_ns``.
 
     So many are enough, and it does not matter how many messages there are: the rank that is asked again has waited out.
     """
 
-    def __init__(self, draft: Draft, name: str, spacing_ns: int) -> None:
+    def __init__(self, draft: TraceDraft, name: str, spacing_ns: int) -> None:
         self.draft, self.name, self.spacing_ns = draft, name, max(1, spacing_ns)
         self.ranks: deque[int] = deque()
         self.most = 1  # waits that may be under way at once

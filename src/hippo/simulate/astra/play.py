@@ -17,9 +17,9 @@ from hippo.engine import fixed_order
 from hippo.engine.program import Record, room_for
 from hippo.errors import InputError
 from hippo.simulate import fast
-from hippo.simulate.astra.binary import TIMEOUT_S, Run, find_binary, run
+from hippo.simulate.astra.binary import TIMEOUT_S, BinaryRun, find_binary, run
 from hippo.simulate.astra.configuration import files
-from hippo.simulate.astra.workload import Node, State, Workload, workload
+from hippo.simulate.astra.workload import AstraWorkload, Node, State, workload
 from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline, timeline
@@ -35,7 +35,7 @@ class Played:
     """One step by ASTRA-sim and the same by ``fast``."""
 
     program: Program
-    work: Workload
+    work: AstraWorkload
     step_time_s: float
     record: Record  # ASTRA-sim's times; NaN: no such node (a relay's middle, a group's last byte)
     fast_step_time_s: float
@@ -68,7 +68,7 @@ def state_of(program: Program, bandwidth_bytes_per_s: Floats | None, latency_s: 
     return State(network.bandwidth, network.latency, network.nic_scale)
 
 
-def drawn_up(program: Program, state: State) -> Workload:
+def drawn_up(program: Program, state: State) -> AstraWorkload:
     """The traces of one step, in the order of ``fast``'s play; ``InputError`` when a link that it needs is out."""
     return workload(program, state, by_fast(program, state)[1].message_start)
 
@@ -103,7 +103,7 @@ def by_fast(program: Program, state: State) -> tuple[float, Record]:
     return step, record
 
 
-def _asked(work: Workload, result: Run, slots: int) -> Floats:
+def _asked(work: AstraWorkload, result: BinaryRun, slots: int) -> Floats:
     """When each message asked for its link by ASTRA-sim's clock, in nanoseconds, (2 N + L,)."""
     found = np.full(slots, np.nan)
     for slot, crossing in work.crossings.items():
@@ -111,7 +111,7 @@ def _asked(work: Workload, result: Run, slots: int) -> Floats:
     return found
 
 
-def _in_order(work: Workload, result: Run, asked: Floats) -> bool:
+def _in_order(work: AstraWorkload, result: BinaryRun, asked: Floats) -> bool:
     """Whether each link began with messages in the order in which they asked for it."""
     by_wire: dict[int, list[tuple[float, float]]] = {}
     for slot, crossing in work.crossings.items():
@@ -125,7 +125,7 @@ def _in_order(work: Workload, result: Run, asked: Floats) -> bool:
     return True
 
 
-def _record(program: Program, work: Workload, result: Run) -> Record:
+def _record(program: Program, work: AstraWorkload, result: BinaryRun) -> Record:
     """ASTRA-sim's times in the places of an engine's record, in seconds."""
     ops, ranks = len(program.order), len(program.rank_stage)
     start, end = np.full((2, ops + 2 * ranks), np.nan)
@@ -147,9 +147,9 @@ def _record(program: Program, work: Workload, result: Run) -> Record:
     return Record(start / 1e9, end / 1e9, sent / 1e9, arrived / 1e9)
 
 
-def _issued(result: Run, node: Node) -> float:
+def _issued(result: BinaryRun, node: Node) -> float:
     return float(result.ticks.issued[node[0]].get(node[1], np.nan))
 
 
-def _done(result: Run, node: Node) -> float:
+def _done(result: BinaryRun, node: Node) -> float:
     return float(result.ticks.done[node[0]].get(node[1], np.nan))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.simulate.astra.chakra import ChakraNode
-from hippo.simulate.astra.draft import HOP_NS, Draft, Pool, Step, numbered, written
+from hippo.simulate.astra.draft import HOP_NS, NodePool, Step, TraceDraft, numbered, written
 from hippo.simulate.packed import destinations, sending_nodes, stretched_durations
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
 
@@ -47,7 +47,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Workload:
+class AstraWorkload:
     """Traces, and which node is what."""
 
     traces: tuple[tuple[ChakraNode, ...], ...]  # one per rank, the G real ones first
@@ -62,7 +62,7 @@ class Workload:
         return sum(map(len, self.traces))
 
 
-def workload(program: Program, state: State, service: Floats) -> Workload:
+def workload(program: Program, state: State, service: Floats) -> AstraWorkload:
     """The traces of one step. ``service``: per slot of a message any number that grows in the order in which each link
     serves (its start in another engine's play), (2 N + L,); NaN: no message."""
     writer = _Writer(program, state, service)
@@ -103,10 +103,10 @@ class _Writer:
         self.ranks, self.chunks = program.forward_s.shape
         self.op_rank = np.repeat(np.arange(self.ranks), np.diff(program.order_start))
         places = zip(program.rank_pipeline, program.rank_stage, strict=True)
-        self.draft = Draft(f"pipeline {pipeline} stage {stage}" for pipeline, stage in places)
+        self.draft = TraceDraft(f"pipeline {pipeline} stage {stage}" for pipeline, stage in places)
         self.dest, self.nodes = destinations(program), sending_nodes(program)
         self.made, self.wires = _Made(), dict[int, int]()
-        self.pools: dict[tuple[object, ...], Pool] = {}
+        self.pools: dict[tuple[object, ...], NodePool] = {}
         self.port_free: dict[tuple[int, int], Step] = {}
         self.group_slots = [(g, i) for g, group in enumerate(program.groups) for i in range(len(group.links))]
         self.consumer = self._consumers()
@@ -149,10 +149,10 @@ class _Writer:
             found[link] = min(length, found.get(link, length))
         return found
 
-    def _pool(self, spacing_ns: int, name: str, *key: object) -> Pool:
+    def _pool(self, spacing_ns: int, name: str, *key: object) -> NodePool:
         pool = self.pools.get((name, *key))
         if pool is None:
-            pool = self.pools[name, *key] = Pool(self.draft, name, spacing_ns)
+            pool = self.pools[name, *key] = NodePool(self.draft, name, spacing_ns)
         return pool
 
     def _wire(self, link: int) -> int:
@@ -239,7 +239,7 @@ class _Writer:
             found.append((end, self.draft.run(wire, name, end - begin, before, urgent=after is not None)))
         return found
 
-    def _back(self, after: Step, wait_ns: int, timer: Pool) -> Step:
+    def _back(self, after: Step, wait_ns: int, timer: NodePool) -> Step:
         """The same rank ``wait_ns`` later."""
         if wait_ns <= 2 * HOP_NS:
             return after
@@ -315,7 +315,7 @@ class _Writer:
                 self.made.closing[len(self.op_rank) + 2 * rank + 1] = step
 
     # ---------------------------------------------------------------------------------------------------------- finish
-    def finished(self) -> Workload:
+    def finished(self) -> AstraWorkload:
         """Everything numbered; a single rank gets a neighbour, as the network needs two."""
         if len(self.draft.roles) < 2:
             self.draft.run(self.draft.rank("idle"), "idle", 1, [])
@@ -329,7 +329,7 @@ class _Writer:
 
         made, closing = self.made, range(len(self.op_rank), len(self.op_rank) + 2 * self.ranks)
         ends = [made.closing.get(index) for index in closing]
-        return Workload(
+        return AstraWorkload(
             traces=tuple(map(written, numbers)),
             roles=tuple(self.draft.roles),
             operations=tuple(node(step) if step else None for step in [*made.ops, *ends]),

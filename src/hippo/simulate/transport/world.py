@@ -12,13 +12,69 @@ from dataclasses import dataclass
 from functools import partial
 from math import floor, inf
 
+import numpy as np
+import simpy
+from numpy.typing import NDArray
 from simpy.events import AnyOf, Event
 
 from hippo.problem.links import Trace
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
-from hippo.simulate.reference import Link, Steps, World
-from hippo.simulate.transport.links import MovingLink
+from hippo.simulate.reference import SimulatedLink, SimulatedWorld, Steps
 from hippo.simulate.transport.transport import Transport, lost_s
+
+# --------------------------------------------------------------------------------------------------------------- links
+# Links that move while a message is on its way. T instants.
+
+Floats = NDArray[np.float64]
+
+
+class MovingLink(SimulatedLink):
+    """A directed link whose rate and latency follow a trace; a message takes the rates that hold while it leaves.
+
+    What leaves at an instant takes the latency of that instant. The last values hold for ever.
+    """
+
+    def __init__(self, env: simpy.Environment, link: SimulatedLink, states: tuple[Floats, Floats, Floats]) -> None:
+        """``states``: instants (T,), bytes/s (T,), one-way seconds (T,). Caps of nodes keep the scale of ``link``."""
+        super().__init__(env, link.bandwidth, link.latency, link.nic_scale)
+        self._time_s, self._rates, self._latencies = states
+        self.is_gone = False  # whether a message waits for ever
+
+    def _state(self) -> int:
+        return max(int(np.searchsorted(self._time_s, self.env.now, side="right")) - 1, 0)
+
+    @property
+    def latency(self) -> float:
+        """One-way seconds now."""
+        return float(self._latencies[self._state()])
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s now."""
+        return float(self._rates[self._state()])
+
+    def carry(self, num_bytes: float) -> Steps:
+        """Keep the granted link until the last byte has left; for ever where the link stays down."""
+        wait_s = self._seconds(num_bytes)
+        if wait_s == np.inf:
+            self.is_gone = True
+            yield self.env.event()
+        yield self.env.timeout(wait_s)
+        self.release()
+
+    def _seconds(self, num_bytes: float) -> float:
+        """How long so many bytes take from now on."""
+        state, left, waited_s = self._state(), num_bytes, 0.0
+        for upcoming in self._time_s[state + 1 :].tolist():
+            holds_s = upcoming - (self.env.now + waited_s)
+            if left <= self._rates[state] * holds_s:
+                break
+            left -= self._rates[state] * holds_s
+            waited_s += holds_s
+            state += 1
+        rate = float(self._rates[state])
+        return waited_s + left / rate if rate > 0 else np.inf
+
 
 Flow = tuple[int, int, int]  # rank that sends, rank that receives, kind
 Stream = tuple[int, ...]  # rank that sends, rank that receives, and the kind where each has a stream of its own
@@ -33,7 +89,7 @@ class Circumstances:
     live_limit: Sequence[float | None] = ()  # (G,) waves in flight of a rank free to choose, None: it keeps its order
 
 
-class CarriedWorld(World):
+class CarriedWorld(SimulatedWorld):
     """One step under a transport; program and trace are already ``carried``."""
 
     def __init__(self, program: Program, transport: Transport, circumstances: Circumstances) -> None:
@@ -49,7 +105,8 @@ class CarriedWorld(World):
         self._last: dict[Stream, int] = {}  # of each stream
         self._count: defaultdict[Flow, int] = defaultdict(int)  # messages of a flow
         self._silent_s: dict[Flow, float] = {}  # when a flow's last message had left
-        self._waiting: defaultdict[Link, list[Flow]] = defaultdict(list)  # fresh flows with a message for the link
+        # Fresh flows with a message for the link.
+        self._waiting: defaultdict[SimulatedLink, list[Flow]] = defaultdict(list)
 
     # What a receiver does.
 
@@ -100,12 +157,12 @@ class CarriedWorld(World):
         kept = self.transport.congestion.kept
         return kept[self._count[flow]] if self.circumstances.cold and self._count[flow] < len(kept) else 0.0
 
-    def _wire_bytes(self, op: int, link: Link, num_bytes: float) -> float:
+    def _wire_bytes(self, op: int, link: SimulatedLink, num_bytes: float) -> float:
         """Fresh flows do not fill a link that they share."""
         shares = len(set(self._waiting[link])) > 1 and self._ends(op)[1] in self._waiting[link]
         return num_bytes / self.transport.congestion.fill if shares else num_bytes
 
-    def _leaves(self, op: int, link: Link, num_bytes: float) -> Steps:
+    def _leaves(self, op: int, link: SimulatedLink, num_bytes: float) -> Steps:
         """Slow start of a flow that is fresh or was silent; messages of a stream leave in order."""
         flow = self._ends(op)[1]
         yield self.env.timeout(self._slowed_s(op, flow, link, num_bytes))
@@ -118,7 +175,7 @@ class CarriedWorld(World):
         self._silent_s[flow] = self.env.now
         self._gone[op].succeed()
 
-    def _slowed_s(self, op: int, flow: Flow, link: Link, num_bytes: float) -> float:
+    def _slowed_s(self, op: int, flow: Flow, link: SimulatedLink, num_bytes: float) -> float:
         """Seconds by which a message leaves later than at the link's rate."""
         control, rate, rtt_s = self.transport.congestion, link.bandwidth, 2 * link.latency
         slow = partial(lost_s, num_bytes, rate, rtt_s, paced_rtts=control.paced_rtts)

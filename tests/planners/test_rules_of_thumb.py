@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hippo.planners.baselines.megatron import megatron_layouts, model_parallel_sizes, smallest_size, uniform_layout
 from hippo.planners.recipe import Recipe
+from hippo.planners.rules_of_thumb import megatron_layouts, model_parallel_sizes, smallest_size, uniform_layout
 from hippo.simulate.costs import cost_model
 
-from ..worlds import cluster, domain, gpt, problem
+from .worlds import cluster, domain, gpt, problem
 
 
 def groups(tp: int) -> int:

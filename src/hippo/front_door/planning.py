@@ -1,4 +1,4 @@
-"""What ``import hippo`` offers: a question, a stopping rule and a seed in; an answer that can say ``summary()`` out.
+"""Plans: a question, a stopping rule and a seed in; an answer that can say ``summary()`` out.
 
 Names of planners and engines are resolved here; everything below takes objects. What is shown in a notebook is put on
 here, too, so that no answer knows how it is drawn.
@@ -17,14 +17,14 @@ from hippo.decide import choose, explain_plan
 from hippo.decide.best_order import with_best_order
 from hippo.decide.decision import Decision
 from hippo.decide.pareto import Front, pareto_front
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.planners.by_hand import Degrees, one_layout, site
 from hippo.planners.exact.front import front_candidates
-from hippo.planners.exact.replan import Replanner
-from hippo.problem.load import load_problem, load_trace
+from hippo.planners.exact.replan import DomainReplanner
+from hippo.problem.load import load_problem
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
@@ -37,7 +37,6 @@ from hippo.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
     from hippo.export.base import Export
-    from hippo.network.why.story import Story
     from hippo.schedule.problem import ScheduleProblem
     from hippo.schedule.solve import Answer
     from hippo.score.published import ValidationReport
@@ -150,7 +149,7 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
     """
     _check_asked(problem, stop)
     found = explain_plan.explain_plan(
-        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=Replanner, seed=seed
+        problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=DomainReplanner, seed=seed
     )
     return _shown(found)
 
@@ -245,39 +244,6 @@ def schedule(
     return solve(problem, method, time_limit_s=time_limit_s, seed=seed, hint=hint, progress=progress)
 
 
-def watch(
-    problem: Problem,
-    trace: str | Path,
-    *,
-    method: str = "hi_ppo",
-    epoch_s: float | None = None,
-    progress: Progress | None = None,
-) -> Story:
-    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight.
-
-    ``epoch_s``: seconds between decisions; None: the trace's own. Raises ``InputError`` for an unknown method or a
-    trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
-    """
-    from hippo.network.plans.candidates import fill
-    from hippo.network.plans.plan_cache import PlanCache
-    from hippo.network.worlds.generator import world_from_trace
-    from hippo.network.worlds.play import Terms, usd_per_token
-    from hippo.network.worlds.replay import Source, replay
-    from hippo.registry import METHODS, load
-
-    decider = load(METHODS, "method", method, source="--method")()
-    moves = load_trace(trace, problem.cluster, complete=True)
-    world = world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem)
-    first_use.prepare_moving(progress=progress)
-    cache = PlanCache(problem)
-    fill(cache, watch=progress)
-    if not len(cache):
-        raise InfeasibleError([f"No plan of {problem.model.name} fits on {problem.cluster.name}."])
-    aim = problem.objective
-    terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
-    return replay(world, cache, decider, terms, Source(str(trace), float(moves.time_s[0])))
-
-
 def export(
     problem: Problem,
     plan: Plan,
@@ -324,9 +290,9 @@ def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:
     return found
 
 
-def _anew(names: str) -> type[Replanner] | None:
+def _anew(names: str) -> type[DomainReplanner] | None:
     """Who plans anew for other links: the exact search, where it is asked at all."""
-    return Replanner if names == "auto" or "exact" in names.split(",") else None
+    return DomainReplanner if names == "auto" or "exact" in names.split(",") else None
 
 
 def _shown(decision: Decision) -> ShownDecision:

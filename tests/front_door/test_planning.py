@@ -6,31 +6,42 @@ import json
 import subprocess
 import sys
 from inspect import getdoc, isfunction, signature
+from pathlib import Path
 
 import pytest
 
 import hippo
 
 NAMES = [
+    "Checkpoints",
     "Decision",
     "Estimate",
     "Front",
     "HippoError",
     "InfeasibleError",
     "InputError",
+    "JobsDrawing",
+    "JobsQuestion",
     "Plan",
     "Problem",
+    "RunOptions",
     "Score",
     "Status",
     "Stop",
+    "SuiteChoice",
     "compare",
     "estimate",
+    "evaluate",
+    "evaluate_suite",
     "explain",
     "export",
+    "generate_jobs",
     "load_plan",
     "pareto",
     "plan",
     "problem",
+    "replay_jobs",
+    "run",
     "save_plan",
     "schedule",
     "simulate",
@@ -260,3 +271,12 @@ def test_a_plan_is_exported(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} >= set(written.files)
     with pytest.raises(hippo.InputError, match="^to: unknown target"):
         hippo.export(found.problem, found.plan, "torchrum")
+
+
+def test_published_runs_are_held_against_predictions(tmp_path):
+    found = hippo.validate(Path(__file__).resolve().parents[2] / "data" / "training_open.json")
+    assert 400 < found.document()["overall"]["n"] <= len(found.rows)  # some layouts are refused
+    broken = tmp_path / "cases.json"
+    broken.write_text("[{}]")
+    with pytest.raises(hippo.InputError, match="cases.json"):
+        hippo.validate(broken)

@@ -1,0 +1,1 @@
+"""What ``import hippo`` offers: every command as a function."""

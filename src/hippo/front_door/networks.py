@@ -1,0 +1,282 @@
+"""Moving networks: a trace replayed decision by decision, and methods held against perfect hindsight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib.resources import files
+from os import times
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from hippo import first_use
+from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.network.dynamics.forecast import FORECASTS
+from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held, hi_ppo, named
+from hippo.network.evaluate.evidence import evidence, figures_asked
+from hippo.network.evaluate.figures import world_document
+from hippo.network.evaluate.suite import MAIN, Suite, play_suite, tasks
+from hippo.network.plans.candidates import fill
+from hippo.network.plans.plan_cache import PlanCache
+from hippo.network.rules.view import Method
+from hippo.network.why.story import Story
+from hippo.network.worlds.generator import FAMILIES, world_from_trace
+from hippo.network.worlds.judge import scenario_of
+from hippo.network.worlds.play import Terms, usd_per_token
+from hippo.network.worlds.replay import Source, Watcher, replay
+from hippo.network.worlds.world import World
+from hippo.planners.base import Progress, Stop
+from hippo.problem.load import load_trace
+from hippo.problem.problem import Problem
+from hippo.registry import METHODS, PLANNERS, USUAL, load, planner, planners
+
+OURS, STATIC, HINDSIGHT = "hi_ppo", "static", "hindsight"
+PLANNING = Stop(time_limit_s=5.0)  # for a planner whose plan is held fixed
+SHORTEST_EPOCH_S, LONGEST_EPOCH_S = 1.0, 86_400.0
+
+
+# ---------------------------------------------------------------------------------------------------------------- watch
+def watch(
+    problem: Problem,
+    trace: str | Path,
+    *,
+    method: str | Method = OURS,
+    epoch_s: float | None = None,
+    watcher: Callable[[World], Watcher] | None = None,
+    progress: Progress | None = None,
+) -> Story:
+    """A network trace (CSV) replayed: what a method decided at each epoch and why, beside keeping and hindsight.
+
+    ``method``: a name, or what ``method_named`` makes of one; ``epoch_s``: seconds between decisions, None: the trace's
+    own; ``watcher``: asked for whom to show each epoch while the run goes on. Raises ``InputError`` for an unknown
+    method or a trace that does not fit the cluster, ``InfeasibleError`` where no plan runs at the start.
+    """
+    decider = method_named(method) if isinstance(method, str) else method
+    world, begin_s = _world(problem, trace, epoch_s)
+    first_use.prepare_moving(progress=progress)
+    cache = PlanCache(problem)
+    fill(cache, watch=progress)
+    if not len(cache):
+        raise InfeasibleError(
+            [f"No plan of {problem.model.name} fits on {problem.cluster.name}: 'hippo plan' says why."]
+        )
+    aim = problem.objective
+    terms = Terms(usd_per_token(world, cache), (aim.w_eff, aim.w_util, aim.w_cost))
+    shown = None if watcher is None else watcher(world)
+    return replay(world, cache, decider, terms, Source(str(trace), begin_s), watcher=shown)
+
+
+def method_named(
+    name: str, *, policy: str | Path | None = None, adapt: bool = False, source: str = "--method"
+) -> Method:
+    """Who decides. For ``hi_ppo`` alone: the file of its policy (None: the one that ships), and whether its preferences
+    follow the network's state. ``InputError``: no such name, or a policy that is missing or cannot be read."""
+    kind: Any = load(METHODS, "method", name, source=source)
+    if name != OURS:
+        if policy is not None:
+            remedy = f"leave out --policy, or use --method {OURS}"
+            raise InputError(f"only {OURS} takes a policy", source="--policy", value=str(policy), remedy=remedy)
+        if adapt:
+            raise InputError(f"only {OURS} adapts its preferences", source="--adapt", remedy="leave it out")
+        found: Method = kind()
+        return found
+    from hippo.network.hi_ppo.coordinator import CoordinatorSettings
+    from hippo.network.hi_ppo.serving import SHIPPED, Policy
+
+    if policy is None and not SHIPPED.exists():
+        remedy = "train one with 'hippo train' and name it with --policy, or use --method receding_horizon"
+        raise InputError("this installation has no trained policy", source=str(SHIPPED), remedy=remedy)
+    trained = None if policy is None else Policy.load(Path(policy))
+    chosen: Method = kind(trained, settings=CoordinatorSettings(adapt=adapt))
+    return chosen
+
+
+def _world(problem: Problem, trace: str | Path, epoch_s: float | None) -> tuple[World, float]:
+    """The trace cut into epochs, and the time it begins at; every link must have a value there."""
+    if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_EPOCH_S:
+        told = f"must be from {SHORTEST_EPOCH_S:g} to {LONGEST_EPOCH_S:g} seconds"
+        raise InputError(told, source="--epoch", value=epoch_s, remedy="give seconds, for instance 60")
+    moves = load_trace(trace, problem.cluster, complete=True)
+    return world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem), float(moves.time_s[0])
+
+
+# ------------------------------------------------------------------------------------------------------------- evaluate
+def evaluate(
+    problem: Problem,
+    trace: str | Path,
+    methods: Iterable[str] | None = None,
+    *,
+    policy: str | Path | None = None,
+    forecast: str = "kalman",
+    epoch_s: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``.
+
+    ``methods``: names of methods, and of planners whose plan is then kept; None: every method. Those that have no plan
+    for the problem are left out. Raises ``InputError`` for names that nobody has, a policy or a trace that is wrong,
+    ``InfeasibleError`` where no plan runs at the start.
+    """
+    _check_forecast(forecast)
+    asked = methods_named(methods)
+    _check_policy(policy, asked)
+    world, begin_s = _world(problem, trace, epoch_s)
+    first_use.prepare_moving(progress=progress)
+    base, kept = _baseline(problem, seed)
+    entrants = []
+    for name in dict.fromkeys((*asked, STATIC)):
+        if name in METHODS:
+            entrants.append(_entrant(name, policy))
+        elif name != HINDSIGHT:
+            entrants += held(problem, [planner(name)], PLANNING, seed=seed)
+    extra = [] if base in {each.name for each in entrants} else kept
+    aim = problem.objective
+    setting = scenario_of(world, forecast=forecast, weights=(aim.w_eff, aim.w_util, aim.w_cost), watch=progress)
+    judged = compete(setting, [*entrants, *extra], watch=progress)
+    return world_document(judged, [name for name in asked if name in judged.runs], baseline=base, begin_s=begin_s)
+
+
+def methods_named(methods: Iterable[str] | None) -> list[str]:
+    """The methods (and planners) asked for, in order; all methods, hindsight last, where none is named."""
+    if methods is None:
+        return [*METHODS, HINDSIGHT]
+    found = [name.strip() for name in methods if name.strip()]
+    if not found:
+        raise InputError("names no method", source="--methods", remedy=f"write {','.join(METHODS)}")
+    for name in found:
+        if name not in (*METHODS, *PLANNERS, HINDSIGHT):
+            raise UnknownNameError("method", name[:60], (*METHODS, HINDSIGHT), source="--methods")
+    return list(dict.fromkeys(found))
+
+
+def _check_forecast(name: str) -> None:
+    if name not in FORECASTS:
+        raise UnknownNameError("forecast", name[:60], FORECASTS, source="--forecast")
+
+
+def _check_policy(policy: str | Path | None, asked: Sequence[str]) -> None:
+    """``InputError`` before any work for a policy that cannot be read, or that nobody would follow."""
+    if OURS in asked:
+        hi_ppo(None if policy is None else str(policy))
+    elif policy is not None:
+        remedy = f"leave out --policy, or name {OURS} among --methods"
+        raise InputError(f"only {OURS} takes a policy", source="--policy", value=str(policy), remedy=remedy)
+
+
+def _entrant(name: str, policy: str | Path | None) -> Entrant:
+    """A method; any process can make its own."""
+    if name != OURS:
+        return Entrant(name, load(METHODS, "method", name))
+    return Entrant(name, partial(hi_ppo, None if policy is None else str(policy)))
+
+
+def _baseline(problem: Problem, seed: int) -> tuple[str, list[Entrant]]:
+    """Whose kept plan rewards are measured against: the first of the usual that finds one, else ``static``."""
+    for name in USUAL:
+        found = held(problem, [planner(name)], PLANNING, seed=seed)
+        if found:
+            return name, found
+    return STATIC, []
+
+
+# --------------------------------------------------------------------------------------------------- the standard suite
+@dataclass(frozen=True)
+class SuiteRun:
+    """What the suite came to: the document of ``hippo evaluate --json``, and a row per world and method."""
+
+    document: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class SuiteChoice:
+    """Which part of the suite, and who competes."""
+
+    methods: tuple[str, ...] | None = None  # None: all
+    policy: Path | None = None  # of hi_ppo; None: the one that ships
+    families: tuple[str, ...] | None = None  # of networks; None: all, and what is not about families
+    seeds: int = 20  # worlds of each family
+    seed: int = 0  # the first of them
+    forecast: str = "kalman"
+
+
+def evaluate_suite(
+    choice: SuiteChoice | None = None, *, processes: int = 1, progress: Progress | None = None
+) -> SuiteRun:
+    """The standard suite: drawn worlds of every family, all methods, ablations and kept plans. It takes hours.
+
+    Raises ``InputError`` for a family, a method or a policy that does not exist.
+    """
+    suite, began = suite_of(choice or SuiteChoice()), _clocks()
+    first_use.prepare_moving(progress=progress)
+    rows = play_suite(suite, processes=processes, watch=progress)
+    found = evidence(rows, ours=suite.ours, ablations=[each.name for each in suite.ablations])
+    asked = figures_asked(found, ours=suite.ours)
+    others = ("entrants", "ablations", "planners")
+    told = {each.name: getattr(suite, each.name) for each in fields(Suite) if each.name not in others}
+    cpu_s, wall_s = (now - before for now, before in zip(_clocks(), began, strict=True))
+    about = {
+        **told,
+        "families": list(suite.families),
+        "preference": list(suite.preference),
+        "methods": [each.name for each in suite.entrants],
+        "processes": processes,
+        "tasks": len(tasks(suite)),
+        "cpu_s": cpu_s,
+        "wall_s": wall_s,
+    }
+    return SuiteRun({"suite": about, "figures": asked, **found}, rows)
+
+
+def suite_of(choice: SuiteChoice) -> Suite:
+    """The suite that is asked for."""
+    _check_forecast(choice.forecast)
+    families = MAIN if choice.families is None else choice.families
+    for family in families:
+        if family not in FAMILIES:
+            raise UnknownNameError("family of networks", family[:60], FAMILIES, source="--families")
+    asked = [name for name in dict.fromkeys((*methods_named(choice.methods), STATIC)) if name != HINDSIGHT]
+    if any(name in PLANNERS for name in asked):
+        remedy = "leave them out: the suite holds the plans of all planners fixed"
+        raise InputError("plans of planners are no methods of the suite", source="--methods", remedy=remedy)
+    _check_policy(choice.policy, asked)
+    suite = Suite(
+        (*(_entrant(name, choice.policy) for name in asked), Entrant(StaticLevers.name, StaticLevers)),
+        ablations=ablations(choice.policy) if OURS in asked else (),
+        planners=planners(name for name in PLANNERS if name not in ("exact", "brute")),
+        families=families,
+        seeds=choice.seeds,
+        first_seed=choice.seed,
+        forecast=choice.forecast,
+        ours=OURS if OURS in asked else asked[0],
+    )
+    if choice.families is not None:  # these are not about families
+        return replace(suite, large=0, movement=0, load=0, fronts=0)
+    few = ("held", "ablated", "timed", "large", "movement", "swings", "load", "fronts")
+    return replace(suite, **{name: min(getattr(suite, name), suite.seeds) for name in few})
+
+
+def ablations(policy: str | Path | None = None) -> tuple[Entrant, ...]:
+    """Variants of Hi-PPO without one of its parts: settings of the coordinator, and policies that were trained without
+    it (``network/hi_ppo/policies/no_*.policy``), as far as they are shipped."""
+    usual = None if policy is None else str(policy)
+    off: dict[str, dict[str, Any]] = {
+        "no_verification": {"verify": False},
+        "no_fresh_plans": {"fresh": False},
+        "no_free_levers": {"levers": False},
+        "flat": {"construct": 0},
+    }
+    found = [Entrant(name, partial(named, name, usual, **settings)) for name, settings in off.items()]
+    policies = Path(str(files("hippo.network.hi_ppo"))) / "policies"
+    trained = {file.stem: str(file) for file in sorted(policies.glob("no_*.policy"))}
+    blind = trained.pop("no_forecast", usual)
+    found.append(Entrant("no_forecast", partial(named, "no_forecast", blind), forecast="persistence"))
+    return (*found, *(Entrant(name, partial(named, name, file)) for name, file in trained.items()))
+
+
+def _clocks() -> tuple[float, float]:
+    """CPU seconds of this process and of those that it has started and seen end, and seconds by the clock."""
+    return sum(times()[:4]), perf_counter()

@@ -1,0 +1,383 @@
+"""A queue of jobs: a trace replayed on a site under one policy or several, and traces drawn after a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hippo import first_use
+from hippo.decide.wording import count
+from hippo.errors import InfeasibleError, InputError, UnknownNameError
+from hippo.jobs.account import ReplayAccount, played
+from hippo.jobs.engine.shapes import shapes
+from hippo.jobs.learned.state import LearnedSetup
+from hippo.jobs.learned.weights import read
+from hippo.jobs.placement.data import with_data
+from hippo.jobs.placement.slowdown import Slowdown, kinds_that_span
+from hippo.jobs.placement.step_time import slowdown
+from hippo.jobs.policies.learned import suited
+from hippo.jobs.policies.policy import QueuePolicy
+from hippo.jobs.settings import DATA, SPANS, Failures, ReplayRules
+from hippo.jobs.site import Pool, Site
+from hippo.jobs.site_file import is_planned, load_site
+from hippo.jobs.traces.generate import distances, fitted, generated, moments
+from hippo.jobs.traces.load import JobTrace, load_trace
+from hippo.jobs.traces.mix import Mix, mixed
+from hippo.jobs.traces.own import check_ending, write_jobs
+from hippo.jobs.workload import Workload
+from hippo.planners.base import Progress
+from hippo.problem.cluster import Cluster
+from hippo.problem.gpus import ALIASES
+from hippo.registry import JOB_POLICIES, load, planner
+from hippo.units import SECONDS_PER_HOUR
+
+LEAST_LOAD, MOST_LOAD, MOST_CPUS = 0.001, 1000.0, 10_000
+CPU = "cpu"
+USUAL = "usual"  # volume of data: that of the kind of job
+OWN = "own"  # form of traces in which a job without a kind of device may run on any
+SPANNER = "exact"  # who plans jobs over several domains
+
+
+@dataclass(frozen=True)
+class JobsQuestion:
+    """What is replayed where, by which rules."""
+
+    trace: str | Path  # a file, packed or not; PAI: the folder
+    cluster: str  # cluster file, file of agents, or a catalogue name
+    format: str | None = None  # philly, helios, pai, gavel, swf, own; None: told by content
+    begin: float | None = None  # jobs from this second of the trace on
+    end: float | None = None  # and before this one
+    part: str | None = None  # or a part of the trace's time as shares: 0.7:1 is the last 30 %
+    load: float | None = None  # stretches the arrivals to this load of the site
+    span: str = "must"  # jobs over several domains: never; must: only the too large; free
+    data: str = "while"  # data move before a job runs, or meanwhile
+    data_gb: str | None = None  # per device, for jobs whose trace tells none; usual: by kind
+    cpus_per_node: int = 0  # for jobs without GPUs
+    restart_s: float = 30.0  # that a resumption takes after a stop
+    mtbf_h: float | None = None  # between failures of one node; None: none fail
+    repair_h: float = 1.0  # that a failed node is away
+    no_past: bool = False  # policies that learn do not know the trace before the part
+    weights: Path | None = None  # of ``learned``; None: the shipped ones
+    skip_bad: bool = False  # passes over wrong rows, and counts them
+    seed: int = 0
+
+
+def replay_jobs(
+    question: JobsQuestion,
+    policies: Iterable[str] = ("learned",),
+    *,
+    everyone: bool = False,
+    progress: Progress | None = None,
+) -> ReplayAccount:
+    """A job trace replayed under one policy after the other; ``everyone``: all others after those named.
+
+    Jobs are gangs: all of their devices at once. A job that no part of the site can hold is refused with the reason,
+    the rest goes on (``account.refused``). Raises ``InputError`` for a trace, a site or a rule that is wrong,
+    ``InfeasibleError`` where nothing is left to replay.
+    """
+    watch = progress or _unwatched
+    _check(question)
+    chosen = _policies(policies, everyone=everyone)
+    account = _given(question, watch)
+    first_use.prepare_jobs(progress=watch)
+    for place, each in enumerate(chosen):
+        policy, told = suited(each, account.workload), []
+        if policy is not each:
+            told.append(f"some jobs have deadlines: {each.name} goes by the key for them, {policy.name}")
+            policy = replace(policy, name=each.name)  # the name that was asked for
+        if policy.learns and account.learner is not None and account.learner.past is not None:
+            told.append(f"{policy.name} knows the {len(account.learner.past):,} jobs of the trace before this part")
+        account = replace(account, remarks=(*account.remarks, *told))
+        watch(policy.name, place / len(chosen))
+
+        def far(done: int, of: int, name: str = policy.name, begun: int = place) -> None:
+            watch(name, (begun + done / max(of, 1)) / len(chosen))
+
+        account = played(account, policy, watch=far)
+    return account
+
+
+def _unwatched(phase: str, share: float) -> None:
+    """Nobody watches."""
+
+
+def _check(asked: JobsQuestion) -> None:
+    """``InputError`` for numbers out of range and options that contradict each other."""
+    if asked.part is not None and (asked.begin is not None or asked.end is not None):
+        raise InputError("two ways to choose a part", source="--part", value=asked.part, remedy="leave out one of them")
+    for option, value in (("--from", asked.begin), ("--to", asked.end)):
+        if value is not None and math.isnan(value):
+            raise InputError("must be a number", source=option, value=value, remedy="give seconds of the trace")
+    if asked.begin is not None and asked.end is not None and asked.end <= asked.begin:
+        raise InputError("must lie behind --from", source="--to", value=asked.end, remedy="give a later time")
+    if asked.load is not None and not LEAST_LOAD <= asked.load <= MOST_LOAD:
+        problem, remedy = f"must be from {LEAST_LOAD:g} to {MOST_LOAD:g}", "give a share, for instance 0.7"
+        raise InputError(problem, source="--load", value=asked.load, remedy=remedy)
+    if not 0 <= asked.cpus_per_node <= MOST_CPUS:
+        remedy = "give a number of cores, for instance 64"
+        raise InputError(
+            f"must be from 0 to {MOST_CPUS}", source="--cpus-per-node", value=asked.cpus_per_node, remedy=remedy
+        )
+    for option, hours in (("--mtbf-h", asked.mtbf_h), ("--repair-h", asked.repair_h)):
+        if hours is not None and not 0 < hours < math.inf:
+            raise InputError("must be above 0", source=option, value=hours, remedy="give hours, for instance 24")
+    _rules(asked)
+
+
+def _policies(names: Iterable[str], *, everyone: bool) -> tuple[QueuePolicy, ...]:
+    """Policies by name, each once; ``everyone``: all the others behind them."""
+    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not chosen:
+        raise UnknownNameError("policy", "", JOB_POLICIES, source="--policy")
+    found: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name, source="--policy") for name in chosen]
+    if any(policy.learns for policy in found) and not _trained():
+        remedy = "train one with 'hippo train --config configs/algo/jobs.yaml', or name another policy"
+        raise InputError(
+            "this installation has no trained policy", source="--policy", value=",".join(chosen), remedy=remedy
+        )
+    others = [name for name in JOB_POLICIES if name not in chosen] if everyone else []
+    more: list[QueuePolicy] = [load(JOB_POLICIES, "policy", name) for name in others]
+    return (*found, *(policy for policy in more if _trained() or not policy.learns))
+
+
+def _trained() -> bool:
+    """Whether the weights of the learned policy are there."""
+    return (files("hippo.jobs.learned") / "jobs.npz").is_file()
+
+
+def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
+    """The workload on its site, ready to be played."""
+    agents, cluster = load_site(asked.cluster)
+    site = _with_cpus(agents, asked.cpus_per_node)
+    settings = _rules(asked)
+    progress("reading the trace", 0.0)
+    trace = load_trace(Path(asked.trace), form=asked.format, skip_bad=asked.skip_bad)
+    workload, left_out = _chosen(asked, trace, site)
+    planned = is_planned(agents, cluster)  # spans of other devices than the catalogue's GPUs nobody can plan
+    spans = _slowdown(workload, cluster, site, settings, progress) if planned else None
+    runs = _can_run(workload, site, settings, spans)
+    workload = _stretched(workload, site, asked.load, runs)
+    read = f"read {count(len(trace.workload), 'job')} of {Path(asked.trace).name} (format {trace.format})"
+    return ReplayAccount(
+        source=str(asked.trace),
+        trace=trace,
+        workload=workload,
+        cluster=cluster,
+        site=site,
+        settings=settings,
+        slowdown=spans,
+        load=_offered_load(workload, site, runs),
+        left_out=left_out,
+        learner=_learner(asked, trace),
+        remarks=(
+            read,
+            *trace.remarks,
+            *(f"left out {count(number, 'job')}: {why}" for why, number in left_out.items()),
+        ),
+    )
+
+
+def _with_cpus(site: Site, cores: int) -> Site:
+    """The site with so many CPU cores in every node, as one more pool per domain."""
+    if not cores:
+        return site
+    more = tuple(Pool(pool.domain, CPU, pool.nodes, cores) for pool in site.pools)
+    return replace(site, pools=(*site.pools, *more))
+
+
+def _rules(asked: JobsQuestion) -> ReplayRules:
+    for option, value, known in (("--span", asked.span, SPANS), ("--data", asked.data, DATA)):
+        if value not in known:
+            raise UnknownNameError("choice", value, known, source=option)
+    failures = None
+    if asked.mtbf_h is not None:
+        failures = Failures(asked.mtbf_h * SECONDS_PER_HOUR, repair_s=asked.repair_h * SECONDS_PER_HOUR)
+    return ReplayRules(restart_s=asked.restart_s, span=asked.span, data=asked.data, failures=failures, seed=asked.seed)
+
+
+# --------------------------------------------------------------------------------------------------------- the workload
+def _chosen(asked: JobsQuestion, trace: JobTrace, site: Site) -> tuple[Workload, dict[str, int]]:
+    """The part that is asked for; jobs that only want CPUs are left out where there are none."""
+    workload, left_out = trace.workload, {}
+    if asked.part is not None:
+        workload = workload.part(*_shares(asked.part))
+    elif asked.begin is not None or asked.end is not None:
+        end_s = math.inf if asked.end is None else asked.end
+        workload = workload.between(-math.inf if asked.begin is None else asked.begin, end_s)
+    if not len(workload):
+        span_s = float(trace.workload.arrival_s[-1])
+        problem = "no job arrives in that part"
+        raise InputError(problem, source=str(asked.trace), remedy=f"choose from 0 to {span_s:g} s")
+    alone = _only_cpus(workload) if CPU not in site.kinds else None
+    if alone is not None and alone.any():
+        left_out["no GPU is asked for, and the site has no CPUs (give it some with --cpus-per-node)"] = int(alone.sum())
+        workload = workload.take(~alone)
+        if not len(workload):
+            raise InfeasibleError(["All of these jobs take CPUs only; give the site some with --cpus-per-node."])
+    workload = _known_by_alias(workload, site)
+    if asked.cpus_per_node or trace.format != OWN:
+        workload = _on_gpus(workload, site)
+    if asked.data_gb is not None:
+        workload = with_data(workload, site, _volume(asked.data_gb))
+    return workload, left_out
+
+
+def _volume(text: str) -> float | None:
+    """GB per device; None: what is usual for the kind of job."""
+    if text == USUAL:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        remedy = f"give GB, for instance 50, or '{USUAL}'"
+        raise InputError("not a volume", source="--data-gb", value=text, remedy=remedy) from None
+
+
+def _known_by_alias(workload: Workload, site: Site) -> Workload:
+    """Kinds of device that the site has under another name of the catalogue (``A100``), by the site's name."""
+    other = {name: full for name, full in ALIASES.items() if full in site.kinds and name not in site.kinds}
+    named = tuple(tuple(dict.fromkeys(other.get(kind, kind) for kind in kinds)) for kinds in workload.device_kinds)
+    return replace(workload, device_kinds=named)
+
+
+def _on_gpus(workload: Workload, site: Site) -> Workload:
+    """Jobs that name no kind of device asked for GPUs: they run on all that the site has but CPUs."""
+    others = tuple(kind for kind in site.kinds if kind != CPU)
+    if not others or CPU not in site.kinds:
+        return workload
+    return replace(workload, device_kinds=tuple(kinds or others for kinds in workload.device_kinds))
+
+
+def _learner(asked: JobsQuestion, trace: JobTrace) -> LearnedSetup:
+    """What a policy that learns begins with: weights, and the trace before the part."""
+    past: Workload | None = None
+    if asked.part is not None:
+        past = trace.workload.part(0.0, _shares(asked.part)[0])
+    elif asked.begin is not None:
+        past = trace.workload.between(-math.inf, asked.begin)
+    known = None if asked.no_past or past is None or not len(past) else past
+    return LearnedSetup(weights=None if asked.weights is None else read(asked.weights), past=known)
+
+
+def _shares(text: str) -> tuple[float, float]:
+    """``0.7:1`` as two shares."""
+    first, _, last = text.partition(":")
+    try:
+        found = float(first or 0), float(last or 1)
+    except ValueError:
+        found = math.nan, math.nan
+    if not 0 <= found[0] < found[1] <= 1:
+        remedy = "write two shares, for instance 0.7:1"
+        raise InputError("must be two rising shares of 0 to 1", source="--part", value=text, remedy=remedy)
+    return found
+
+
+def _only_cpus(workload: Workload) -> NDArray[np.bool_]:
+    """(n,) which jobs run on CPUs and nothing else."""
+    return np.array([kinds == (CPU,) for kinds in workload.device_kinds], np.bool_)[workload.runs_on]
+
+
+def _can_run(workload: Workload, site: Site, settings: ReplayRules, spans: Slowdown | None) -> NDArray[np.bool_]:
+    """(n,) which jobs the engine will not refuse."""
+    refused = shapes(workload, site, settings, spans or Slowdown.none(len(site.domains))).refused
+    found = np.ones(len(workload), np.bool_)
+    found[[job for job, _ in refused]] = False
+    return found
+
+
+def _stretched(workload: Workload, site: Site, load: float | None, runs: NDArray[np.bool_]) -> Workload:
+    """Arrivals as far apart as the load asks; jobs that the site cannot hold (not in ``runs``) do not count."""
+    if load is None:
+        return workload
+    found = _offered_load(workload, site, runs)
+    if not 0 < found < math.inf:
+        remedy = "leave out --load: the jobs arrive at one instant, or none can run"
+        raise InputError("cannot be reached", source="--load", value=load, remedy=remedy)
+    return workload.stretched(found / load)
+
+
+def _offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> float:
+    """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
+    devices where there is nothing else)."""
+    pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
+    plain = Site(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
+    counted = runs if pools == site.pools else runs & ~_only_cpus(workload)
+    if not counted.any():
+        return 0.0
+    span_s = float(workload.arrival_s[-1] - workload.arrival_s[0])
+    work = float((workload.duration_s * workload.devices)[counted].sum()) / plain.capacity
+    return work / span_s if span_s > 0 else math.inf
+
+
+def _slowdown(
+    workload: Workload, cluster: Cluster, site: Site, settings: ReplayRules, progress: Progress
+) -> Slowdown | None:
+    """What spanning costs the kinds of jobs that may do so; None: nobody does."""
+    kinds = kinds_that_span(workload, site, settings.span)
+    if not kinds:
+        return None
+    first_use.prepare((planner(SPANNER),), progress=progress)
+    return slowdown(cluster, kinds, progress=progress)
+
+
+# ------------------------------------------------------------------------------------------------------------- generate
+@dataclass(frozen=True)
+class JobsDrawing:
+    """After which trace jobs are drawn, how many, and what is drawn on top."""
+
+    like: str | Path
+    out: str | Path  # .json or .csv, with .gz packed
+    jobs: int | None = None  # None: as many as the trace has
+    format: str | None = None  # of the trace; None: told by content
+    deadlines: bool = False  # slack 1.2, 2 or 10
+    priorities: bool = False  # 0, 1 and 2
+    kinds: bool = False  # what jobs do: train, preprocess, predict, deploy
+    data_gb: float = 0.0  # of this mean; needs a cluster
+    cluster: str | None = None  # whose domains hold the data
+    skip_bad: bool = False
+    seed: int = 0
+
+
+def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Draws a job trace of any length after a trace, and writes it: the document of ``hippo jobs generate --json``.
+
+    Fitted: bursts by hour of the week and how uneven hours are, users, sizes, durations by size; ``ks``: how far what
+    was drawn is from the trace. Raises ``InputError`` for a trace that is wrong or a file that cannot be written.
+    """
+    watch, out = progress or _unwatched, Path(drawing.out)
+    check_ending(out)
+    if drawing.jobs is not None and drawing.jobs < 1:
+        raise InputError("must be 1 or more", source="--jobs", value=drawing.jobs, remedy="give a number of jobs")
+    domains = () if drawing.cluster is None else load_site(drawing.cluster)[0].domains
+    mix = Mix(drawing.deadlines, drawing.priorities, drawing.kinds, drawing.data_gb, domains)
+    watch("reading the trace", 0.0)
+    trace = load_trace(Path(drawing.like), form=drawing.format, skip_bad=drawing.skip_bad)
+    like, remarks = trace.workload, list(trace.remarks)
+    alone = _only_cpus(like)
+    if alone.any():  # drawn jobs name no kind of device, so cores would become GPUs
+        left_out = f"left out {count(int(alone.sum()), 'job')}: no GPU is asked for, and drawn jobs are jobs on GPUs"
+        like, remarks = like.take(~alone), [*remarks, left_out]
+    fit = fitted(like, begin_s=trace.begin_s)
+    watch("drawing", 0.3)
+    rng = np.random.default_rng(drawing.seed)
+    workload = mixed(generated(fit, len(like) if drawing.jobs is None else drawing.jobs, rng), mix, rng)
+    watch("writing", 0.5)
+    write_jobs(out, workload)
+    told, drawn = moments(like), moments(workload)
+    return {
+        "like": str(drawing.like),
+        "format": trace.format,
+        "jobs": len(workload),
+        "seed": drawing.seed,
+        "out": str(out),
+        "remarks": remarks,
+        "moments": {name: {"trace": told[name], "drawn": drawn[name]} for name in told},
+        "ks": distances(like, workload),
+    }

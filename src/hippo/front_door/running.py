@@ -1,0 +1,232 @@
+"""Running: a plan trained for real, step by step, beside what the simulator says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hippo.emulate.emulation import emulation
+from hippo.errors import InputError
+from hippo.plan.check import check
+from hippo.plan.plan import Plan
+from hippo.planners.base import Progress
+from hippo.problem.problem import Problem
+from hippo.run.checkpoint import last, refuse_older
+from hippo.run.fits import check_job, check_machine, is_small
+from hippo.run.job import RunJob, RunOptions, check_saving
+from hippo.run.learned_order import with_learned_order
+from hippo.run.move import PlanMoved, Then, after, check_then, run_then
+from hippo.run.predict import RunNetwork, predicted_along, predicted_s
+from hippo.run.reference import reference_losses
+from hippo.run.run import Emulated, Here, Result, RunStep, Saving, WorkerPlace
+from hippo.run.run import run as launch
+
+MOST_STEPS = 1_000_000
+LEARNED = {"learned": "fixed", "learned-ready": "ready"}
+"""Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
+LIMITS = {
+    "steps": (1, MOST_STEPS),
+    "outer_late": (0, MOST_STEPS),
+    "timeout_s": (1.0, 86_400.0),
+    "learning_rate": (0.0, 1e3),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where checkpoints go, how often, and whether the run goes on from the newest of them."""
+
+    folder: Path
+    every: int = 10  # steps; the last step is saved too
+    resume: bool = False
+
+
+def run(
+    problem: Problem,
+    plan: Plan,
+    options: RunOptions | None = None,
+    *,
+    checkpoints: Checkpoints | None = None,
+    reference: bool | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """A plan trained for real, a process per device, real messages: the document of ``hippo run --json``.
+
+    ``options``: steps, order, runtime and others (``RunOptions``); ``reference``: train in one process too, None: where
+    the model is small. Inside ``hippo emulate`` the processes run in its domains. Raises ``InputError`` for a plan or
+    options that cannot be run here, ``run.RunError`` where a process fails.
+    """
+    job = job_of(problem, plan, options or RunOptions(), checkpoints)
+    return trained(job, place=place_of(job), checkpoints=checkpoints, reference=reference, progress=progress)
+
+
+def job_of(
+    problem: Problem,
+    plan: Plan,
+    options: RunOptions,
+    checkpoints: Checkpoints | None = None,
+    *,
+    source: str = "plan",
+    tell: Callable[[str], None] | None = None,
+) -> RunJob:
+    """The job, checked: every mistake that can be seen is said before a process starts.
+
+    ``source``: the plan's file; ``tell`` hears of pipelines whose order is not the policy's that was asked for.
+    """
+    for name, (low, high) in LIMITS.items():
+        _check_range(f"--{name.removesuffix('_s').replace('_', '-')}", getattr(options, name), low, high)
+    violations = check(problem, plan)
+    if violations:
+        raise InputError(str(violations[0]), source=source, remedy=violations[0].remedy)
+    told: list[str] = []  # when all is checked
+    if options.order in LEARNED:
+        if options.runtime != "hippo":
+            remedy = "leave out one of them, or give plans that 'hippo plan' ordered"
+            raise InputError(f"does not go with --order {options.order}", source="--runtime", remedy=remedy)
+        plan = with_learned_order(problem, plan, source=source, say=told.append)
+        options = replace(options, order=LEARNED[options.order])
+    job = RunJob(problem, plan, options)
+    check_job(job, source=source)
+    check_machine(job)
+    if checkpoints is not None:
+        job = _resumed(job, checkpoints, source=source)
+    if tell is not None:
+        for words in told:
+            tell(words)
+    return job
+
+
+def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
+    """The job, going on from the newest checkpoint where that was asked for."""
+    options = job.options
+    if options.stand_in:
+        remedy = "leave out one of them"
+        raise InputError("stand-ins have no layers to save", source="--checkpoint", value="--stand-in", remedy=remedy)
+    _check_range("--every", checkpoints.every, 1, MOST_STEPS)
+    check_saving(job, source=source)
+    if not checkpoints.resume:
+        refuse_older(checkpoints.folder)
+        return job
+    found = last(checkpoints.folder, job.problem.model, seed=options.seed)
+    resumed = replace(options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
+    return replace(job, options=resumed)
+
+
+def _check_range(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InputError(f"must be from {low:g} to {high:g}", source=option, value=value, remedy="give such a number")
+
+
+def place_of(job: RunJob, then: Then | None = None, *, source: str = "plan") -> WorkerPlace:
+    """Where processes run: here, or in the domains of the emulation around; ``InputError`` for a plan that has others,
+    or for one that the run goes on under and this machine cannot hold."""
+    if then is not None:
+        check_machine(replace(job, plan=then.plan))
+    inside = emulation()
+    if inside is None:
+        return Here()
+    place = Emulated(inside)
+    place.check(job.plan, source=source)
+    if then is not None:
+        place.check(then.plan, source="--then")
+    return place
+
+
+def checked_then(job: RunJob, problem: Problem, plan: Plan, step: int, *, source: str) -> Then:
+    """A plan (of the file ``source``) under which the job goes on after a step, checked against it.
+
+    Raises
+    ------
+    InputError
+        Another model, other links, or a move that cannot be made.
+    """
+    if problem.model != job.problem.model or problem.workload != job.problem.workload:
+        remedy = "make both plans from the same model and workload"
+        raise InputError("is for another model or workload", source=source, value=problem.model.name, remedy=remedy)
+    if problem.cluster.links != job.problem.cluster.links:
+        remedy = "make both plans for the same cluster"
+        raise InputError("is for other links", source=source, value=problem.cluster.name, remedy=remedy)
+    check_job(replace(job, plan=plan), source=source)
+    then = Then(plan, step)
+    check_then(job, then, source="--then")
+    return then
+
+
+def trained(
+    job: RunJob,
+    *,
+    place: WorkerPlace,
+    then: Then | None = None,
+    checkpoints: Checkpoints | None = None,
+    reference: bool | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Runs the job and, where asked, its reference; everything that is told of it."""
+    moved: PlanMoved | None = None
+    begun, emulated = job.options.first_step - 1, isinstance(place, Emulated)
+
+    def told(step: RunStep) -> None:
+        if progress is not None:
+            progress(f"step {step.number}: {step.seconds:.3f} s", (step.number - begun) / job.options.steps)
+
+    saving = None
+    if checkpoints is not None:
+        before = last(checkpoints.folder, job.problem.model).losses if checkpoints.resume else ()
+        saving = Saving(checkpoints.folder, checkpoints.every, before)
+    if then is None:
+        result = launch(job, place=place, watch=told, saving=saving)
+    else:
+        moved = run_then(job, then, place=place, watch=told, saving=saving)
+        result = moved.whole
+    again = not job.options.stand_in and (is_small(job) if reference is None else reference)
+    measured = [step.seconds for step in result.steps]
+    return {
+        "measured_step_s": measured,
+        "median_step_s": median(measured[1:] or measured),
+        **_predicted(job, result if moved is None else moved.before),
+        "loss": None if job.options.stand_in else [step.loss for step in result.steps],
+        "reference_loss": reference_losses(job, progress or (lambda phase, share: None)) if again else None,
+        "first_step": job.options.first_step,
+        "model": job.problem.model.name,
+        "cluster": job.problem.cluster.name,
+        "processes": len(result.workers),
+        "emulated": emulated,
+        "stand_in": job.options.stand_in,
+        "timeline": [
+            {"rank": each.rank, "domain": each.domain, "stage": each.stage, "operations": [list(row) for row in rows]}
+            for each, rows in zip(result.workers, result.steps[-1].operations, strict=True)
+        ],
+        "move": None if moved is None or then is None else _moved(moved, job, then, emulated=emulated),
+    }
+
+
+def _predicted(job: RunJob, result: Result) -> dict[str, Any]:
+    """What the simulator says of a step; over links that move the mean and the range of steps begun along the trace."""
+    network = RunNetwork.around(job.problem.cluster)
+    if network.trace is None:
+        first = predicted_s(job, network, result=result, cold=True)
+        usual = predicted_s(job, network, result=result)
+        return {"predicted_step_s": usual, "predicted_first_step_s": first}
+    seconds = predicted_along(job, network, result=result)
+    low, high = sorted(seconds)[len(seconds) // 20], sorted(seconds)[-1 - len(seconds) // 20]
+    return {"predicted_step_s": float(seconds.mean()), "predicted_p5_s": float(low), "predicted_p95_s": float(high)}
+
+
+def _moved(moved: PlanMoved, job: RunJob, then: Then, *, emulated: bool) -> dict[str, Any]:
+    """The move and the steps after it, as data."""
+    seconds = [step.seconds for step in moved.after.steps]
+    move = moved.move
+    return {
+        "after_step": move.after_step,
+        "wan_bytes": {f"{one}->{two}": size for (one, two), size in sorted(move.wan_bytes.items())},
+        "sent_bytes": move.sent_bytes,
+        "measured_s": move.measured_s,
+        "predicted_s": move.predicted_s if emulated else None,
+        "stopped_s": move.stopped_s,
+        "processes": len(moved.after.workers),
+        "median_step_s": median(seconds[1:] or seconds),
+        "predicted_step_s": predicted_s(after(job, then), RunNetwork.around(job.problem.cluster), result=moved.after),
+    }

@@ -1,0 +1,43 @@
+"""What a training session drives where the queue is learned: a network, and the weights that it is a part of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hippo.jobs.train.settings import DeadlineTraining, KeyTraining
+from hippo.learn.distributed import Place
+from hippo.learn.session import Learned
+
+
+@dataclass(eq=False)
+class QueueLearner:
+    """Every update draws from generators of its own number; one process."""
+
+    policy: nn.Module
+    optimizer: torch.optim.Optimizer
+    base: Any  # the weights around the network, a named tuple of arrays
+    settings: KeyTraining | DeadlineTraining
+    step: Callable[[QueueLearner, int], dict[str, float]]  # an update by its number; its figures
+    rolls: int  # windows of an update
+
+    place = Place()
+
+    def learn(self, done: float) -> Learned:
+        """One update; ``done``: share of the run that lies behind."""
+        began, number = time.process_time(), round(done * self.settings.run.updates) + 1
+        figures = self.step(self, number)
+        return Learned(figures, self.rolls, time.process_time() - began)
+
+    def state(self) -> tuple[Sequence[float], list[Any]]:
+        """The weights around the network; nothing else goes on from one update to the next."""
+        return (), [self.base._asdict()]
+
+    def restore(self, multipliers: Sequence[float], shares: Sequence[Any]) -> None:
+        """The way back."""
+        self.base = type(self.base)(**shares[0])

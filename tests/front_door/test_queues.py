@@ -1,0 +1,63 @@
+"""``hippo.replay_jobs`` and ``hippo.generate_jobs``: a queue solved by hand, and jobs drawn after a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hippo
+
+ONE = "gpu: A100-SXM-80GB\ndomains:\n  - {name: east, nodes: 1, gpus_per_node: 2}\nlinks: []\n"
+JOBS = [
+    {"name": "a", "user": "x", "arrival_s": 0, "duration_s": 100, "devices": 2},
+    {"name": "b", "user": "y", "arrival_s": 10, "duration_s": 50, "devices": 1},
+    {"name": "c", "user": "y", "arrival_s": 20, "duration_s": 30, "devices": 1},
+]
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> hippo.JobsQuestion:
+    (tmp_path / "one.yaml").write_text(ONE)
+    (tmp_path / "jobs.json").write_text(json.dumps({"hippo_jobs": 1, "jobs": JOBS}))
+    return hippo.JobsQuestion(tmp_path / "jobs.json", str(tmp_path / "one.yaml"))
+
+
+def test_a_queue_solved_by_hand_under_two_policies(queue):
+    """a holds both GPUs until 100; b and c then run side by side until 150 and 130."""
+    phases = []
+    account = hippo.replay_jobs(queue, ["fifo", "sjf"], progress=lambda phase, share: phases.append(phase))
+    assert [play.policy.name for play in account.plays] == ["fifo", "sjf"]
+    assert account.first.figures.mean_completion_s == pytest.approx((100 + 140 + 110) / 3)
+    assert account.document()["makespan_s"] == pytest.approx(150)
+    assert {"reading the trace", "fifo", "sjf"} <= set(phases)
+
+
+def test_everyone_may_be_asked(queue):
+    from hippo.registry import JOB_POLICIES
+
+    account = hippo.replay_jobs(queue, ["sjf"], everyone=True)
+    assert account.first.policy.name == "sjf"
+    assert {play.policy.name for play in account.plays} == set(JOB_POLICIES)
+
+
+def test_jobs_are_drawn_after_a_trace(tmp_path):
+    many = [JOBS[at % 3] | {"name": str(at), "arrival_s": 60 * at} for at in range(60)]
+    like, out = tmp_path / "like.json", tmp_path / "drawn.json"
+    like.write_text(json.dumps({"hippo_jobs": 1, "jobs": many}))
+    document = hippo.generate_jobs(hippo.JobsDrawing(like, out, jobs=20, seed=3))
+    assert document["jobs"] == 20
+    assert len(json.loads(out.read_text())["jobs"]) == 20
+    again = tmp_path / "again.json"
+    hippo.generate_jobs(hippo.JobsDrawing(like, again, jobs=20, seed=3))
+    assert again.read_bytes() == out.read_bytes()
+
+
+def test_errors_name_what_was_given(queue, tmp_path):
+    with pytest.raises(hippo.InputError, match="^load: must be from 0.001 to 1000"):
+        hippo.replay_jobs(hippo.JobsQuestion(queue.trace, queue.cluster, load=-1))
+    with pytest.raises(hippo.InputError, match="^policy: unknown policy 'lifo'"):
+        hippo.replay_jobs(queue, ["lifo"])
+    with pytest.raises(hippo.InputError, match="^jobs: must be 1 or more"):
+        hippo.generate_jobs(hippo.JobsDrawing(queue.trace, tmp_path / "none.json", jobs=0))

@@ -1,0 +1,31 @@
+"""``hippo.run``: two processes for a plan of two stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hippo
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
+
+
+def test_a_plan_is_run_and_held_against_what_was_predicted():
+    heard = []
+    options = hippo.RunOptions(steps=2, stand_in=True)
+    document = hippo.run(*hippo.load_plan(EXAMPLE), options, progress=lambda phase, share: heard.append(share))
+    assert len(document["measured_step_s"]) == 2
+    assert document["predicted_step_s"] > 0
+    assert [each["rank"] for each in document["timeline"]] == [0, 1]
+    assert heard[-1] == 1.0
+
+
+def test_what_cannot_be_run_is_refused_before_a_process_starts(tmp_path):
+    problem, plan = hippo.load_plan(EXAMPLE)
+    with pytest.raises(hippo.InputError, match=r"^steps: must be from 1 to 1e\+06 \(got 0\)"):
+        hippo.run(problem, plan, hippo.RunOptions(steps=0))
+    with pytest.raises(hippo.InputError, match="^checkpoint: stand-ins have no layers to save"):
+        hippo.run(problem, plan, hippo.RunOptions(stand_in=True), checkpoints=hippo.Checkpoints(tmp_path))
+    with pytest.raises(hippo.InputError, match="^runtime: does not go with order learned"):
+        hippo.run(problem, plan, hippo.RunOptions(order="learned", runtime="torch"))
