@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import hippo
 from hippo import compiling
-from hippo.compiling import kernel, shared
+from hippo.compiling import kernel
 
 CALLED = """
 from hippo.compiling import kernel
@@ -272,28 +272,53 @@ def _rise(inside, by):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def _two_ticks(world):  # type: ignore[no-untyped-def]
-    world = shared(world)
     _tick(world)
     _tick(world)
     return world.clock[0]
 
 
 @kernel
-def _shares_what_is_counted(world):  # type: ignore[no-untyped-def]
-    _tick(shared(world))
+def _tick_of_its_own(count):  # type: ignore[no-untyped-def]
+    found = 0.0
+    for each in range(count):
+        world = World(each, np.zeros(3), Inside(np.zeros(1, np.int64)))
+        _tick(world)
+        found += world.clock[0] + world.inside.level[0]
+    return found
 
 
-def test_a_shared_tuple_is_seen_and_its_arrays_are_changed() -> None:
+@kernel
+def _clock(world):  # type: ignore[no-untyped-def]
+    return world.clock
+
+
+@kernel
+def _itself(world):  # type: ignore[no-untyped-def]
+    return world
+
+
+def test_a_tuple_of_arrays_is_handed_on_by_its_place_and_its_arrays_are_changed() -> None:
     world = World(2, np.array([0.5, 0.0, 0.0]), Inside(np.zeros(1, np.int64)))
     assert _two_ticks(world) == 4.5
     assert (world.clock[0], world.inside.level[0]) == (4.5, 6)
     assert [str(types[0]).startswith("Shared(World(") for types in _tick.inner] == [True]  # a place, not its fields
 
 
-def test_only_a_lean_kernel_shares() -> None:
-    world = World(2, np.zeros(1), Inside(np.zeros(1, np.int64)))
-    with pytest.raises(Exception, match="only a lean kernel can share World"):
-        _shares_what_is_counted(world)
+def test_a_tuple_that_a_kernel_makes_is_handed_on_anew_in_every_round() -> None:
+    assert _tick_of_its_own(4) == 0 + 1 + 2 + 3 + 4 * 3
+
+
+def test_arrays_of_a_tuple_are_held_as_often_afterwards_as_before() -> None:
+    clock = np.zeros(3)
+    before = sys.getrefcount(clock)
+    for _ in range(3):
+        assert _clock(World(1, clock, Inside(np.zeros(1, np.int64)))) is clock
+    assert sys.getrefcount(clock) == before
+
+
+def test_a_tuple_of_arrays_is_not_given_back_by_its_place() -> None:
+    with pytest.raises(TypeError, match="_itself returns a tuple that it was handed"):
+        _itself(World(2, np.zeros(1), Inside(np.zeros(1, np.int64))))
 
 
 @pytest.mark.parametrize(("call", "how"), [(_gives_back, "returns"), (_asks_for_one, "calls _makes, which returns")])

@@ -159,3 +159,13 @@ def test_nothing_is_left_to_compile_while_the_network_moves(tmp_path):
         [sys.executable, "-c", COUNTER + MOVED], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True []\n"
+
+
+def test_a_method_is_compiled_for_by_itself_unless_all_were(parts):
+    first_use.prepare_moving("hi_ppo")
+    assert parts == ["exact", "moving-hi_ppo"]
+    first_use.prepare_moving()
+    assert parts == ["exact", "moving-hi_ppo", "moving"]
+    first_use.prepare_moving("greedy")
+    first_use.prepare_moving("a method of one's own")
+    assert parts == ["exact", "moving-hi_ppo", "moving"]

@@ -38,14 +38,16 @@ from typing import Any, NoReturn
 import llvmlite.binding as llvm
 import numba
 import numpy as np
+from llvmlite.ir import LiteralStructType
 from numba import types
 from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.imputils import impl_ret_borrowed, lower_cast, lower_getattr_generic
+from numba.core.pythonapi import NativeValue
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing.templates import infer_getattr
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model, unbox
 from numba.np import linalg
 
 LOG = logging.getLogger(__name__)
@@ -105,8 +107,8 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """For a kernel that calls this one; constants are compiled as any number."""
         pysig, folded = self._compiler.fold_argument_types(args, kws)
-        arguments = tuple(types.unliteral(each) for each in folded)
-        self.compile_inner(arguments)
+        folded = tuple(_handed(each) for each in folded)
+        self.compile_inner(tuple(types.unliteral(each) for each in folded))
         name = self.py_func.__name__
         signatures = [each.signature for each in self.inner.values()]
         return (
@@ -126,7 +128,9 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         with global_compiler_lock, self._compiling_counter:
             if args not in self.overloads:
                 with _alone(self.py_func.__module__, self._file(args, ENTRY)):
-                    self.add_overload(self._entry(args, result_type))
+                    made = self._entry(tuple(_handed(each) for each in args), result_type)
+                    self._insert([each._code for each in args], made.entry_point, made.objectmode)
+                    self.overloads[args] = made
             return self.overloads[args].entry_point
 
     def compile_inner(self, args: tuple[Any, ...]) -> None:
@@ -187,6 +191,10 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         LOG.info("compiling %s.%s", self.py_func.__module__, self.py_func.__qualname__)
         with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx):
             made = compiler.compile_extra(*given)
+        if "Shared(" in str(made.signature.return_type):  # its place is gone when whoever made it has ended
+            raise TypeError(
+                f"the kernel {self.py_func.__qualname__} returns a tuple that it was handed; return its arrays"
+            )
         if not flags.nrt:
             self._refuse_arrays(made)
         return made
@@ -246,6 +254,11 @@ class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
         else:
             ll_module.data_layout = self._codegen._data_layout
 
+    def _optimize_final_module(self) -> None:
+        """Counts of references that cancel each other are left out; all else is done where an entry takes it in."""
+        passes, builder = self._codegen._module_pass_manager(opt=0, loop_vectorize=False, slp_vectorize=False)
+        passes.run(self._final_module, builder)
+
     def finalize(self) -> None:
         """Take in what it calls."""
         self._raise_if_finalized()
@@ -276,10 +289,17 @@ def _intermediate(targetctx: Any) -> Iterator[None]:
         if codegen._engine.get_global_value_address(name):
             type(codegen).set_env(codegen, name, environment)
 
+    def decorate(function: Any, *about: Any) -> None:
+        type(targetctx.call_conv).decorate_function(targetctx.call_conv, function, *about)
+        for argument in function.args[2:]:
+            if isinstance(getattr(argument.type, "pointee", None), LiteralStructType):  # a shared tuple
+                argument.add_attribute("noalias")
+
     instead = {
         (codegen, "_library_class"): _Intermediate,
         (codegen, "set_env"): set_env,
         (targetctx, "create_cfunc_wrapper"): lambda *asked: None,
+        (targetctx.call_conv, "decorate_function"): decorate,
     }
     before = {(owner, name): vars(owner).get(name) for owner, name in instead}
     for (owner, name), value in instead.items():
@@ -293,11 +313,25 @@ def _intermediate(targetctx: Any) -> Iterator[None]:
 
 # ------------------------------------------------------------------------------------------------ tuples of many arrays
 class Shared(types.Type):  # type: ignore[misc]
-    """A named tuple that kernels hand on by its place instead of field by field; the names of its fields stay."""
+    """A named tuple that is handed on by its place instead of field by field; the names of its fields stay.
+
+    To hand over dozens of arrays takes hundreds of numbers per call, and most of the time that compiling takes. Who
+    calls holds the tuple until the call ends, and nobody writes there.
+    """
 
     def __init__(self, of: types.BaseNamedTuple) -> None:
         self.of = of
         super().__init__(f"Shared({of})")
+
+
+def _handed(kind: types.Type) -> types.Type:
+    """How kernels are handed an argument."""
+    if isinstance(kind, types.BaseNamedTuple) and any(isinstance(each, _WIDE) for each in kind):
+        return Shared(kind)
+    return kind
+
+
+_WIDE = (types.Array, types.BaseNamedTuple)
 
 
 @register_model(Shared)
@@ -306,25 +340,23 @@ class _SharedModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, of, manager[of.of].get_value_type().as_pointer())
 
 
-@intrinsic
-def shared(context, tables):  # type: ignore[no-untyped-def]
-    """A named tuple of many arrays, for kernels that are called with it.
+@lower_cast(types.BaseNamedTuple, Shared)
+def _place_of_tuple(context, builder, kind, shared, value):  # type: ignore[no-untyped-def]
+    return cgutils.alloca_once_value(builder, value)
 
-    To hand over dozens of arrays takes hundreds of numbers per call, and most of the time that compiling takes. Its
-    place is one. Only a lean kernel that Python calls can share: its arrays are Python's until it ends. What is read
-    in every round of a loop is better read once, into a local name: the compiler cannot know that nobody writes there.
-    """
-    if isinstance(tables, Shared):
-        return tables(tables), lambda context, builder, signature, arguments: arguments[0]
-    if not isinstance(tables, types.BaseNamedTuple):
-        return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        if context.enable_nrt:
-            raise TypeError(f"only a lean kernel can share {tables.instance_class.__name__}")
-        return cgutils.alloca_once_value(builder, arguments[0])
+@unbox(Shared)
+def _place_of_object(kind, found, c):  # type: ignore[no-untyped-def]
+    native = c.unbox(kind.of, found)
 
-    return Shared(tables)(tables), code
+    def cleanup() -> None:
+        if native.cleanup is not None:
+            native.cleanup()
+        if c.context.enable_nrt:
+            c.context.nrt.decref(c.builder, kind.of, native.value)
+
+    place = cgutils.alloca_once_value(c.builder, native.value)
+    return NativeValue(place, is_error=native.is_error, cleanup=cleanup)
 
 
 @infer_getattr

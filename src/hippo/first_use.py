@@ -27,6 +27,7 @@ MARK = "prepared"
 PLAIN = "plain"  # placement of stages
 PATIENCE_S = 600.0  # for small problems on a slow machine
 FRONT = "exact"  # whose shapes the front is searched over
+PRICES_MOVES = "receding_horizon"  # asks what a move under way is worth
 SCHEDULES, DISPATCH, MOVING, TRAINING, JOBS = (
     "schedules",
     "dispatch",
@@ -67,10 +68,16 @@ def prepare_schedules(
         _once(DISPATCH, progress)
 
 
-def prepare_moving(*, trains: bool = False, progress: Progress | None = None) -> None:
-    """Compiles what methods and hindsight need (``trains``: the environment, too); free where that was done before."""
+def prepare_moving(method: str | None = None, *, trains: bool = False, progress: Progress | None = None) -> None:
+    """Compiles what a method (none of ``METHODS``: each of them) and hindsight need; free where that was done before.
+
+    ``trains``: also the environment.
+    """
     prepare((planner(FRONT),), progress=progress)  # it fills their caches
-    _once(MOVING, progress)
+    if method in METHODS:
+        _once(f"{MOVING}-{method}", progress, part_of=MOVING)
+    else:
+        _once(MOVING, progress)
     if trains:
         _once(TRAINING, progress)
 
@@ -102,8 +109,8 @@ def _parts(name: str) -> tuple[Callable[[], None], ...]:
         return (partial(_schedule_something, name.rpartition("-")[2]),)
     if name == DISPATCH:
         return (_vary_something, _dispatch_something)
-    if name == MOVING:
-        return (_move_something, _look_back)
+    if name.startswith(MOVING):
+        return (partial(_move_something, (name.removeprefix(f"{MOVING}-"),) if name != MOVING else METHODS), _look_back)
     if name == TRAINING:
         return (_train_something,)
     if name == JOBS:
@@ -112,15 +119,15 @@ def _parts(name: str) -> tuple[Callable[[], None], ...]:
     return (*own, _explain_something) if name == FRONT else own
 
 
-def _once(name: str, progress: Progress | None) -> None:
+def _once(name: str, progress: Progress | None, *, part_of: str | None = None) -> None:
     from hippo.compiling import folder
 
     kept = folder()
     mark = None if kept is None else kept / f"{MARK}-{name}"
-    if mark is not None and mark.exists():
+    if mark is not None and (mark.exists() or mark.with_name(f"{MARK}-{part_of}").exists()):
         return
     parts = _parts(name)
-    words, about_s = WORDS.get(name, (name, ABOUT_S))
+    words, about_s = WORDS.get(part_of or name, (name, ABOUT_S))
     with _from_the_last(name) if len(parts) > 1 and mark is not None else nullcontext():
         for number, part in enumerate(parts):
             if progress is not None:
@@ -190,30 +197,32 @@ def _dispatch_something() -> None:
     spread_learned(plain, Fluctuation(), samples=2)
 
 
-def _move_something() -> None:
-    """Every method in a small world."""
+def _move_something(methods: Iterable[str]) -> None:
+    """Methods in a small world."""
+    from hippo.network.rules.worth import Now, ahead, worth
     from hippo.network.worlds import judge
-    from hippo.network.worlds.play import play
+    from hippo.network.worlds.play import play, steps
 
     world = _moving_world()
     setting = judge.scenario_of(world)
-    for name in METHODS:
+    for name in methods:
         play(world, setting.cache, load(METHODS, "method", name)(), setting.terms, forecasts=setting.forecasts)
+        if name == PRICES_MOVES:
+            kept = load(METHODS, "method", "static")()
+            _, second, *_ = steps(world, setting.cache.copy(), kept, setting.terms, forecasts=setting.forecasts)
+            worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))
 
 
 def _look_back() -> None:
-    """Hindsight of one of them there, every forecast, and what is worth what while a move is under way."""
+    """Hindsight of one that moves there, and every forecast."""
     from hippo.network.dynamics.forecast import FORECASTS
-    from hippo.network.rules.worth import Now, ahead, worth
     from hippo.network.worlds import judge
-    from hippo.network.worlds.play import foresee, play, steps
+    from hippo.network.worlds.play import foresee, play
 
     world = _moving_world()
     setting = judge.scenario_of(world)
-    kept = load(METHODS, "method", "static")()
-    judge.judge(setting, [play(world, setting.cache, kept, setting.terms, forecasts=setting.forecasts)])
-    _, second, *_ = steps(world, setting.cache.copy(), kept, setting.terms, forecasts=setting.forecasts)
-    worth(ahead(second.view), Now(second.view.running, -1, second.view.phase, 0.0))
+    moving = load(METHODS, "method", "greedy")()
+    judge.judge(setting, [play(world, setting.cache, moving, setting.terms, forecasts=setting.forecasts)])
     for name in FORECASTS:
         foresee(world, name)
 

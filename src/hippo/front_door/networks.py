@@ -55,7 +55,7 @@ def watch(
     """
     decider = method_named(method) if isinstance(method, str) else method
     world, begin_s = _world(problem, trace, epoch_s)
-    first_use.prepare_moving(progress=progress)
+    first_use.prepare_moving(decider.name, progress=progress)
     cache = PlanCache(problem)
     fill(cache, watch=progress)
     if not len(cache):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hippo.compiling import kernel, shared
+from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.dispatch import decide
@@ -60,7 +60,6 @@ def play(
 @kernel(lean=True)
 def run(w, instants):  # type: ignore[no-untyped-def]
     """Play so many instants; False: nothing is left to do."""
-    w = shared(w)
     for _ in range(instants):
         if not advance(w):
             return False

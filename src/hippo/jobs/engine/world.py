@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class World(NamedTuple):
-    """Tables and state of one replay; kernels share it (``compiling.shared``)."""
+    """Tables and state of one replay; kernels hand it on by its place."""
 
     preempts: bool
     strict: bool  # nobody passes a head that does not fit

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel, shared
+from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.dispatch import enough, last_of, start_by_force
 from hippo.jobs.engine.keys import rank
@@ -52,7 +52,6 @@ def turn(w, who, jobs, force, at, past):  # type: ignore[no-untyped-def]
     Whose job is -1 is asked no more in this instant. ``past``: what ``settle`` keeps: ended (n,), by_user (U, 2),
     by_size (SIZES, 2).
     """
-    w = shared(w)
     spent = 0.0
     for each in range(len(jobs)):
         job, pool = jobs[each], who.pool[each]
@@ -81,7 +80,6 @@ def turn(w, who, jobs, force, at, past):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def go_on(w, at, past):  # type: ignore[no-untyped-def]
     """To the next instant; job-seconds."""
-    w = shared(w)
     before, jobs = w.clock[c.NOW], w.tally[c.N_WAITING] + w.tally[c.N_RUNNING]
     at[OVER] = 0 if advance(w) else 1
     at[FIRST] = settle(w, at[FIRST], past[0], past[1], past[2])
@@ -95,7 +93,6 @@ def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-de
     In the order of the two queues. If there are more than M, the first half of M of them and those that came last.
     ``first``: no job before it is left. ``force``: whether jobs may be stopped for others.
     """
-    w = shared(w)
     most, count = len(found), 0
     head = most // 2
     for level in range(len(w.levels) + 1):
@@ -117,7 +114,6 @@ def candidates(w, first, pool, force, found, way):  # type: ignore[no-untyped-de
 @kernel(lean=True)
 def could_start(w, job, pool, force):  # type: ignore[no-untyped-def]
     """Whether a job that waits could start, and how."""
-    w = shared(w)
     shape, devices, mine = w.mark[job, c.SHAPE], w.mark[job, c.DEVICES], rank(w, job, w.clock[c.NOW])
     if pool >= 0:
         if not w.allowed[shape, pool]:
@@ -157,7 +153,6 @@ def _could_span_by_force(w, job, mine):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def begin(w, job, pool):  # type: ignore[no-untyped-def]
     """Start a job that could start; who ranks last goes first where there is no room."""
-    w = shared(w)
     if pool < 0:
         if not try_start(w, job):
             start_by_force(w, job)
@@ -170,7 +165,6 @@ def begin(w, job, pool):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def start_spanning(w, first):  # type: ignore[no-untyped-def]
     """Start, in order of arrival, the jobs that fit into no single pool and for which several domains have room."""
-    w = shared(w)
     for job in range(first, w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.WAITING and not w.allowed[w.mark[job, c.SHAPE]].any():
             try_start(w, job)
@@ -182,7 +176,6 @@ def settle(w, first, ended, by_user, by_size):  # type: ignore[no-untyped-def]
 
     ``ended`` (n,) says who is noted. The new ``first``: no job before it is left.
     """
-    w = shared(w)
     for job in range(first, w.tally[c.ARRIVED]):
         if w.mark[job, c.STATUS] == c.DONE and not ended[job]:
             ended[job] = True
@@ -208,7 +201,6 @@ def _log(seconds):  # type: ignore[no-untyped-def]
 @kernel(lean=True)
 def describe(w, at, pool, found, way, kind, past, seen, context):  # type: ignore[no-untyped-def]
     """Write what is seen of candidates, ``seen`` (M, F), and of the queue; ``kind`` (n,) of the workload."""
-    w = shared(w)
     _describe_queue(w, at[FIRST], pool, context)
     by_user, by_size = past[1], past[2]
     now, devices = w.clock[c.NOW], 0.0

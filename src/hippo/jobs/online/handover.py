@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hippo.compiling import kernel, shared
+from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
@@ -48,7 +48,6 @@ def _carry_over(old: Memory, new: Memory) -> None:
 @kernel(lean=True)
 def take_over(w):  # type: ignore[no-untyped-def]
     """New levels, times and keys of all jobs that wait or run."""
-    w = shared(w)
     now = w.clock[c.NOW]
     for job in range(w.tally[c.ARRIVED]):
         row, mark = w.job[job], w.mark[job]

@@ -32,7 +32,7 @@ SLACKS = (1.0, 1.04, 1.1, 1.2)
 LOOKED_AHEAD = 10  # recipes that are looked at with one more domain: the best of the chain as it is
 
 
-@kernel
+@kernel(lean=True)
 def shared_layers(table, chain, claims, count, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (n + 1,): layers in proportion to GPUs times claim, at least one each; False: too few layers."""
     layers = len(table.work) - 1
@@ -52,7 +52,7 @@ def shared_layers(table, chain, claims, count, cuts):  # type: ignore[no-untyped
     return True
 
 
-@kernel
+@kernel(lean=True)
 def lies(table, row, start, stop, behind, slower):  # type: ignore[no-untyped-def]
     """(slowest stage, trip, room, once) of layers [start, stop) in a layout with ``behind`` stages after the domain."""
     q, x, y = min(table.stages[row], stop - start), table.timing[row], table.holding[row]
@@ -69,7 +69,7 @@ def lies(table, row, start, stop, behind, slower):  # type: ignore[no-untyped-de
     return seconds * fullest, seconds + 2.0 * (q - 1) * table.hop_s[row], room, once
 
 
-@kernel
+@kernel(lean=True)
 def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
     """Fills ``relayed`` (n - 1, 2), which directions of each border go through a third domain; the seconds per byte of
     the link that carries most.
@@ -108,7 +108,7 @@ def _busiest(links, chain, count, ceiling):  # type: ignore[no-untyped-def]
     return most
 
 
-@kernel
+@kernel(lean=True)
 def crossing(links, a, b, relayed):  # type: ignore[no-untyped-def]
     """(seconds per byte, latency) of a message from a to b; a relay takes both links in turn."""
     if not relayed:
@@ -136,7 +136,7 @@ def round_trips(table, links, chain, count, trips):  # type: ignore[no-untyped-d
     return busiest, table.tied_bytes * max(there, back) + 2.0 * max(onward, home)
 
 
-@kernel
+@kernel(lean=True)
 def weigh(table, slower, chain, cuts, count, borders, recipe, rows):  # type: ignore[no-untyped-def]
     """T of a chain under a recipe; ``rows`` (n,) become the layouts. inf: it does not fit. ``borders``: what
     ``round_trips`` returns and fills."""
@@ -290,7 +290,7 @@ def _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds
     return fitting_warm_up(seconds, border, max(least, seconds.max()), waves, room, warm_up)
 
 
-@kernel
+@kernel(lean=True)
 def _halve(table, slower, chain, claims, rows, place, live, cuts):  # type: ignore[no-untyped-def]
     """Cuts of the least bound on the slowest stage with ``live`` (p,) waves kept; False: none fit."""
     low, high = 0.0, 0.0
@@ -307,7 +307,7 @@ def _halve(table, slower, chain, claims, rows, place, live, cuts):  # type: igno
     return _fill(table, slower, chain, claims, rows, place, live, high, cuts)
 
 
-@kernel
+@kernel(lean=True)
 def _fill(table, slower, chain, claims, rows, place, live, bound, cuts):  # type: ignore[no-untyped-def]
     """Whether stages filled one after the other reach the last layer within ``bound``."""
     layers, stages = len(table.work) - 1, len(place)

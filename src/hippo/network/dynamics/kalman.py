@@ -108,7 +108,7 @@ def _series(values, ahead, epoch_s, memory_s, last, mean, sd):  # type: ignore[n
             mean[row, at], sd[row, at] = value, np.sqrt(variance)
 
 
-@kernel
+@kernel(lean=True)
 def _age(state, spread, keep, sigma2, epoch_s):  # type: ignore[no-untyped-def]
     """One epoch passes: the swing fades, everything gets less certain."""
     drift = DRIFT_SD_PER_DAY**2 * epoch_s / DAY_S
@@ -120,14 +120,14 @@ def _age(state, spread, keep, sigma2, epoch_s):  # type: ignore[no-untyped-def]
     spread[3, 3] = keep**2 * spread[3, 3] + (1.0 - keep**2) * sigma2
 
 
-@kernel
+@kernel(lean=True)
 def _expected(state, spread, weight, angle, keep, sigma2, ahead, turn):  # type: ignore[no-untyped-def]
     """Mean and variance over all filters ``ahead`` epochs from now (0: now)."""
     filters, cos, sin = len(weight), np.cos(angle + ahead * turn), np.sin(angle + ahead * turn)
     mean, square = 0.0, 0.0
     for each in range(filters):
         fade = keep[each] ** ahead
-        seen = np.array((1.0, cos, sin, fade))
+        seen = (1.0, cos, sin, fade)
         value, variance = 0.0, (1.0 - fade**2) * sigma2[each]
         for row in range(4):
             value += seen[row] * state[each, row]

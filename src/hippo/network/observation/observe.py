@@ -164,11 +164,13 @@ def empty_observation(worlds: int, domains: int) -> Observation:
     )
 
 
-@kernel
+@kernel(lean=True)
 def fill(scene, now, weights, found, count, row, seen):  # type: ignore[no-untyped-def]
     """Writes row ``row`` of a batch; ``found`` are the options of the state, ``count`` of them."""
-    seen.options[row] = found.features
-    seen.option_mask[row] = found.mask
+    for option in range(MOST_OPTIONS):
+        seen.option_mask[row, option] = found.mask[option]
+        for feature in range(OPTIONS):
+            seen.options[row, option, feature] = found.features[option, feature]
     _nodes(scene, now, seen.nodes[row], seen.node_mask[row])
     _edges(scene, now, seen.edges[row])
     _context(scene, now, weights, seen.context[row])

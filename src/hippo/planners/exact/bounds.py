@@ -178,7 +178,9 @@ def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
     this loses nothing. Fills ``cuts`` (p + 1,).
     """
-    table, before, after, down, sync, per_domain, waves, ahead, slowest, tail, usable = line
+    table, before, after, down, sync = line.table, line.before, line.after, line.down, line.sync
+    per_domain, waves, ahead = line.per_domain, line.waves, line.ahead
+    slowest, tail, usable = line.slowest, line.tail, line.usable
     p, n = len(before), table.shape[1] - 1
     trip, split = table[8, n], table[8, n] < table[1, n]
     drained = table[1, first] - table[8, first] + table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
@@ -473,7 +475,8 @@ def stage_before(table, heads, rests, border, limits):  # type: ignore[no-untype
 @kernel
 def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untyped-def]
     """(n, N + 1) least heads of any stage of each domain, and whether all layers can be placed; fills ``choice``."""
-    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
+    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
+    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
     n = tables.shape[2] - 1
     state, starts = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
     state[0] = 0.0
@@ -504,7 +507,8 @@ def forwards(options, rests, borders, limits, choice):  # type: ignore[no-untype
 @kernel
 def backwards(options, heads, borders, limits):  # type: ignore[no-untyped-def]
     """(n, N + 1) least rests of any stage of each domain."""
-    (tables, kinds, stages, hops), (before, after, down, allowed) = options, borders
+    tables, kinds, stages, hops = options.tables, options.kinds, options.stages, options.hops
+    before, after, down, allowed = borders.before, borders.after, borders.down, borders.allowed
     n = tables.shape[2] - 1
     state = np.full(n + 1, np.inf)
     state[n] = 0.0
