@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from _data import data  # type: ignore[import-not-found]
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import play, run
-from hippo.jobs.engine.world import World
+from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.learned.weights import shipped
 from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.handover import handed_over
@@ -44,14 +44,14 @@ from hippo.jobs.online.loop import ServedPolicy, review
 from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.network.evaluate.intervals import interval
 
 Floats = NDArray[np.float64]
-SITE = site([Pool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])
+SITE = site([DevicePool(f"domain-{k}", "gpu", 2, 8) for k in range(4)])
 RULES, MARGINS = ReplayRules(), Margins(judged_jobs=300, watched_jobs=1000, history_jobs=2500)
 BEFORE, SHIFT, AFTER, WINDOW, LOAD, REVIEW = 4000, 2000, 6000, 500, 0.9, 250
 LEARNS_FROM, LONG = 1000, 2000
@@ -64,9 +64,9 @@ class Stream:
     """Jobs to learn from, jobs to serve, and others of the distribution after the shift."""
 
     name: str
-    past: Workload
-    served: Workload
-    fresh: Workload
+    past: JobWorkload
+    served: JobWorkload
+    fresh: JobWorkload
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Row:
 
 
 # ------------------------------------------------------------------------------------------------------------- streams
-def of_users(rng: np.random.Generator, jobs: int, median_s: Floats) -> Workload:
+def of_users(rng: np.random.Generator, jobs: int, median_s: Floats) -> JobWorkload:
     """Jobs of users who differ in how long theirs run."""
     user = rng.integers(0, USERS, jobs)
     columns = {
@@ -95,7 +95,7 @@ def of_users(rng: np.random.Generator, jobs: int, median_s: Floats) -> Workload:
         "devices": 2 ** rng.choice(4, jobs, p=[0.55, 0.2, 0.15, 0.1]),
         "user": user,
     }
-    return Workload.of_columns(columns, users=tuple(f"user-{number}" for number in range(USERS)))
+    return JobWorkload.of_columns(columns, users=tuple(f"user-{number}" for number in range(USERS)))
 
 
 def users_change(seed: int) -> Stream:
@@ -117,17 +117,17 @@ def philly_to_gavel(seed: int) -> Stream:
     return Stream("philly, then gavel", past, joined(loaded(first), loaded(second)), loaded(fresh))
 
 
-def capped(workload: Workload) -> Workload:
+def capped(workload: JobWorkload) -> JobWorkload:
     """Gangs that fit into a domain."""
     return replace(workload, devices=np.minimum(workload.devices, 16))
 
 
-def loaded(workload: Workload) -> Workload:
+def loaded(workload: JobWorkload) -> JobWorkload:
     """At the load of the experiment."""
     return workload.stretched(workload.load(SITE) / LOAD)
 
 
-def joined(first: Workload, second: Workload) -> Workload:
+def joined(first: JobWorkload, second: JobWorkload) -> JobWorkload:
     """One after the other; users of one name are one user."""
     users = tuple(dict.fromkeys((*first.users, *second.users)))
     place = {name: number for number, name in enumerate(users)}
@@ -139,11 +139,11 @@ def joined(first: Workload, second: Workload) -> Workload:
         "devices": np.concatenate([first.devices, second.devices]),
         "user": np.concatenate([user for _, user in parts]),
     }
-    return Workload.of_columns(columns, users=users)
+    return JobWorkload.of_columns(columns, users=users)
 
 
 # ------------------------------------------------------------------------------------------------------------- serving
-def until(world: World, reached: Callable[[World], bool]) -> bool:
+def until(world: QueueWorld, reached: Callable[[QueueWorld], bool]) -> bool:
     """Play on; False: nothing is left."""
     while not reached(world):
         if not run(world, 20):
@@ -151,7 +151,7 @@ def until(world: World, reached: Callable[[World], bool]) -> bool:
     return True
 
 
-def finishes(world: World) -> Floats:
+def finishes(world: QueueWorld) -> Floats:
     """(n,) of a world that is played to its end."""
     while run(world, 20_000):
         pass
@@ -165,7 +165,7 @@ def changed_at_the_shift(stream: Stream, before: IndexPolicy, after: IndexPolicy
     return finishes(handed_over(world, LEARNED, after.memory(stream.served)))
 
 
-def known(world: World, stream: Workload) -> JobHistory:
+def known(world: QueueWorld, stream: JobWorkload) -> JobHistory:
     """What a loop knows of the jobs that came last."""
     now_s, last = float(world.clock[c.NOW]), int(world.tally[c.ARRIVED])
     rows = np.arange(max(0, last - MARGINS.history_jobs), last)
@@ -178,7 +178,7 @@ def known(world: World, stream: Workload) -> JobHistory:
     return JobHistory(found, ended, np.where(ended, job[:, c.FINISH], np.inf), now_s)
 
 
-def _ended(world: World, jobs: int) -> bool:
+def _ended(world: QueueWorld, jobs: int) -> bool:
     return bool(world.tally[c.N_DONE] >= jobs)
 
 

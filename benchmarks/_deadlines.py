@@ -21,14 +21,14 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.learned.deadline import shipped, untrained
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.traces.mix import drawn, missed
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.network.evaluate.intervals import paired
 from hippo.registry import job_policy
 
-SITE = site([Pool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
+SITE = site([DevicePool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
 WINDOWS = ((0.7, 0.85), (0.85, 1.0))
 PAST = 8000  # jobs before a window that are remembered
 SHIPPED = ("two_queue", "deadline", "least_slack")
@@ -75,7 +75,7 @@ class Row:
         return 0.5 * (self.share + self.weighted)
 
 
-def rows(trace: Workload, cases: Iterator[Case] | list[Case]) -> Iterator[Row]:
+def rows(trace: JobWorkload, cases: Iterator[Case] | list[Case]) -> Iterator[Row]:
     """Every policy on every case."""
     for case in cases:
         window, past = trace.part(case.first, case.last), trace.part(0.0, case.first)
@@ -138,7 +138,7 @@ def table(found: list[Row]) -> list[str]:
     return lines
 
 
-def deadlines(trace: Workload) -> list[str]:
+def deadlines(trace: JobWorkload) -> list[str]:
     """The lines that ``hippo bench jobs`` prints."""
     return table(list(rows(trace, usual_cases())))
 

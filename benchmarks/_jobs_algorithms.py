@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hippo.jobs.learned.weights import Weights, shipped
-from hippo.jobs.site import Pool, site
+from hippo.jobs.learned.weights import KeyWeights, shipped
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.settings import ALGORITHMS, Gradient, KeyTraining
 from hippo.jobs.train.train import optimizer, step
 from hippo.jobs.train.windows import Window
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 CURVES = Path(__file__).resolve().parents[1] / "results" / "curves" / "jobs_algorithms.jsonl"
-SITE = site([Pool("one", "gpu", 1, 4), Pool("two", "gpu", 1, 4)])
+SITE = site([DevicePool("one", "gpu", 1, 4), DevicePool("two", "gpu", 1, 4)])
 USUAL_S = np.array([3600.0, 60.0, 360.0, 14_400.0])  # by kind: train, preprocess, predict, deploy
 JOBS, UPDATES, ROLLS, SEEDS, LOOKS = 60, 30, 4, 3, 8
 
@@ -40,10 +40,10 @@ def window(generator: np.random.Generator) -> Window:
         "devices": generator.choice([1, 1, 1, 2, 4], JOBS),
         "kind": kind,
     }
-    return Window(Workload.of_columns(columns), None, SITE)
+    return Window(JobWorkload.of_columns(columns), None, SITE)
 
 
-def of_limit(looks: list[tuple[Window, float]], weights: Weights) -> float:
+def of_limit(looks: list[tuple[Window, float]], weights: KeyWeights) -> float:
     """Mean completion over the clairvoyant's, geometric mean over windows."""
     return float(np.exp(np.mean([np.log(each.mean_completion_s(weights) / limit) for each, limit in looks])))
 

@@ -19,20 +19,20 @@ from _data import data  # type: ignore[import-not-found]
 from _deadlines import deadlines  # type: ignore[import-not-found]
 from hippo.jobs.engine.play import play
 from hippo.jobs.learned.state import LearnedSetup
-from hippo.jobs.learned.weights import Weights, shipped
+from hippo.jobs.learned.weights import KeyWeights, shipped
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, Site, site
+from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.traces.generate import fitted, generated
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.traces.mix import Mix, mixed
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.registry import JOB_POLICIES, load
 
-SITE = site([Pool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
+SITE = site([DevicePool(f"domain-{k}", "gpu", 10, 8) for k in range(4)])
 LOADS = (None, 1.0, 0.85, 0.7)  # None: as it is
 WINDOWS = ((0.7, 0.8), (0.8, 0.9), (0.9, 1.0))
 BLIND = ("fifo", "backfill", "fair", "two_queue", "max_min")
@@ -48,7 +48,7 @@ class Entrant:
 
     name: str
     policy: QueuePolicy
-    weights: Weights | None = None
+    weights: KeyWeights | None = None
     remembers: bool = False
 
 
@@ -63,7 +63,7 @@ def entrants() -> list[Entrant]:
     return [*found, *(Entrant(f"{name} (clairvoyant)", load(JOB_POLICIES, "policy", name)) for name in ("sjf", "srtf"))]
 
 
-def one_distribution() -> Weights:
+def one_distribution() -> KeyWeights:
     """The Gittins rank of the prior alone, times devices: nothing is learned (Tiresias with a known distribution)."""
     from hippo.jobs.learned.weights import untrained
 
@@ -71,19 +71,21 @@ def one_distribution() -> Weights:
     return plain._replace(prior=shipped().prior, pseudo=np.full(len(plain.pseudo), 1e12))
 
 
-def replayed(each: Entrant, workload: Workload, past: Workload | None, where: Site, rules: ReplayRules) -> Ledger:
+def replayed(
+    each: Entrant, workload: JobWorkload, past: JobWorkload | None, where: JobSite, rules: ReplayRules
+) -> Ledger:
     """A replay; only who remembers is told the past."""
     return play(
         workload, where, each.policy, rules, learner=LearnedSetup(each.weights, past if each.remembers else None)
     )
 
 
-def completion_s(ledger: Ledger, workload: Workload) -> Floats:
+def completion_s(ledger: Ledger, workload: JobWorkload) -> Floats:
     """(n,) from arrival to end, nan where refused."""
     return ledger.finish_s - workload.arrival_s
 
 
-def ratio(own: Floats, other: Floats, workload: Workload, rng: np.random.Generator) -> tuple[float, float, float]:
+def ratio(own: Floats, other: Floats, workload: JobWorkload, rng: np.random.Generator) -> tuple[float, float, float]:
     """Ratio of two means, and its 95 % interval over days of arrival (drawn with replacement)."""
     both = np.isfinite(own) & np.isfinite(other)
     day = np.unique((workload.arrival_s[both] // DAY_S).astype(int), return_inverse=True)[1]
@@ -95,7 +97,7 @@ def ratio(own: Floats, other: Floats, workload: Workload, rng: np.random.Generat
     return float(sums[0].sum() / sums[1].sum()), float(low), float(high)
 
 
-def completion(trace: Workload) -> None:
+def completion(trace: JobWorkload) -> None:
     """Mean completion of everyone, per load on the whole of the last 30 %, and per tenth as it is."""
     print("mean completion, 4 x 80 GPUs, philly_open.csv, last 30 % of its time")
     for load_ in LOADS:
@@ -106,7 +108,7 @@ def completion(trace: Workload) -> None:
         _table(trace, first, last, None, short)
 
 
-def _table(trace: Workload, first: float, last: float, load_: float | None, who: list[Entrant]) -> None:
+def _table(trace: JobWorkload, first: float, last: float, load_: float | None, who: list[Entrant]) -> None:
     window, past = trace.part(first, last), trace.part(0.0, first)
     found = window.load(SITE)
     window = window if load_ is None else window.stretched(found / load_)
@@ -127,7 +129,7 @@ def _table(trace: Workload, first: float, last: float, load_: float | None, who:
     _against(times, window, rng)
 
 
-def _against(times: Mapping[str, Floats], window: Workload, rng: np.random.Generator) -> None:
+def _against(times: Mapping[str, Floats], window: JobWorkload, rng: np.random.Generator) -> None:
     """The learned policy against the best of those that know nothing and learn nothing."""
     blind = [name for name in times if "learned" not in name and "clairvoyant" not in name]
     best = min(blind, key=lambda name: float(np.nanmean(times[name])))
@@ -136,7 +138,7 @@ def _against(times: Mapping[str, Floats], window: Workload, rng: np.random.Gener
         print(f"  {name} over {best}: {found:.3f} ({low:.3f} .. {high:.3f})")
 
 
-def elsewhere(trace: Workload) -> None:
+def elsewhere(trace: JobWorkload) -> None:
     """Traces that were not learned from in any part, other users, and other rules; no past."""
     print("\nelsewhere: mean completion over SRTF's (all without a past)")
     names = ("fifo", "fair", "two_queue", "las, 28 levels", "gittins, one distribution", "learned, no past")
@@ -154,7 +156,7 @@ def elsewhere(trace: Workload) -> None:
         )
 
 
-def _others(trace: Workload) -> Iterator[tuple[str, Workload, ReplayRules]]:
+def _others(trace: JobWorkload) -> Iterator[tuple[str, JobWorkload, ReplayRules]]:
     gavel = load_trace(data("traces/gavel_msr.trace")).workload
     rules = ReplayRules()
     for load_ in (1.0, 0.7):
@@ -172,7 +174,7 @@ def _others(trace: Workload) -> Iterator[tuple[str, Workload, ReplayRules]]:
     yield "the same, data of 50 GB to move", moved, rules
 
 
-def speed(trace: Workload) -> None:
+def speed(trace: JobWorkload) -> None:
     """Events per second, and seconds for the whole file."""
     print(f"\nspeed: all {len(trace):,} jobs of philly_open.csv, compiled beforehand")
     print(f"  {'policy':14s} {'seconds':>8s} {'events':>11s} {'events/s':>11s}")

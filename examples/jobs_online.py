@@ -35,15 +35,15 @@ from hippo.jobs.online.guard import Margins, TwoQueueGuard
 from hippo.jobs.online.log import Left
 from hippo.jobs.online.loop import GUARD, Loop, LoopSettings
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.load import load_trace
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
-SITE = site([Pool(f"domain-{index}", "gpu", 1, 8) for index in range(4)])
+SITE = site([DevicePool(f"domain-{index}", "gpu", 1, 8) for index in range(4)])
 CANDIDATES, LOAD, WINDOWS = 12, 1.0, 6
 
 
-def drawn(jobs: int, seed: int) -> Workload:
+def drawn(jobs: int, seed: int) -> JobWorkload:
     """Jobs of eight users, whose medians turn round half-way."""
     rng = np.random.default_rng(seed)
     user, late = rng.integers(0, 8, jobs), np.arange(jobs) >= jobs // 2
@@ -54,17 +54,17 @@ def drawn(jobs: int, seed: int) -> Workload:
         "devices": 2 ** rng.choice(4, jobs, p=[0.55, 0.2, 0.15, 0.1]),
         "user": user,
     }
-    return Workload.of_columns(columns, users=tuple(f"user-{number}" for number in range(8)))
+    return JobWorkload.of_columns(columns, users=tuple(f"user-{number}" for number in range(8)))
 
 
-def loaded(workload: Workload) -> Workload:
+def loaded(workload: JobWorkload) -> JobWorkload:
     """At the load of the example; gangs that fit into a domain."""
     fits = workload.take(workload.devices <= 8).part(0.0, 1.0)
     return fits.stretched(fits.load(SITE) / LOAD)
 
 
 def served(
-    workload: Workload, folder: Path, rules: ReplayRules, given: argparse.Namespace
+    workload: JobWorkload, folder: Path, rules: ReplayRules, given: argparse.Namespace
 ) -> tuple[list[tuple[float, int, str]], NDArray[np.float64], int]:
     """Plays the queue under the loop: who served when and why, when jobs ended, and the decisions made."""
     learner, margins = (
@@ -91,7 +91,7 @@ def served(
         return list(loop.log.served), source.env.ledger().finish_s, loop.log.decisions
 
 
-def table(workload: Workload, finishes: dict[str, NDArray[np.float64]]) -> Table:
+def table(workload: JobWorkload, finishes: dict[str, NDArray[np.float64]]) -> Table:
     """Mean completion by arrival, h."""
     shown = Table(title="Mean completion time by arrival, h", title_justify="left")
     for index, head in enumerate(("jobs", *finishes)):

@@ -37,9 +37,9 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.env.env import C, Cuts, F, Queue
 from hippo.jobs.env.multi_agent import ALLOWED, OBSERVED, Pullers, multi_agent_env
 from hippo.jobs.policies.heuristics import FIFO, SRTF, TWO_QUEUE
-from hippo.jobs.site import Pool, Site, site
+from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.traces.load import load_trace
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 ALGORITHMS = ("ppo", "appo", "impala")
 NEVER = -1e8  # logit of what a mask forbids
@@ -57,12 +57,12 @@ class World:
     jobs: int = 150  # of an episode
     trace: str = ""
 
-    def site(self) -> Site:
+    def site(self) -> JobSite:
         """Equal domains."""
-        pools = [Pool(f"domain-{index}", "gpu", self.nodes, self.per_node) for index in range(self.domains)]
+        pools = [DevicePool(f"domain-{index}", "gpu", self.nodes, self.per_node) for index in range(self.domains)]
         return site(pools, bandwidth_bytes_per_s=6.25e8, latency_s=0.02)
 
-    def workload(self) -> Workload:
+    def workload(self) -> JobWorkload:
         """All jobs."""
         if self.trace:
             return load_trace(self.trace).workload
@@ -74,7 +74,7 @@ class World:
             "devices": 2 ** rng.choice(5, jobs, p=[0.5, 0.2, 0.15, 0.1, 0.05]),
             "user": user,
         }
-        return Workload.of_columns(columns, users=("a", "b", "c", "d"))
+        return JobWorkload.of_columns(columns, users=("a", "b", "c", "d"))
 
     def queue(self, first: float, last: float) -> Queue:
         """Cuts of a part of the jobs, at a load of .9 to 1.1."""

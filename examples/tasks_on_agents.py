@@ -48,8 +48,8 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, JobSite
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.ppo import choice
 
 Order = Sequence[tuple[int, int]]
@@ -139,8 +139,10 @@ def replayed(
     An agent is a domain with one device, as quick as its GPUs together; a job may use its own agent only. All come at 0
     in the order given out, and nobody is stopped.
     """
-    pools = [Pool("store", "store", 1, 1)]
-    pools += [Pool(f"agent-{k}", f"agent-{k}", 1, 1, float(each.gpus), each.memory_gb) for k, each in enumerate(agents)]
+    pools = [DevicePool("store", "store", 1, 1)]
+    pools += [
+        DevicePool(f"agent-{k}", f"agent-{k}", 1, 1, float(each.gpus), each.memory_gb) for k, each in enumerate(agents)
+    ]
     rate = [
         [figures.gbit_per_s * 1e9 / 8 if a == 0 < b else np.inf for b in range(len(pools))] for a in range(len(pools))
     ]
@@ -158,7 +160,7 @@ def replayed(
         for task, agent in order
     ]
     rules = ReplayRules(span="never", data="before")
-    found = play(Workload.of(jobs), Site(tuple(pools), *links), replace(TWO_QUEUE, preempts=False), rules)
+    found = play(JobWorkload.of(jobs), JobSite(tuple(pools), *links), replace(TWO_QUEUE, preempts=False), rules)
     place = {task: row for row, (task, _) in enumerate(order)}
     rows = [place[task] for task in range(len(tasks))]
     return Outcome(name, tuple(order), tuple(found.first_start_s[rows].tolist()), tuple(found.finish_s[rows].tolist()))

@@ -270,6 +270,17 @@ def _rise(inside, by):  # type: ignore[no-untyped-def]
     inside.level[0] += by
 
 
+@kernel(lean=True, flat=True)
+def _level(world):  # type: ignore[no-untyped-def]
+    return world.inside.level[0]
+
+
+@kernel(lean=True)
+def _level_after_a_tick(world):  # type: ignore[no-untyped-def]
+    _tick(world)
+    return _level(world)
+
+
 @kernel(lean=True)
 def _two_ticks(world):  # type: ignore[no-untyped-def]
     _tick(world)
@@ -302,6 +313,12 @@ def test_a_tuple_of_arrays_is_handed_on_by_its_place_and_its_arrays_are_changed(
     assert _two_ticks(world) == 4.5
     assert (world.clock[0], world.inside.level[0]) == (4.5, 6)
     assert [str(types[0]).startswith("Shared(World(") for types in _tick.inner] == [True]  # a place, not its fields
+
+
+def test_a_flat_kernel_is_handed_its_fields() -> None:
+    world = World(2, np.array([0.5, 0.0, 0.0]), Inside(np.zeros(1, np.int64)))
+    assert (_level_after_a_tick(world), _level(world)) == (3, 3)
+    assert [str(types[0]).startswith("World(") for types in _level.inner] == [True]
 
 
 def test_a_tuple_that_a_kernel_makes_is_handed_on_anew_in_every_round() -> None:

@@ -77,7 +77,9 @@ class UncachedWarning(UserWarning):
 
 
 # -------------------------------------------------------------------------------------------------------- the decorator
-def kernel(function: Callable[..., Any] | None = None, *, lean: bool = False, fastmath: bool = False) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, *, lean: bool = False, flat: bool = False, fastmath: bool = False
+) -> Any:
     """Compile a function of a module when it is first called, once per types of arguments.
 
     Parameters
@@ -85,29 +87,33 @@ def kernel(function: Callable[..., Any] | None = None, *, lean: bool = False, fa
     lean
         Do not count who holds the arrays. ``TypeError`` when compiled, if the kernel returns an array or calls a kernel
         that does; one that makes an array does not compile.
+    flat
+        Named tuples are handed over field by field, not by their place: for small kernels that are called in every
+        round of a loop that counts. They take longer to compile.
     fastmath
         Sums may be taken in any order.
     """
     if function is None:
-        return lambda each: kernel(each, lean=lean, fastmath=fastmath)
+        return lambda each: kernel(each, lean=lean, flat=flat, fastmath=fastmath)
     if config.DISABLE_JIT:
         return function
     assert function.__closure__ is None, "kernels are kept by name: they stand in modules, not in functions"
-    return Kernel(function, targetoptions={**OPTIONS, "fastmath": fastmath, "_nrt": not lean})
+    return Kernel(function, flat=flat, targetoptions={**OPTIONS, "fastmath": fastmath, "_nrt": not lean})
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]
     """A compiled function: ``overloads`` are its entries, ``inner`` what kernels take in, by types of arguments."""
 
-    def __init__(self, py_func: Callable[..., Any], *rest: Any, **options: Any) -> None:
+    def __init__(self, py_func: Callable[..., Any], *rest: Any, flat: bool = False, **options: Any) -> None:
         super().__init__(py_func, *rest, **options)
+        self.flat = flat
         self.inner: dict[tuple[Any, ...], Any] = {}
         self._held: list[Any] = []  # environments of kernels inside: machine code points to them
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """For a kernel that calls this one; constants are compiled as any number."""
         pysig, folded = self._compiler.fold_argument_types(args, kws)
-        folded = tuple(_handed(each) for each in folded)
+        folded = tuple(_handed(each, self.flat) for each in folded)
         self.compile_inner(tuple(types.unliteral(each) for each in folded))
         name = self.py_func.__name__
         signatures = [each.signature for each in self.inner.values()]
@@ -128,7 +134,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         with global_compiler_lock, self._compiling_counter:
             if args not in self.overloads:
                 with _alone(self.py_func.__module__, self._file(args, ENTRY)):
-                    made = self._entry(tuple(_handed(each) for each in args), result_type)
+                    made = self._entry(tuple(_handed(each, self.flat) for each in args), result_type)
                     self._insert([each._code for each in args], made.entry_point, made.objectmode)
                     self.overloads[args] = made
             return self.overloads[args].entry_point
@@ -324,8 +330,10 @@ class Shared(types.Type):  # type: ignore[misc]
         super().__init__(f"Shared({of})")
 
 
-def _handed(kind: types.Type) -> types.Type:
+def _handed(kind: types.Type, flat: bool) -> types.Type:
     """How kernels are handed an argument."""
+    if flat:
+        return kind.of if isinstance(kind, Shared) else kind
     if isinstance(kind, types.BaseNamedTuple) and any(isinstance(each, _WIDE) for each in kind):
         return Shared(kind)
     return kind
@@ -343,6 +351,11 @@ class _SharedModel(models.PrimitiveModel):  # type: ignore[misc]
 @lower_cast(types.BaseNamedTuple, Shared)
 def _place_of_tuple(context, builder, kind, shared, value):  # type: ignore[no-untyped-def]
     return cgutils.alloca_once_value(builder, value)
+
+
+@lower_cast(Shared, types.BaseNamedTuple)
+def _tuple_at_place(context, builder, shared, kind, place):  # type: ignore[no-untyped-def]
+    return builder.load(place)
 
 
 @unbox(Shared)

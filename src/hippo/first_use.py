@@ -248,11 +248,11 @@ def _replay_something() -> None:
     from hippo.jobs.engine.play import play
     from hippo.jobs.job import Job
     from hippo.jobs.policies.heuristics import FIFO
-    from hippo.jobs.site import Pool, site
-    from hippo.jobs.workload import Workload
+    from hippo.jobs.site import DevicePool, site
+    from hippo.jobs.workload import JobWorkload
 
     jobs = [Job(str(number), float(number), 10.0, devices=2) for number in range(3)]
-    play(Workload.of(jobs), site([Pool("a", "gpu", 1, 2), Pool("b", "gpu", 1, 2)]), FIFO)
+    play(JobWorkload.of(jobs), site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)]), FIFO)
 
 
 def _moving_world() -> World:

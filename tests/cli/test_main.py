@@ -85,6 +85,13 @@ def test_a_value_of_the_wrong_kind(refused, option, value):
     assert value in message
 
 
+def compiling(error: BaseException) -> SystemError:
+    """What an exception while a kernel is compiled looks like to its caller."""
+    made = SystemError("<Kernel 'play'> returned a result with an exception set")
+    made.__cause__ = error
+    return made
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
@@ -95,6 +102,7 @@ def test_a_value_of_the_wrong_kind(refused, option, value):
         ),
         (InfeasibleError(["12 GB missing."]), 3, "infeasible: 12 GB missing."),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (compiling(KeyboardInterrupt()), 130, "interrupted"),
         (OSError(28, "No space left on device"), 2, "No space left on device"),
     ],
 )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.settings import Failures, ReplayRules
-from hippo.jobs.site import Pool, Site, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, JobSite, site
+from hippo.jobs.workload import JobWorkload
 
 NAMES = ("fifo", "backfill", "sjf", "srtf", "fair", "two_queue", "max_min", "deadline", "least_slack")
 OWN = {"two_queue": {"levels": (24.0,), "promotes_after": 2.0}, "backfill": {"patience_s": 30.0}}
@@ -23,21 +23,21 @@ OWN = {"two_queue": {"levels": (24.0,), "promotes_after": 2.0}, "backfill": {"pa
 class Drawn:
     """What a replay takes."""
 
-    workload: Workload
-    site: Site
+    workload: JobWorkload
+    site: JobSite
     settings: ReplayRules
     slowdown: Slowdown
 
 
 @st.composite
-def sites(draw: st.DrawFn) -> Site:
+def sites(draw: st.DrawFn) -> JobSite:
     """One to three domains of a pool or two."""
     pools = []
     for domain in range(draw(st.integers(1, 3))):
         for kind in draw(st.sampled_from([("gpu",), ("gpu",), ("gpu", "cpu")])):
             nodes, per_node = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
             speed, memory_gb = draw(st.sampled_from([1.0, 2.0, 0.5])), draw(st.sampled_from([80.0, 16.0]))
-            pools.append(Pool(f"d{domain}", kind, nodes, per_node, speed, memory_gb))
+            pools.append(DevicePool(f"d{domain}", kind, nodes, per_node, speed, memory_gb))
     return site(pools, draw(st.sampled_from([math.inf, 1e9, 4e9])), draw(st.sampled_from([0.0, 1.0])))
 
 
@@ -78,12 +78,12 @@ def drawn(draw: st.DrawFn) -> Drawn:
         seed=st.integers(0, 9),
         round_s=st.sampled_from([16.0, 64.0]),
     )
-    workload = Workload.of(found)
+    workload = JobWorkload.of(found)
     return Drawn(workload, place, draw(settings), draw(slowdowns(workload, len(place.domains))))
 
 
 @st.composite
-def slowdowns(draw: st.DrawFn, workload: Workload, domains: int) -> Slowdown:
+def slowdowns(draw: st.DrawFn, workload: JobWorkload, domains: int) -> Slowdown:
     """Any table: most sets can be spanned, at a price."""
     there = {(job.devices, job.runs_on) for job in map(workload.job, range(len(workload)))}
     kinds = tuple(Kind(devices, runs_on=runs_on) for devices, runs_on in sorted(there) if devices > 1)

@@ -11,12 +11,12 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.figures import fairness, figures
 from hippo.jobs.job import Job
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.mix import missed
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.registry import job_policy
 
-TWO = site([Pool("here", "gpu", 1, 2)])
+TWO = site([DevicePool("here", "gpu", 1, 2)])
 
 
 def test_three_jobs_on_two_devices():
@@ -27,7 +27,7 @@ def test_three_jobs_on_two_devices():
         Job("short", 1, 2, user="b"),
         Job("huge", 1, 2, devices=4, user="c", deadline_s=2),
     ]
-    workload = Workload.of(jobs)
+    workload = JobWorkload.of(jobs)
     found = figures(play(workload, TWO, job_policy("fifo"), ReplayRules(restart_s=0)), workload, TWO)
     assert (found.policy, found.jobs, found.refused) == ("fifo", 3, 1)
     assert found.mean_completion_s == pytest.approx((10 + 14 + 15) / 3)
@@ -51,7 +51,7 @@ def test_fairness_is_one_for_equals_and_one_over_users_for_one_alone():
 
 
 def test_without_jobs_there_is_no_figure():
-    workload = Workload.of([Job("huge", 0, 1, devices=99)])
+    workload = JobWorkload.of([Job("huge", 0, 1, devices=99)])
     found = figures(play(workload, TWO, job_policy("fifo")), workload, TWO)
     assert (found.jobs, found.refused) == (0, 1)
     assert math.isnan(found.mean_completion_s)
@@ -60,21 +60,23 @@ def test_without_jobs_there_is_no_figure():
 
 def test_utilization_goes_with_the_load():
     """Two of four GPUs for 10 s; neither the cores nor the devices that nobody may use count."""
-    place = site([Pool("a", "gpu", 1, 4), Pool("a", "cpu", 1, 64), Pool("a", "tpu", 1, 8)])
+    place = site([DevicePool("a", "gpu", 1, 4), DevicePool("a", "cpu", 1, 64), DevicePool("a", "tpu", 1, 8)])
     jobs = [Job("g", 0, 10, devices=2, runs_on=("gpu",)), Job("c", 0, 10, devices=32, runs_on=("cpu",))]
-    workload, cores = Workload.of(jobs), Workload.of(jobs[1:])
+    workload, cores = JobWorkload.of(jobs), JobWorkload.of(jobs[1:])
     assert figures(play(workload, place, job_policy("fifo")), workload, place).utilization == pytest.approx(2 / 4)
     assert figures(play(cores, place, job_policy("fifo")), cores, place).utilization == pytest.approx(32 / 64)
 
 
 def test_utilization_weighs_devices_by_their_speed():
-    place = site([Pool("a", "quick", 1, 1, speed=4.0), Pool("a", "slow", 1, 4)])
-    workload = Workload.of([Job("j", 0, 10, devices=2, runs_on=("slow",)), Job("k", 0, 40, runs_on=("quick",))])
+    place = site([DevicePool("a", "quick", 1, 1, speed=4.0), DevicePool("a", "slow", 1, 4)])
+    workload = JobWorkload.of([Job("j", 0, 10, devices=2, runs_on=("slow",)), Job("k", 0, 40, runs_on=("quick",))])
     assert figures(play(workload, place, job_policy("fifo")), workload, place).utilization == pytest.approx(6 / 8)
 
 
 def test_durations_near_zero_are_no_trouble():
-    workload = Workload.of([Job("tiny", 0, 1e-300), Job("next", 0, 1e-300), Job("wide", 0, 1e12, devices=2, user="b")])
+    workload = JobWorkload.of(
+        [Job("tiny", 0, 1e-300), Job("next", 0, 1e-300), Job("wide", 0, 1e12, devices=2, user="b")]
+    )
     found = figures(play(workload, TWO, job_policy("fifo")), workload, TWO)
     assert found.fairness == pytest.approx(1.0)
     assert fairness(np.array([1e300]), np.array([1e-300]), np.array([0])) == 1.0

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.site import Pool, Site, site, site_of
+from hippo.jobs.site import DevicePool, JobSite, site, site_of
 from hippo.problem.load import load_cluster
 
 
@@ -21,7 +21,7 @@ def test_a_cluster_is_a_site_of_one_pool_per_domain():
 
 
 def test_capacity_counts_speed():
-    place = site([Pool("a", "gpu", 1, 2, speed=2.0), Pool("a", "cpu", 2, 4, speed=0.25)])
+    place = site([DevicePool("a", "gpu", 1, 2, speed=2.0), DevicePool("a", "cpu", 2, 4, speed=0.25)])
     assert (place.devices, place.capacity, place.domains, place.kinds) == (10, 6.0, ("a",), ("gpu", "cpu"))
 
 
@@ -39,9 +39,9 @@ def test_capacity_counts_speed():
 )
 def test_a_pool_that_cannot_be_is_refused(key: str, value: float):
     with pytest.raises(InputError, match=f"pool a/gpu: {key}"):
-        Pool(**{"domain": "a", "kind": "gpu", "nodes": 1, "per_node": 1, key: value})
+        DevicePool(**{"domain": "a", "kind": "gpu", "nodes": 1, "per_node": 1, key: value})
 
 
 def test_a_site_needs_devices():
     with pytest.raises(InputError, match="without devices"):
-        Site((), (), ())
+        JobSite((), (), ())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hippo.errors import InputError
 from hippo.jobs.job import Job
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
 from .drawn import jobs
 
@@ -26,18 +26,18 @@ B = Job("b", 5, 10, devices=2, user="u", runs_on=("cpu",), deadline_s=40, estima
     )
 )
 def test_jobs_come_back_as_they_were(given_jobs: tuple[Job, ...]):
-    workload = Workload.of(given_jobs)
+    workload = JobWorkload.of(given_jobs)
     assert [workload.job(index) for index in range(len(workload))] == sorted(given_jobs, key=lambda job: job.arrival_s)
 
 
 def test_jobs_are_sorted_and_equal_arrivals_keep_their_order():
-    workload = Workload.of([B, A, Job("c", 2, 1)])
+    workload = JobWorkload.of([B, A, Job("c", 2, 1)])
     assert workload.names == ("a", "c", "b")
 
 
 def test_two_jobs_of_one_name_are_refused():
     with pytest.raises(InputError, match="two jobs have one name"):
-        Workload.of([A, A])
+        JobWorkload.of([A, A])
 
 
 @pytest.mark.parametrize(
@@ -55,33 +55,33 @@ def test_two_jobs_of_one_name_are_refused():
 )
 def test_columns_that_no_job_has_are_refused_with_the_row(columns: dict[str, list[float]], where: str):
     with pytest.raises(InputError, match=where):
-        Workload.of_columns({"arrival_s": [0.0, 1.0], **columns})
+        JobWorkload.of_columns({"arrival_s": [0.0, 1.0], **columns})
 
 
 def test_missing_columns_are_filled():
-    workload = Workload.of_columns({"arrival_s": [3.0, 1.0], "duration_s": [1.0, 2.0]})
+    workload = JobWorkload.of_columns({"arrival_s": [3.0, 1.0], "duration_s": [1.0, 2.0]})
     assert workload.job(0) == Job("0", 1.0, 2.0)
 
 
 def test_a_part_starts_its_own_clock():
-    part = Workload.of([A, B]).between(3, 6)
+    part = JobWorkload.of([A, B]).between(3, 6)
     assert (part.arrival_s.tolist(), part.deadline_s.tolist(), part.names) == ([0.0], [35.0], ("b",))
 
 
 def test_parts_are_shares_of_the_time_between_the_first_arrival_and_the_last():
-    workload = Workload.of_columns({"arrival_s": [10.0, 11.0, 15.0, 20.0], "duration_s": [1.0] * 4})
+    workload = JobWorkload.of_columns({"arrival_s": [10.0, 11.0, 15.0, 20.0], "duration_s": [1.0] * 4})
     assert [len(workload.part(*cut)) for cut in ((0, 0.5), (0.5, 1), (0, 1), (0.9, 1))] == [2, 2, 4, 1]
     assert workload.part(0.5, 1).arrival_s.tolist() == [0.0, 5.0]
 
 
 def test_stretching_moves_arrivals_and_keeps_slack():
-    workload = Workload.of([A, B]).stretched(2)
+    workload = JobWorkload.of([A, B]).stretched(2)
     assert (workload.arrival_s.tolist(), workload.deadline_s.tolist()) == ([4.0, 10.0], [np.inf, 45.0])
 
 
 def test_load_is_work_over_what_the_site_can_do():
-    place = site([Pool("a", "gpu", 1, 2), Pool("a", "cpu", 1, 2, speed=0.5)])
-    workload = Workload.of([Job("a", 0, 30), Job("b", 10, 15, devices=2)])
+    place = site([DevicePool("a", "gpu", 1, 2), DevicePool("a", "cpu", 1, 2, speed=0.5)])
+    workload = JobWorkload.of([Job("a", 0, 30), Job("b", 10, 15, devices=2)])
     assert workload.load(place) == pytest.approx(60 / 3 / 10)
-    assert Workload.of([A]).load(place) == math.inf
-    assert Workload.of([]).load(place) == 0
+    assert JobWorkload.of([A]).load(place) == math.inf
+    assert JobWorkload.of([]).load(place) == 0

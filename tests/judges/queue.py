@@ -22,8 +22,8 @@ from hippo.jobs.ledger import Floats
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 from .queue_places import Entry, Spot
 from .queue_rules import Rules
@@ -34,8 +34,8 @@ _RUNS, _BREAKS, _ROUNDS, _ARRIVES, _DECIDES = (EventPriority(place) for place in
 
 
 def play(
-    workload: Workload,
-    site: Site,
+    workload: JobWorkload,
+    site: JobSite,
     policy: QueuePolicy,
     settings: ReplayRules | None = None,
     *,
@@ -63,7 +63,13 @@ class _World:
     """One replay."""
 
     def __init__(
-        self, workload: Workload, site: Site, policy: QueuePolicy, *, settings: ReplayRules, slowdown: Slowdown | None
+        self,
+        workload: JobWorkload,
+        site: JobSite,
+        policy: QueuePolicy,
+        *,
+        settings: ReplayRules,
+        slowdown: Slowdown | None,
     ) -> None:
         self.clock = _Clock()
         self.policy, self.settings = policy, settings

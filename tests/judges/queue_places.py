@@ -13,8 +13,8 @@ from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import MOST_TIMES_LONGER, ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 
 class Spot:
@@ -59,7 +59,13 @@ class Places:
     """Nodes, pools and links of a replay, and where jobs fit."""
 
     def __init__(
-        self, site: Site, policy: QueuePolicy, *, settings: ReplayRules, slowdown: Slowdown | None, workload: Workload
+        self,
+        site: JobSite,
+        policy: QueuePolicy,
+        *,
+        settings: ReplayRules,
+        slowdown: Slowdown | None,
+        workload: JobWorkload,
     ) -> None:
         self.site, self.policy, self.settings = site, policy, settings
         self.slowdown = slowdown or Slowdown.none(len(site.domains))

@@ -10,8 +10,8 @@ from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import MOST_GROUPS, ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 from .queue_places import Entry, Places, Spot
 
@@ -24,12 +24,12 @@ class Rules(Places):
     def __init__(
         self,
         entries: Sequence[Entry],
-        site: Site,
+        site: JobSite,
         policy: QueuePolicy,
         *,
         settings: ReplayRules,
         slowdown: Slowdown | None,
-        workload: Workload,
+        workload: JobWorkload,
     ) -> None:
         super().__init__(site, policy, settings=settings, slowdown=slowdown, workload=workload)
         self.present: list[Entry] = []  # that wait or run

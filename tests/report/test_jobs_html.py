@@ -15,9 +15,9 @@ from hippo.jobs.account import ReplayAccount, played
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import FIFO, SRTF
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site_of
+from hippo.jobs.site import DevicePool, site_of
 from hippo.jobs.traces.load import JobTrace
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.report.jobs_charts import Axes, ChartLine, chart, distribution, span, stacked
 from hippo.report.jobs_html import jobs_html
@@ -35,7 +35,7 @@ def make_account(*, refused_only: bool = False) -> ReplayAccount:
         for n in range(30)
     ]
     whale = Job("whale", 5.0, 10.0, devices=10 * most)
-    workload = Workload.of([whale] if refused_only else [*jobs, whale])
+    workload = JobWorkload.of([whale] if refused_only else [*jobs, whale])
     trace = JobTrace(workload, "own", None, (), {})
     account = ReplayAccount(
         source=f"{EVIL}.json",
@@ -83,7 +83,7 @@ def test_one_policy_has_nothing_beside_it(account: ReplayAccount) -> None:
 
 def test_the_devices_that_are_busy_are_those_that_count(account: ReplayAccount) -> None:
     """Beside GPUs no CPU cores, as in the figure itself."""
-    gpus, cores = account.cluster.gpus, Pool(account.site.domains[0], "cpu", 1, 64)
+    gpus, cores = account.cluster.gpus, DevicePool(account.site.domains[0], "cpu", 1, 64)
     jobs = replace(account.workload, device_kinds=((account.site.kinds[0],),))
     mixed = replace(account.site, pools=(*account.site.pools, cores))
     beside = played(replace(account, site=mixed, workload=jobs, plays=()), FIFO)

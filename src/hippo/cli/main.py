@@ -134,8 +134,11 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         return _refuse(_usage(error, arguments))
     except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
-        return INTERRUPTED
+        return _told(INTERRUPTED)
+    except SystemError as error:
+        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise
+        return _told(INTERRUPTED)  # where Ctrl-C meets a kernel that is being compiled, Python makes this of it
     except OSError as error:
         return _broken_stream(error)
     except SystemExit:  # typer's own answer to a reader that has gone

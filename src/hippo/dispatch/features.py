@@ -118,7 +118,7 @@ FEATURES = len(FIXED) + len(MOVING)
 _AHEAD, _LAG = 2.0, 8.0
 
 
-@kernel
+@kernel(lean=True)
 def rule(base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: ignore[no-untyped-def]
     """What the base would do (as ``schedule.by_hint``), and until when it would wait."""
     head, m = state.board.begun, state.pipe.waves
@@ -145,7 +145,7 @@ def rule(base, state, rank, now, ready_f, ready_b, ready_w, fits):  # type: igno
     return kind, np.inf
 
 
-@kernel
+@kernel(lean=True)
 def promise(state, kind, rank, index):  # type: ignore[no-untyped-def]
     """When a message is announced and when it is expected; inf: its producer has not begun, or it is the rank's own."""
     if 0 <= (rank - 1 if kind == FORWARD else rank + 1) < len(state.pipe.length):
@@ -154,7 +154,7 @@ def promise(state, kind, rank, index):  # type: ignore[no-untyped-def]
     return np.inf, np.inf
 
 
-@kernel
+@kernel(lean=True)
 def awaited(state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
     """Whether the next input of a kind is announced and not there."""
     index = state.board.begun[rank, kind]
@@ -164,7 +164,7 @@ def awaited(state, kind, rank, now, wanted):  # type: ignore[no-untyped-def]
     return heard <= now
 
 
-@kernel
+@kernel(lean=True)
 def look(state, rank, now):  # type: ignore[no-untyped-def]
     """Counts the messages that are there (those behind a missing one do not count)."""
     moment = now + NEAR * now
@@ -179,7 +179,7 @@ def look(state, rank, now):  # type: ignore[no-untyped-def]
         state.seen[rank, kind] = at
 
 
-@kernel
+@kernel(lean=True)
 def observe(base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
     """Writes what the rank sees (FEATURES,) and what it may choose (CHOICES,); gives ``rule``'s answer.
 
@@ -192,7 +192,8 @@ def observe(base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
     says, until = rule(base, state, rank, now, ready_f, ready_b, ready_w, fits)
     look(state, rank, now)
     at = base.fixed.shape[1]
-    seen[:at] = base.fixed[rank]
+    for each in range(at):
+        seen[each] = base.fixed[rank, each]
     at = _messages(base, state, rank, now, ready_f, ready_b, seen, at)
     seen[at] = ready_w
     at = _kinds(base, state, rank, now, seen, at + 1)
@@ -203,7 +204,7 @@ def observe(base, state, rank, now, seen, mask):  # type: ignore[no-untyped-def]
     return says, until
 
 
-@kernel
+@kernel(lean=True)
 def _messages(base, state, rank, now, ready_f, ready_b, seen, at):  # type: ignore[no-untyped-def]
     for kind in range(2):
         index, due = state.board.begun[rank, kind], 2.0
@@ -218,7 +219,7 @@ def _messages(base, state, rank, now, ready_f, ready_b, seen, at):  # type: igno
     return at
 
 
-@kernel
+@kernel(lean=True)
 def _kinds(base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
     m, p, head = state.pipe.waves, len(state.pipe.length), state.board.begun
     done = head[rank, 0] + head[rank, 1] + head[rank, 2]
@@ -242,7 +243,7 @@ def _kinds(base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
     return at
 
 
-@kernel
+@kernel(lean=True)
 def _counts(base, state, rank, now, seen, at):  # type: ignore[no-untyped-def]
     m, p, head, live = state.pipe.waves, len(state.pipe.length), state.board.begun, state.board.live[rank]
     f, b, w, mine = head[rank, 0], head[rank, 1], head[rank, 2], state.history[rank]

@@ -53,22 +53,23 @@ def shapes(hidden: int) -> list[tuple[int, ...]]:
     return [(FEATURES, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, CHOICES), (CHOICES,), (1,)]
 
 
-@kernel
+@kernel(lean=True)
 def scores(weights, seen, says, one, two, found):  # type: ignore[no-untyped-def]
     """Writes the scores (4,) of what a rank sees (n,); ``one`` and ``two`` (h,) are room."""
     hidden = len(one)
-    one[:] = weights.first_bias
+    for j in range(hidden):
+        one[j], two[j] = weights.first_bias[j], weights.second_bias[j]
     for i in range(len(seen)):
         value = seen[i]
         if value != 0:
             for j in range(hidden):
                 one[j] += value * weights.first[i, j]
-    two[:] = weights.second_bias
     for i in range(hidden):
         if one[i] > 0:
             for j in range(hidden):
                 two[j] += one[i] * weights.second[i, j]
-    found[:] = weights.last_bias
+    for j in range(CHOICES):
+        found[j] = weights.last_bias[j]
     for i in range(hidden):
         if two[i] > 0:
             for j in range(CHOICES):

@@ -56,7 +56,7 @@ def room(hidden):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@kernel(lean=True)
 def following(state, base, asked):  # type: ignore[no-untyped-def]
     """Plays on until a rank has a choice; that rank, or ENDED. What a rank does that has no choice is done here."""
     while state.left[0] > 0:
@@ -77,7 +77,7 @@ def following(state, base, asked):  # type: ignore[no-untyped-def]
     return ENDED
 
 
-@kernel
+@kernel(lean=True)
 def _next_arrival(state, rank, now):  # type: ignore[no-untyped-def]
     """When something else comes in, as far as anybody knows; inf."""
     later, moment = np.inf, now + NEAR * now
@@ -88,7 +88,7 @@ def _next_arrival(state, rank, now):  # type: ignore[no-untyped-def]
     return later
 
 
-@kernel
+@kernel(lean=True)
 def act(state, base, rank, now, choice, until):  # type: ignore[no-untyped-def]
     """What follows from a choice; ``until``: when one who waits gives up, inf for the usual."""
     if choice == WAIT:
@@ -106,13 +106,14 @@ def act(state, base, rank, now, choice, until):  # type: ignore[no-untyped-def]
     state.waiting[rank] = False
     receiver = rank + 1 if choice == FORWARD else rank - 1
     if choice != WEIGHT and 0 <= receiver < len(pipe.length):
-        state.told[choice, receiver, index] = board.begun[rank]
+        for kind in range(3):
+            state.told[choice, receiver, index, kind] = board.begun[rank, kind]
         if state.waiting[receiver]:
             heard, _ = promise(state, choice, receiver, index)
             sleep(board, receiver, min(board.wake[receiver], heard))
 
 
-@kernel
+@kernel(lean=True)
 def _wait(state, base, rank, now, until):  # type: ignore[no-untyped-def]
     """Sleeps until something comes in or is announced, or until the base would give up; at most a quarter beat where
     the base would not wait at all."""
@@ -127,7 +128,7 @@ def _wait(state, base, rank, now, until):  # type: ignore[no-untyped-def]
     state.waiting[rank] = True
 
 
-@kernel
+@kernel(lean=True)
 def best_choice(weights, asked):  # type: ignore[no-untyped-def]
     """The allowed choice with the highest score; of equals what the base would do, else the first."""
     scores(weights, asked.seen, asked.says[0], asked.one, asked.two, asked.scores)
@@ -138,7 +139,7 @@ def best_choice(weights, asked):  # type: ignore[no-untyped-def]
     return found
 
 
-@kernel
+@kernel(lean=True)
 def play(state, base, weights, asked):  # type: ignore[no-untyped-def]
     """The makespan when every rank takes its best choice."""
     begin(state)

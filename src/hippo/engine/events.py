@@ -150,7 +150,7 @@ def board(pipe: Pipe, *, announces: bool | None = None) -> Board:
     return Board(free, links, arrived, gradient, heard, expected, begun, wake, live, left)
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def vary(pipe, operations, messages, ranks):  # type: ignore[no-untyped-def]
     """How long things take in a play: factors of operations (3 S m,), of what F and B send (2 S m,), of ranks (G,)."""
     at = 0
@@ -164,7 +164,7 @@ def vary(pipe, operations, messages, ranks):  # type: ignore[no-untyped-def]
         pipe.late[at] = messages[at]
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def wipe(pipe, board):  # type: ignore[no-untyped-def]
     """Nothing has run; the first slots have the inputs of all micro-batches."""
     board.begun[:], board.live[:], board.link_free[:], board.arrived[:] = 0, 0.0, 0.0, np.inf
@@ -179,13 +179,13 @@ def wipe(pipe, board):  # type: ignore[no-untyped-def]
             board.left[rank] += pipe.waves * pipe.duration[kind, rank * pipe.chunks]
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _nothing_heard(gradient, heard, expected):  # type: ignore[no-untyped-def]
     if heard is not None:
         gradient[:], heard[:], expected[:] = np.inf, np.inf, np.inf
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def play(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
     """Plays from the beginning to the end: the makespan; inf when ranks get stuck, or when it would be above
     ``give_up``."""
@@ -209,7 +209,7 @@ def play(pipe, board, rule, written, give_up):  # type: ignore[no-untyped-def]
     return makespan(pipe, board)
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def earliest(wake):  # type: ignore[no-untyped-def]
     """The rank that decides next, and when: inf when none ever does."""
     rank, now = 0, wake[0]
@@ -219,13 +219,13 @@ def earliest(wake):  # type: ignore[no-untyped-def]
     return rank, now
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def sleep(board, rank, until):  # type: ignore[no-untyped-def]
     """The rank decides again at that time, or when a message comes in that is sent from now on."""
     board.wake[rank] = until
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def makespan(pipe, board):  # type: ignore[no-untyped-def]
     """Of a play that has come to its end."""
     end = 0.0
@@ -234,7 +234,7 @@ def makespan(pipe, board):  # type: ignore[no-untyped-def]
     return end
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def start(pipe, board, written, rank, kind, slot, micro_batch, now):  # type: ignore[no-untyped-def]
     """Runs an operation from now on and sends its result; whoever waits for it wakes when it is there. Its end."""
     place = kind * pipe.slots + slot
@@ -262,7 +262,7 @@ def start(pipe, board, written, rank, kind, slot, micro_batch, now):  # type: ig
     return end
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _write(kinds, starts, begun, rank, kind, slot, micro_batch, now):  # type: ignore[no-untyped-def]
     if kinds is not None:
         kinds[rank, begun[rank, 0] + begun[rank, 1] + begun[rank, 2]] = kind
@@ -271,14 +271,14 @@ def _write(kinds, starts, begun, rank, kind, slot, micro_batch, now):  # type: i
             starts[kind, slot, micro_batch] = now
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _keep(gradient, kind, slot, micro_batch, end):  # type: ignore[no-untyped-def]
     if gradient is not None:  # noqa: SIM102 -- as above
         if kind == UP:
             gradient[slot, micro_batch] = end
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _drawn(values, at, usual):  # type: ignore[no-untyped-def]
     """The value of this play, the usual one where nothing varies."""
     if values is None:
@@ -286,7 +286,7 @@ def _drawn(values, at, usual):  # type: ignore[no-untyped-def]
     return values[at]
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _announce(pipe, heard, expected, kind, slot, dest, micro_batch, now):  # type: ignore[no-untyped-def]
     """What the receiver hears of an operation that starts now, and when it expects its result, as promised."""
     if heard is not None:  # noqa: SIM102 -- as above
@@ -297,7 +297,7 @@ def _announce(pipe, heard, expected, kind, slot, dest, micro_batch, now):  # typ
 
 
 # --------------------------------------------------------------------------------------------------------------- rules
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _first(pipe, board, policy, due, queue, rule, rank, now, goes_on):  # type: ignore[no-untyped-def]
     """What begins (-1: nothing), slot, micro-batch, and when; or when to look again. A rank that ``goes_on``, out of
     the order of time, begins only what comes first whatever other ranks send meanwhile."""
@@ -314,7 +314,7 @@ def _first(pipe, board, policy, due, queue, rule, rank, now, goes_on):  # type: 
     return -1, rank, 0, np.inf
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _by_hint(pipe, board, gradient, heard, expected, queue, patience, rank, moment, goes_on):  # type: ignore[no-untyped-def]
     """Of what is ready, what comes first in the schedule. See ``schedule.by_hint``."""
     now, slots, of_f, of_b, of_w = moment + NEAR * moment, pipe.slots, 3 * rank, 3 * rank + 1, 3 * rank + 2
@@ -360,7 +360,7 @@ def _by_hint(pipe, board, gradient, heard, expected, queue, patience, rank, mome
     return kind, slot, at, max(moment, begins) if kind >= 0 else later
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _by_policy(pipe, board, policy, rank, now):  # type: ignore[no-untyped-def]
     """The least start plus patience, if it can start now; else -1 and when the first that is on its way is there."""
     m = pipe.waves
@@ -396,7 +396,7 @@ def _by_policy(pipe, board, policy, rank, now):  # type: ignore[no-untyped-def]
     return -1, begins
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def _by_due(pipe, board, due, rank, now):  # type: ignore[no-untyped-def]
     """What could start first, if it can start now; -1 and when to look again. Nothing starts before it is due, and what
     is not on its way yet counts as there when it is due; of what would start together, the earlier due goes first."""

@@ -54,7 +54,7 @@ class ShownDecision(Decision):
         return str(decision_html(self))
 
 
-class Layout(TypedDict, total=False):
+class LayoutOptions(TypedDict, total=False):
     """What ``estimate`` takes besides model and GPU; what is left out: degrees of 1, no recomputation, no sharding."""
 
     tp: int
@@ -190,17 +190,17 @@ def estimate(
     gpu: str,
     gpus_per_node: int = 8,
     inter_node_gbps: float | None = None,
-    **layout: Unpack[Layout],
+    **layout: Unpack[LayoutOptions],
 ) -> Estimate:
-    """One layout in one data centre of just enough nodes; ``layout``: the degrees and choices of ``Layout``.
+    """One layout in one data centre of just enough nodes; ``layout``: the degrees and choices of ``LayoutOptions``.
 
     ``inter_node_gbps`` is the network of a node in one direction, Gbit/s (None: what is usual for the GPU). Raises
     ``InputError`` for a name or a number that is wrong, and for a layout that cannot be dealt out so.
     """
     options: dict[str, Any] = dict(layout)
-    unknown = sorted(set(options) - set(Layout.__annotations__))
+    unknown = sorted(set(options) - set(LayoutOptions.__annotations__))
     if unknown:
-        remedy = f"use {', '.join(Layout.__annotations__)}"
+        remedy = f"use {', '.join(LayoutOptions.__annotations__)}"
         raise InputError("is no argument of estimate", key=unknown[0], remedy=remedy)
     names = {field.name for field in fields(Degrees)}
     degrees = Degrees(**{name: value for name, value in options.items() if name in names})

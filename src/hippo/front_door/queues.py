@@ -25,13 +25,13 @@ from hippo.jobs.placement.step_time import slowdown
 from hippo.jobs.policies.learned import suited
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import DATA, SPANS, Failures, ReplayRules
-from hippo.jobs.site import Pool, Site
+from hippo.jobs.site import DevicePool, JobSite
 from hippo.jobs.site_file import is_planned, load_site
 from hippo.jobs.traces.generate import distances, fitted, generated, moments
 from hippo.jobs.traces.load import JobTrace, load_trace
 from hippo.jobs.traces.mix import Mix, mixed
 from hippo.jobs.traces.own import check_ending, write_jobs
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.planners.base import Progress
 from hippo.problem.cluster import Cluster
 from hippo.problem.gpus import ALIASES
@@ -184,11 +184,11 @@ def _given(asked: JobsQuestion, progress: Progress) -> ReplayAccount:
     )
 
 
-def _with_cpus(site: Site, cores: int) -> Site:
+def _with_cpus(site: JobSite, cores: int) -> JobSite:
     """The site with so many CPU cores in every node, as one more pool per domain."""
     if not cores:
         return site
-    more = tuple(Pool(pool.domain, CPU, pool.nodes, cores) for pool in site.pools)
+    more = tuple(DevicePool(pool.domain, CPU, pool.nodes, cores) for pool in site.pools)
     return replace(site, pools=(*site.pools, *more))
 
 
@@ -203,7 +203,7 @@ def _rules(asked: JobsQuestion) -> ReplayRules:
 
 
 # --------------------------------------------------------------------------------------------------------- the workload
-def _chosen(asked: JobsQuestion, trace: JobTrace, site: Site) -> tuple[Workload, dict[str, int]]:
+def _chosen(asked: JobsQuestion, trace: JobTrace, site: JobSite) -> tuple[JobWorkload, dict[str, int]]:
     """The part that is asked for; jobs that only want CPUs are left out where there are none."""
     workload, left_out = trace.workload, {}
     if asked.part is not None:
@@ -240,14 +240,14 @@ def _volume(text: str) -> float | None:
         raise InputError("not a volume", source="--data-gb", value=text, remedy=remedy) from None
 
 
-def _known_by_alias(workload: Workload, site: Site) -> Workload:
+def _known_by_alias(workload: JobWorkload, site: JobSite) -> JobWorkload:
     """Kinds of device that the site has under another name of the catalogue (``A100``), by the site's name."""
     other = {name: full for name, full in ALIASES.items() if full in site.kinds and name not in site.kinds}
     named = tuple(tuple(dict.fromkeys(other.get(kind, kind) for kind in kinds)) for kinds in workload.device_kinds)
     return replace(workload, device_kinds=named)
 
 
-def _on_gpus(workload: Workload, site: Site) -> Workload:
+def _on_gpus(workload: JobWorkload, site: JobSite) -> JobWorkload:
     """Jobs that name no kind of device asked for GPUs: they run on all that the site has but CPUs."""
     others = tuple(kind for kind in site.kinds if kind != CPU)
     if not others or CPU not in site.kinds:
@@ -257,7 +257,7 @@ def _on_gpus(workload: Workload, site: Site) -> Workload:
 
 def _learner(asked: JobsQuestion, trace: JobTrace) -> LearnedSetup:
     """What a policy that learns begins with: weights, and the trace before the part."""
-    past: Workload | None = None
+    past: JobWorkload | None = None
     if asked.part is not None:
         past = trace.workload.part(0.0, _shares(asked.part)[0])
     elif asked.begin is not None:
@@ -279,12 +279,12 @@ def _shares(text: str) -> tuple[float, float]:
     return found
 
 
-def _only_cpus(workload: Workload) -> NDArray[np.bool_]:
+def _only_cpus(workload: JobWorkload) -> NDArray[np.bool_]:
     """(n,) which jobs run on CPUs and nothing else."""
     return np.array([kinds == (CPU,) for kinds in workload.device_kinds], np.bool_)[workload.runs_on]
 
 
-def _can_run(workload: Workload, site: Site, settings: ReplayRules, spans: Slowdown | None) -> NDArray[np.bool_]:
+def _can_run(workload: JobWorkload, site: JobSite, settings: ReplayRules, spans: Slowdown | None) -> NDArray[np.bool_]:
     """(n,) which jobs the engine will not refuse."""
     refused = shapes(workload, site, settings, spans or Slowdown.none(len(site.domains))).refused
     found = np.ones(len(workload), np.bool_)
@@ -292,7 +292,7 @@ def _can_run(workload: Workload, site: Site, settings: ReplayRules, spans: Slowd
     return found
 
 
-def _stretched(workload: Workload, site: Site, load: float | None, runs: NDArray[np.bool_]) -> Workload:
+def _stretched(workload: JobWorkload, site: JobSite, load: float | None, runs: NDArray[np.bool_]) -> JobWorkload:
     """Arrivals as far apart as the load asks; jobs that the site cannot hold (not in ``runs``) do not count."""
     if load is None:
         return workload
@@ -303,11 +303,11 @@ def _stretched(workload: Workload, site: Site, load: float | None, runs: NDArray
     return workload.stretched(found / load)
 
 
-def _offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> float:
+def _offered_load(workload: JobWorkload, site: JobSite, runs: NDArray[np.bool_]) -> float:
     """Work that arrives over what the site can do, of the jobs that run (n,), on devices that are no CPUs (on all
     devices where there is nothing else)."""
     pools = tuple(pool for pool in site.pools if pool.kind != CPU) or site.pools
-    plain = Site(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
+    plain = JobSite(pools, site.bandwidth_bytes_per_s, site.latency_s, site.name)
     counted = runs if pools == site.pools else runs & ~_only_cpus(workload)
     if not counted.any():
         return 0.0
@@ -317,7 +317,7 @@ def _offered_load(workload: Workload, site: Site, runs: NDArray[np.bool_]) -> fl
 
 
 def _slowdown(
-    workload: Workload, cluster: Cluster, site: Site, settings: ReplayRules, progress: Progress
+    workload: JobWorkload, cluster: Cluster, site: JobSite, settings: ReplayRules, progress: Progress
 ) -> Slowdown | None:
     """What spanning costs the kinds of jobs that may do so; None: nobody does."""
     kinds = kinds_that_span(workload, site, settings.span)

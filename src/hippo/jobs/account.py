@@ -19,9 +19,9 @@ from hippo.jobs.placement.data import egress_usd, prices_usd_per_gb
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
+from hippo.jobs.site import JobSite
 from hippo.jobs.traces.load import JobTrace
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 
 MOST_REFUSED = 10_000
@@ -45,9 +45,9 @@ class ReplayAccount:
 
     source: str
     trace: JobTrace
-    workload: Workload
+    workload: JobWorkload
     cluster: Cluster
-    site: Site
+    site: JobSite
     settings: ReplayRules
     slowdown: Slowdown | None
     load: float  # offered, on the devices that the jobs run on

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.ledger import Ledger
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ CPU = "cpu"
 _LEAST_S = 1e-9  # shorter times count as this long in fairness
 
 
-def figures(ledger: Ledger, workload: Workload, site: Site) -> ReplayFigures:
+def figures(ledger: Ledger, workload: JobWorkload, site: JobSite) -> ReplayFigures:
     """The figures of a replay."""
     ran = ledger.ran
     completion_s = (ledger.finish_s - workload.arrival_s)[ran]
@@ -106,7 +106,7 @@ def figures(ledger: Ledger, workload: Workload, site: Site) -> ReplayFigures:
     )
 
 
-def utilization(busy_devices: Floats, workload: Workload, site: Site) -> float:
+def utilization(busy_devices: Floats, workload: JobWorkload, site: JobSite) -> float:
     """Share of the capacity of the pools that count which is held, devices by their speed (``busy_devices`` (P,): mean
     number held)."""
     chosen = counted(workload, site)
@@ -115,7 +115,7 @@ def utilization(busy_devices: Floats, workload: Workload, site: Site) -> float:
     return float((busy_devices * speed)[chosen].sum()) / capacity if capacity > 0 else 0.0
 
 
-def counted(workload: Workload, site: Site) -> NDArray[np.bool_]:
+def counted(workload: JobWorkload, site: JobSite) -> NDArray[np.bool_]:
     """(P,) the pools that count in utilization: as in a load, no CPU cores beside other devices; nor pools on which no
     job of the workload could run."""
     wanted = {workload.device_kinds[each] for each in np.unique(workload.runs_on)}
@@ -142,13 +142,15 @@ def slowdown(completion_s: Floats, duration_s: Floats) -> Floats:
     return np.maximum(completion_s, SLOWDOWN_FLOOR_S) / np.maximum(duration_s, SLOWDOWN_FLOOR_S)
 
 
-def _sizes(ledger: Ledger, workload: Workload) -> tuple[JobGroup, ...]:
+def _sizes(ledger: Ledger, workload: JobWorkload) -> tuple[JobGroup, ...]:
     sizes, size = np.unique(workload.devices, return_inverse=True)
     groups = _groups(ledger, workload, size.reshape(-1), [str(each) for each in sizes])
     return tuple(sorted(groups, key=lambda group: int(group.name)))
 
 
-def _groups(ledger: Ledger, workload: Workload, group: NDArray[np.int64], names: Iterable[str]) -> tuple[JobGroup, ...]:
+def _groups(
+    ledger: Ledger, workload: JobWorkload, group: NDArray[np.int64], names: Iterable[str]
+) -> tuple[JobGroup, ...]:
     """Groups in which a job ran, most device time first."""
     words = tuple(names)
     ran = np.flatnonzero(ledger.ran)

@@ -15,7 +15,7 @@ LEAST_SPEED = 1e-6
 
 
 @dataclass(frozen=True)
-class Pool:
+class DevicePool:
     """Equal devices of one domain: ``nodes`` x ``per_node`` of one kind (a GPU type, "cpu", another accelerator).
 
     ``speed`` is relative: a job's duration is that on devices of speed 1. ``memory_gb`` is of one device.
@@ -49,13 +49,13 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Site:
+class JobSite:
     """Pools of K domains, and what the directed links between the domains carry.
 
     Domains stand in the order in which ``pools`` names them first.
     """
 
-    pools: tuple[Pool, ...]
+    pools: tuple[DevicePool, ...]
     bandwidth_bytes_per_s: tuple[tuple[float, ...], ...]  # (K, K) from, to; 0: no link; inf on the diagonal
     latency_s: tuple[tuple[float, ...], ...]  # (K, K) one way
     name: str = ""
@@ -88,29 +88,31 @@ class Site:
         return sum(pool.devices * pool.speed for pool in self.pools)
 
 
-def site_of(cluster: Cluster) -> Site:
+def site_of(cluster: Cluster) -> JobSite:
     """The site of a cluster: one pool per domain, speed 1, the links' bandwidth shared by all flows.
 
     A link that only caps its senders carries what all nodes of the source may send together.
     """
     names = [domain.name for domain in cluster.domains]
     kind, memory_gb = cluster.gpu.name, cluster.gpu.memory_bytes / 1e9
-    pools = tuple(Pool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains)
+    pools = tuple(
+        DevicePool(each.name, kind, each.nodes, each.gpus_per_node, 1.0, memory_gb) for each in cluster.domains
+    )
     bandwidth = [[math.inf if a == b else 0.0 for b in names] for a in names]
     latency = [[0.0] * len(names) for _ in names]
     for link in cluster.links:
         a, b = cluster.domain_index[link.source], cluster.domain_index[link.destination]
         bandwidth[a][b] = link.rate_bytes_per_s(cluster.domains[a].nodes)
         latency[a][b] = link.latency_s
-    return Site(pools, _frozen(bandwidth), _frozen(latency), cluster.name)
+    return JobSite(pools, _frozen(bandwidth), _frozen(latency), cluster.name)
 
 
-def site(pools: Sequence[Pool], bandwidth_bytes_per_s: float = math.inf, latency_s: float = 0.0) -> Site:
+def site(pools: Sequence[DevicePool], bandwidth_bytes_per_s: float = math.inf, latency_s: float = 0.0) -> JobSite:
     """A site whose domains are all joined by equal links (default: links that cost no time)."""
     names = tuple(dict.fromkeys(pool.domain for pool in pools))
     bandwidth = [[math.inf if a == b else bandwidth_bytes_per_s for b in names] for a in names]
     latency = [[0.0 if a == b else latency_s for b in names] for a in names]
-    return Site(tuple(pools), _frozen(bandwidth), _frozen(latency))
+    return JobSite(tuple(pools), _frozen(bandwidth), _frozen(latency))
 
 
 def _frozen(table: list[list[float]]) -> tuple[tuple[float, ...], ...]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from hippo.errors import InputError
 from hippo.files import read_text
-from hippo.jobs.site import Pool, Site, site_of
+from hippo.jobs.site import DevicePool, JobSite, site_of
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import MAX_GPUS_PER_NODE, MAX_NODES, cluster_from_document
 from hippo.problem.document import parse_json, parse_yaml
@@ -40,7 +40,7 @@ _HINTS: Mapping[str, str] = {
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def load_site(name_or_path: str) -> tuple[Site, Cluster]:
+def load_site(name_or_path: str) -> tuple[JobSite, Cluster]:
     """The site of a cluster by name or of a file, and the cluster (for names, links and prices).
 
     Raises
@@ -59,7 +59,7 @@ def load_site(name_or_path: str) -> tuple[Site, Cluster]:
     return site_of(cluster), cluster
 
 
-def site_from_document(document: object, *, source: str, name: str) -> tuple[Site, Cluster]:
+def site_from_document(document: object, *, source: str, name: str) -> tuple[JobSite, Cluster]:
     """The site of a document of agents, and the cluster of its domains and links.
 
     The cluster's GPU is the first kind of the site that the catalogue knows; ``is_planned`` says whether it stands for
@@ -77,19 +77,19 @@ def site_from_document(document: object, *, source: str, name: str) -> tuple[Sit
         seen.add((pool.domain, pool.kind))
     cluster = _cluster(table, pools, name)
     joined = site_of(cluster)
-    return Site(pools, joined.bandwidth_bytes_per_s, joined.latency_s, cluster.name), cluster
+    return JobSite(pools, joined.bandwidth_bytes_per_s, joined.latency_s, cluster.name), cluster
 
 
-def is_planned(site: Site, cluster: Cluster) -> bool:
+def is_planned(site: JobSite, cluster: Cluster) -> bool:
     """Whether all devices of a site are the cluster's GPUs, at the speed that the trace's durations are for."""
     return all(pool.kind == cluster.gpu.name and pool.speed == 1.0 for pool in site.pools)
 
 
-def _pool(row: Table) -> Pool:
+def _pool(row: Table) -> DevicePool:
     kind = row.text("kind")
     known = GPUS.get(ALIASES.get(kind, kind))
     memory_gb = math.inf if known is None else known.memory_bytes / 1e9
-    return Pool(
+    return DevicePool(
         domain=row.text("domain"),
         kind=kind if known is None else known.name,
         nodes=row.integer("nodes", most=MAX_NODES),
@@ -99,7 +99,7 @@ def _pool(row: Table) -> Pool:
     )
 
 
-def _cluster(table: Table, pools: tuple[Pool, ...], name: str) -> Cluster:
+def _cluster(table: Table, pools: tuple[DevicePool, ...], name: str) -> Cluster:
     """Domains and links, checked as those of a cluster file."""
     largest = {pool.domain: pool for pool in reversed(pools)}
     known = [pool.kind for pool in pools if pool.kind in GPUS]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, MOST_DEVICES, Job
-from hippo.jobs.site import Site
+from hippo.jobs.site import JobSite
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,7 +27,7 @@ _PER_JOB = (
 
 
 @dataclass(frozen=True, eq=False)
-class Workload:
+class JobWorkload:
     """Jobs in order of arrival. Made by ``of`` (jobs) or ``of_columns`` (arrays), which check and sort."""
 
     names: tuple[str, ...]  # n, or empty: a job is called by its number
@@ -50,7 +50,7 @@ class Workload:
     models: tuple[str, ...] = ("",)
 
     @classmethod
-    def of(cls, jobs: Iterable[Job]) -> Workload:
+    def of(cls, jobs: Iterable[Job]) -> JobWorkload:
         """The workload of these jobs; ``InputError`` where two have one name."""
         given = sorted(jobs, key=lambda job: job.arrival_s)
         twice = [name for name, count in Counter(job.name for job in given).items() if count > 1]
@@ -70,7 +70,7 @@ class Workload:
         return cls(tuple(job.name for job in given), **_arrays(column), **words)
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, Any], *, names: Sequence[str] = (), **words: Any) -> Workload:
+    def of_columns(cls, columns: Mapping[str, Any], *, names: Sequence[str] = (), **words: Any) -> JobWorkload:
         """The workload of columns (n,): ``arrival_s``, ``duration_s`` and any of the others, missing ones by default.
 
         ``words`` are ``users``, ``device_kinds``, ``domains`` and ``models``. Rows need not be sorted. ``InputError``
@@ -104,17 +104,17 @@ class Workload:
         plain["estimate_s"] = plain["estimate_s"] if np.isfinite(plain["estimate_s"]) else None
         return Job(self.name(job), **plain)
 
-    def take(self, rows: NDArray[Any]) -> Workload:
+    def take(self, rows: NDArray[Any]) -> JobWorkload:
         """The jobs of these rows (ascending numbers or (n,) bool), on the same clock."""
         kept = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         names = tuple(self.names[row] for row in kept) if self.names else ()
         return replace(self, names=names, **_rows({key: getattr(self, key) for key in _PER_JOB}, kept))
 
-    def between(self, start_s: float, end_s: float) -> Workload:
+    def between(self, start_s: float, end_s: float) -> JobWorkload:
         """The jobs that arrive from ``start_s`` on and before ``end_s``; the clock starts at the first of them."""
         return self._rebased(self.take((self.arrival_s >= start_s) & (self.arrival_s < end_s)))
 
-    def part(self, first: float, last: float) -> Workload:
+    def part(self, first: float, last: float) -> JobWorkload:
         """The jobs of a part of the time between the first arrival and the last, as shares from 0 to 1 of it."""
         if not len(self):
             return self
@@ -122,18 +122,18 @@ class Workload:
         end_s = np.inf if last >= 1 else start_s + last * span_s
         return self.between(start_s + first * span_s, end_s)
 
-    def _rebased(self, chosen: Workload) -> Workload:
+    def _rebased(self, chosen: JobWorkload) -> JobWorkload:
         if not len(chosen):
             return chosen
         start_s = chosen.arrival_s[0]
         return replace(chosen, arrival_s=chosen.arrival_s - start_s, deadline_s=chosen.deadline_s - start_s)
 
-    def stretched(self, factor: float) -> Workload:
+    def stretched(self, factor: float) -> JobWorkload:
         """The same jobs, arriving ``factor`` times as far apart; deadlines keep their distance from the arrival."""
         arrival_s = self.arrival_s * factor
         return replace(self, arrival_s=arrival_s, deadline_s=arrival_s + (self.deadline_s - self.arrival_s))
 
-    def load(self, site: Site) -> float:
+    def load(self, site: JobSite) -> float:
         """Work that arrives per second over what the site can do; inf where all arrive at once, 0 without jobs."""
         if not len(self):
             return 0.0

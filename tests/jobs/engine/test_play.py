@@ -15,24 +15,24 @@ from hippo.jobs.job import Job
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.settings import Failures, ReplayRules
-from hippo.jobs.site import Pool, Site, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, JobSite, site
+from hippo.jobs.workload import JobWorkload
 from hippo.registry import job_policy
 
-TWO = site([Pool("here", "gpu", 1, 2)])
+TWO = site([DevicePool("here", "gpu", 1, 2)])
 THREE_JOBS = (Job("long", 0, 10), Job("wide", 0, 4, devices=2), Job("short", 1, 2))
 FREE_RESTARTS = ReplayRules(restart_s=0)
 
 
 def finish(
-    name: str, jobs: tuple[Job, ...] = THREE_JOBS, place: Site = TWO, settings: ReplayRules = FREE_RESTARTS, **own
+    name: str, jobs: tuple[Job, ...] = THREE_JOBS, place: JobSite = TWO, settings: ReplayRules = FREE_RESTARTS, **own
 ):
     return replay(name, jobs, place, settings, **own).finish_s.tolist()
 
 
-def replay(name: str, jobs: tuple[Job, ...], place: Site, settings: ReplayRules, **own) -> Ledger:
+def replay(name: str, jobs: tuple[Job, ...], place: JobSite, settings: ReplayRules, **own) -> Ledger:
     policy = replace(job_policy(name), **own)
-    return play(Workload.of(jobs), place, policy, settings)
+    return play(JobWorkload.of(jobs), place, policy, settings)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_who_has_had_little_service_goes_first():
 def test_who_starves_is_promoted():
     """Past 4 s of service each gives way to the other; promoted once it has waited 4 s, it comes back."""
     jobs = (Job("old", 0, 20), Job("young", 0, 20))
-    one = site([Pool("here", "gpu", 1, 1)])
+    one = site([DevicePool("here", "gpu", 1, 1)])
     never, soon = ({"levels": (4.0,), "promotes_after": knob} for knob in (1e9, 1.0))
     assert finish("two_queue", jobs, one, **never) == [24, 40]
     assert finish("two_queue", jobs, one, **soon) == [36, 40]
@@ -82,38 +82,38 @@ def test_without_estimates_a_head_is_passed_for_so_long_only():
 def test_the_user_who_has_had_least_goes_next():
     """b comes back at 1 s with the 1 s that a has had, so is next at 10 s, and behind a's 10 s at 20 s."""
     jobs = tuple(Job(f"a{i}", 0, 10, user="a") for i in range(3)) + (Job("b", 1, 10, user="b"),)
-    one = site([Pool("here", "gpu", 1, 1)])
+    one = site([DevicePool("here", "gpu", 1, 1)])
     assert finish("fair", jobs, one) == [10, 30, 40, 20]
 
 
 def test_rounds_share_a_device_by_turns():
-    jobs, one = (Job("a", 0, 20), Job("b", 0, 20)), site([Pool("here", "gpu", 1, 1)])
+    jobs, one = (Job("a", 0, 20), Job("b", 0, 20)), site([DevicePool("here", "gpu", 1, 1)])
     assert finish("max_min", jobs, one, ReplayRules(restart_s=0, round_s=5)) == [35, 40]
 
 
 def test_shares_are_filled_like_water():
     """The job that may run on the CPU alone has it for half of the time: the other one, too, has half of its own."""
-    pools = [Pool("here", "gpu", 1, 1), Pool("here", "cpu", 1, 1)]
+    pools = [DevicePool("here", "gpu", 1, 1), DevicePool("here", "cpu", 1, 1)]
     jobs = (Job("g", 0, 40, runs_on=("gpu",)), Job("c0", 0, 20, runs_on=("cpu",)), Job("c1", 0, 20, runs_on=("cpu",)))
     assert finish("max_min", jobs, site(pools), ReplayRules(restart_s=0, round_s=5)) == [40, 35, 40]
 
 
 def test_priority_goes_before_deadline():
     jobs = (Job("a", 0, 10, deadline_s=50), Job("b", 1, 10, deadline_s=20), Job("c", 2, 10, priority=1))
-    one = site([Pool("here", "gpu", 1, 1)])
+    one = site([DevicePool("here", "gpu", 1, 1)])
     assert finish("deadline", jobs, one) == [30, 21, 12]
 
 
 def test_least_slack_looks_at_the_work_left():
     """b's deadline is later, but so long that it must begin at once; deadlines alone would let a end first."""
     jobs = (Job("a", 0, 5, deadline_s=20), Job("b", 1, 30, deadline_s=32))
-    one = site([Pool("here", "gpu", 1, 1)])
+    one = site([DevicePool("here", "gpu", 1, 1)])
     assert finish("least_slack", jobs, one) == [35, 31]
     assert finish("deadline", jobs, one) == [5, 35]
 
 
 def test_the_faster_device_is_taken_first():
-    pools = [Pool("here", "cpu", 1, 1, speed=0.5), Pool("here", "gpu", 1, 1, speed=2.0)]
+    pools = [DevicePool("here", "cpu", 1, 1, speed=0.5), DevicePool("here", "gpu", 1, 1, speed=2.0)]
     jobs = (Job("a", 0, 10), Job("b", 0, 10), Job("c", 0, 1, runs_on=("cpu",)))
     assert finish("fifo", jobs, site(pools)) == [5, 20, 22]
 
@@ -121,7 +121,7 @@ def test_the_faster_device_is_taken_first():
 @pytest.mark.parametrize(("data", "expected"), [("before", 28.0), ("while", 18.0)])
 def test_data_move_before_or_while_a_job_runs(data: str, expected: float):
     """32 GB over 2 GB/s take 16 s and arrive 2 s later; they lie where there are no devices of the right kind."""
-    pools = [Pool("far", "cpu", 1, 1), Pool("near", "gpu", 1, 1)]
+    pools = [DevicePool("far", "cpu", 1, 1), DevicePool("near", "gpu", 1, 1)]
     place = site(pools, bandwidth_bytes_per_s=2e9, latency_s=2.0)
     jobs = (Job("a", 0, 10, runs_on=("gpu",), data_gb=32, data_at="far"),)
     ledger = replay("fifo", jobs, place, ReplayRules(data=data))
@@ -130,14 +130,14 @@ def test_data_move_before_or_while_a_job_runs(data: str, expected: float):
 
 
 def test_a_link_carries_one_transfer_after_the_other():
-    place = site([Pool("far", "cpu", 1, 1), Pool("near", "gpu", 1, 2)], bandwidth_bytes_per_s=2e9)
+    place = site([DevicePool("far", "cpu", 1, 1), DevicePool("near", "gpu", 1, 2)], bandwidth_bytes_per_s=2e9)
     jobs = tuple(Job(name, 0, 1, runs_on=("gpu",), data_gb=32, data_at="far") for name in "ab")
     assert finish("fifo", jobs, place) == [16, 32]
 
 
 def test_what_has_arrived_stays():
     """a is stopped at 4 s with its data still on the way, which get there all the same at 16 s."""
-    place = site([Pool("far", "cpu", 1, 1), Pool("near", "gpu", 1, 1)], bandwidth_bytes_per_s=2e9)
+    place = site([DevicePool("far", "cpu", 1, 1), DevicePool("near", "gpu", 1, 1)], bandwidth_bytes_per_s=2e9)
     jobs = (
         Job("a", 0, 10, runs_on=("gpu",), data_gb=32, data_at="far"),
         Job("b", 4, 2, runs_on=("gpu",)),
@@ -148,7 +148,7 @@ def test_what_has_arrived_stays():
 
 
 def test_a_job_goes_where_its_data_lie():
-    place = site([Pool("a", "gpu", 1, 1), Pool("b", "gpu", 1, 2)], bandwidth_bytes_per_s=1e9)
+    place = site([DevicePool("a", "gpu", 1, 1), DevicePool("b", "gpu", 1, 2)], bandwidth_bytes_per_s=1e9)
     assert finish("fifo", (Job("j", 0, 5, data_gb=100, data_at="b"),), place) == [5]
 
 
@@ -158,8 +158,8 @@ def spanning(factor: float) -> Slowdown:
 
 
 def test_a_job_over_two_domains_is_slower_and_its_parts_cost():
-    place = site([Pool("a", "gpu", 1, 2), Pool("b", "gpu", 1, 2)])
-    workload = Workload.of([Job("big", 0, 10, devices=4), Job("small", 0, 5)])
+    place = site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)])
+    workload = JobWorkload.of([Job("big", 0, 10, devices=4), Job("small", 0, 5)])
     ledger = play(workload, place, job_policy("srtf"), ReplayRules(restart_s=0), slowdown=spanning(1.5))
     assert ledger.finish_s.tolist() == [20, 5]  # first small, then 15 s on both
     assert ledger.exchange_usd.tolist() == [7.5, 0.0]
@@ -169,9 +169,9 @@ def test_a_job_over_two_domains_is_slower_and_its_parts_cost():
 @pytest.mark.parametrize(("span", "expected"), [("never", 20.0), ("must", 20.0), ("free", 15.0)])
 def test_only_who_may_span_freely_starts_at_once(span: str, expected: float):
     """Half of both domains is taken for 10 s; over both, the last job takes 1.5 times its 10 s."""
-    place = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)])
+    place = site([DevicePool("a", "gpu", 1, 4), DevicePool("b", "gpu", 1, 4)])
     halves = [Job(f"half of {name}", 0, 10, devices=2, data_gb=1, data_at=name) for name in "ab"]
-    workload = Workload.of([*halves, Job("whole", 0, 10, devices=4)])
+    workload = JobWorkload.of([*halves, Job("whole", 0, 10, devices=4)])
     ledger = play(workload, place, job_policy("fifo"), ReplayRules(span=span), slowdown=spanning(1.5))
     assert ledger.finish_s.tolist() == [10, 10, expected]
 
@@ -184,9 +184,9 @@ def test_work_since_the_checkpoint_is_lost_when_a_node_fails():
     kept_s = math.floor(first_s / 50) * 50
     expected = first_s + 100 + 30 + duration_s - kept_s
     assert again_s > 30 + duration_s - kept_s, "choose a seed without a second failure"
-    one = site([Pool("here", "gpu", 1, 1)])
+    one = site([DevicePool("here", "gpu", 1, 1)])
     ledger = play(
-        Workload.of([Job("a", 0, duration_s)]), one, job_policy("fifo"), ReplayRules(failures=failures, seed=3)
+        JobWorkload.of([Job("a", 0, duration_s)]), one, job_policy("fifo"), ReplayRules(failures=failures, seed=3)
     )
     assert ledger.finish_s[0] == pytest.approx(expected)
     assert (ledger.failures[0], ledger.preemptions[0]) == (1, 0)
@@ -196,9 +196,9 @@ def test_only_jobs_of_the_broken_node_stop():
     failures = Failures(mtbf_s=5000.0, repair_s=10.0, checkpoint_every_s=1e6)
     due = [time_to_failure(1, node, 0, 5000.0) for node in range(2)]
     first, duration_s = int(np.argmin(due)), (min(due) + max(due)) / 2
-    place = site([Pool("here", "gpu", 2, 1)])
+    place = site([DevicePool("here", "gpu", 2, 1)])
     ledger = play(
-        Workload.of([Job("a", 0, duration_s), Job("b", 0, duration_s)]),
+        JobWorkload.of([Job("a", 0, duration_s), Job("b", 0, duration_s)]),
         place,
         job_policy("fifo"),
         ReplayRules(failures=failures, seed=1),
@@ -208,7 +208,7 @@ def test_only_jobs_of_the_broken_node_stop():
 
 
 def test_segments_say_who_held_what_when():
-    workload = Workload.of(THREE_JOBS)
+    workload = JobWorkload.of(THREE_JOBS)
     ledger = play(workload, TWO, job_policy("srtf"), FREE_RESTARTS, segments=True)
     assert ledger.segments is not None
     held = ledger.segments[0][:, 2] * np.diff(ledger.segments[1], axis=1)[:, 0]
@@ -239,7 +239,7 @@ def test_no_jobs_are_no_trouble():
 
 def test_who_watches_is_told():
     seen: list[tuple[int, int]] = []
-    jobs = Workload.of_columns({"arrival_s": np.arange(25_000.0), "duration_s": np.ones(25_000)})
+    jobs = JobWorkload.of_columns({"arrival_s": np.arange(25_000.0), "duration_s": np.ones(25_000)})
     play(jobs, TWO, job_policy("fifo"), watch=lambda done, of: seen.append((done, of)))
     assert seen
     assert all(of == 25_000 and 0 < done <= of for done, of in seen)
@@ -252,7 +252,7 @@ def test_rounds_must_leave_time_to_work():
 
 def test_data_move_to_the_right_one_of_many_domains():
     """Seventy domains of one device: all but the job at home move their data, each where it runs."""
-    place = site([Pool(f"d{number}", "gpu", 1, 1) for number in range(70)], 1e9)
+    place = site([DevicePool(f"d{number}", "gpu", 1, 1) for number in range(70)], 1e9)
     jobs = tuple(Job(str(number), 0, 10, data_gb=10, data_at="d0") for number in range(70))
     ledger = replay("fifo", jobs, place, ReplayRules(data="before"))
     assert ledger.link_gb[0].tolist() == [0.0] + [10.0] * 69
@@ -260,19 +260,19 @@ def test_data_move_to_the_right_one_of_many_domains():
 
 def test_a_head_that_spans_is_given_a_time_too():
     """Wide needs half of both domains; who would hold a device beyond 10 s does not pass it, who ends by then does."""
-    place = site([Pool("a", "gpu", 1, 2), Pool("b", "gpu", 1, 2)])
+    place = site([DevicePool("a", "gpu", 1, 2), DevicePool("b", "gpu", 1, 2)])
     jobs = [Job("first", 0, 10, estimate_s=10), Job("wide", 1, 5, devices=4, estimate_s=5)]
     jobs += [Job("long", 2, 50, estimate_s=50), Job("short", 3, 4, devices=2, estimate_s=4)]
     kinds = (Kind(4),)
     factor = np.array([[np.inf, 1, 1, np.inf], [np.inf, 1, 1, 1.0]])
     table = Slowdown(kinds, factor, np.zeros_like(factor))
-    ledger = play(Workload.of(jobs), place, job_policy("backfill"), slowdown=table)
+    ledger = play(JobWorkload.of(jobs), place, job_policy("backfill"), slowdown=table)
     assert ledger.finish_s.tolist() == [10, 15, 65, 7]
 
 
 def test_rounds_share_the_quick_device_by_turns():
     """Speeds 4 and 1: by turns each gets 2.5 a second, so 1,000 s end at some 400 s, not at 250 and 1,000."""
-    place = site([Pool("a", "quick", 1, 1, speed=4.0), Pool("a", "slow", 1, 1)])
+    place = site([DevicePool("a", "quick", 1, 1, speed=4.0), DevicePool("a", "slow", 1, 1)])
     jobs = (Job("x", 0, 1000), Job("y", 0, 1000))
     found = finish("max_min", jobs, place, ReplayRules(restart_s=0, round_s=10))
     assert found == pytest.approx([400, 400], abs=10)
@@ -280,7 +280,7 @@ def test_rounds_share_the_quick_device_by_turns():
 
 def test_nobody_moves_for_less_than_a_restart_costs():
     """A round of 10 s there, 2 s of restart: 8 s at speed 1.25 are the 10 s that it does where it is."""
-    place = site([Pool("a", "quick", 1, 1, speed=1.25), Pool("a", "slow", 1, 1)])
+    place = site([DevicePool("a", "quick", 1, 1, speed=1.25), DevicePool("a", "slow", 1, 1)])
     ledger = replay("max_min", (Job("x", 0, 100), Job("y", 0, 100)), place, ReplayRules(restart_s=2, round_s=10))
     assert ledger.preemptions.tolist() == [0, 0]
     assert ledger.finish_s.tolist() == [80, 100]
@@ -293,7 +293,7 @@ def test_devices_that_nobody_may_use_change_nothing():
         Job(str(number), float(rng.integers(0, 2000)), float(rng.integers(10, 900)), runs_on=kinds[rng.integers(0, 3)])
         for number in range(80)
     ]
-    pools = [Pool("a", "slow", 1, 5), Pool("a", "quick", 1, 2, speed=2.0)]
-    plain, more = site(pools), site([*pools, Pool("a", "other", 1, 3, speed=16.0)])
+    pools = [DevicePool("a", "slow", 1, 5), DevicePool("a", "quick", 1, 2, speed=2.0)]
+    plain, more = site(pools), site([*pools, DevicePool("a", "other", 1, 3, speed=16.0)])
     expected = finish("max_min", tuple(jobs), plain, ReplayRules(restart_s=4, round_s=60))
     assert finish("max_min", tuple(jobs), more, ReplayRules(restart_s=4, round_s=60)) == expected

@@ -15,15 +15,15 @@ from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import Failures, ReplayRules
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
 from .worlds import drawn, small_site
 
 Answer = Callable[[QueueObservation], int]
 
 
-def env_of(workload: Workload, **choices: object) -> QueueEnv:
+def env_of(workload: JobWorkload, **choices: object) -> QueueEnv:
     found: QueueEnv = QueueEnv(Queue(lambda rng: workload, small_site(), **choices), candidates=6)  # type: ignore[arg-type]
     return found
 
@@ -69,8 +69,8 @@ def test_who_waits_before_the_first_answer_is_paid_for_too() -> None:
     """The only node is down when the job comes, and away for 100 s from its first failure on."""
     rules = ReplayRules(failures=Failures(1e4, 100.0), seed=0)
     down_s = time_to_failure(0, 0, 0, 1e4)
-    jobs = Workload.of([Job("refused", 0.0, 1.0, devices=9), Job("waits", down_s + 40.0, 50.0)])
-    env = QueueEnv(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), settings=rules), candidates=2)
+    jobs = JobWorkload.of([Job("refused", 0.0, 1.0, devices=9), Job("waits", down_s + 40.0, 50.0)])
+    env = QueueEnv(Queue(lambda rng: jobs, site([DevicePool("a", "gpu", 1, 1)]), settings=rules), candidates=2)
     _, came = episode(env, first)
     assert env.ledger().finish_s[1] == pytest.approx(down_s + 100.0 + 50.0)
     assert sum(each.reward for each in came) == pytest.approx(-(60.0 + 50.0) / 50.0)  # who is refused does not count
@@ -90,8 +90,8 @@ def test_rows_are_the_candidates_and_numbers_are_finite(seed: int) -> None:
 
 def test_a_long_job_gives_way_by_force_and_only_then() -> None:
     """One device. The first job is past the border when the second comes: it stops, and goes on 30 s late."""
-    jobs = Workload.of([Job("long", 0.0, 300_000.0), Job("short", 250_000.0, 100.0)])
-    one = site([Pool("a", "gpu", 1, 1)])
+    jobs = JobWorkload.of([Job("long", 0.0, 300_000.0), Job("short", 250_000.0, 100.0)])
+    one = site([DevicePool("a", "gpu", 1, 1)])
     for force, ends in ((True, [300_130.0, 250_100.0]), (False, [300_000.0, 300_100.0])):
         env = QueueEnv(Queue(lambda rng: jobs, one, force=force), candidates=2)
         seen, _ = episode(env, first)
@@ -102,8 +102,8 @@ def test_a_long_job_gives_way_by_force_and_only_then() -> None:
 def test_a_job_over_two_domains_comes_in_by_force_too() -> None:
     """Both domains are held by jobs past the border when one comes that needs them both, as ``two_queue`` has it."""
     jobs = [Job(f"long {name}", 0.0, 300_000.0, devices=4, runs_on=(name,)) for name in "ab"]
-    workload = Workload.of([*jobs, Job("wide", 100_000.0, 1000.0, devices=8)])
-    where = site([Pool("east", "a", 1, 4), Pool("west", "b", 1, 4)])
+    workload = JobWorkload.of([*jobs, Job("wide", 100_000.0, 1000.0, devices=8)])
+    where = site([DevicePool("east", "a", 1, 4), DevicePool("west", "b", 1, 4)])
     table = Slowdown((Kind(8),), np.array([[np.inf, 1, 1, np.inf], [np.inf, 1, 1, 1.0]]), np.zeros((2, 4)))
     env = QueueEnv(Queue(lambda rng: workload, where, slowdown=table), candidates=2)
     episode(env, first)
@@ -112,7 +112,7 @@ def test_a_job_over_two_domains_comes_in_by_force_too() -> None:
 
 
 def test_waiting_is_masked_where_nothing_would_happen() -> None:
-    jobs = Workload.of([Job("one", 0.0, 10.0), Job("two", 100.0, 10.0)])
+    jobs = JobWorkload.of([Job("one", 0.0, 10.0), Job("two", 100.0, 10.0)])
     env = QueueEnv(Queue(lambda rng: jobs, small_site()), candidates=3)
     assert env.reset().mask.tolist() == [True, False, False, True]
     seen = env.step(3).observation  # at 100 s, both wait, and nobody else will come
@@ -122,8 +122,8 @@ def test_waiting_is_masked_where_nothing_would_happen() -> None:
 
 
 def test_more_jobs_than_rows_show_the_first_and_the_last() -> None:
-    jobs = Workload.of([Job(str(number), float(number), 1e5) for number in range(10)] + [Job("end", 50.0, 1.0)])
-    env = QueueEnv(Queue(lambda rng: jobs, site([Pool("a", "gpu", 1, 1)]), force=False), candidates=4)
+    jobs = JobWorkload.of([Job(str(number), float(number), 1e5) for number in range(10)] + [Job("end", 50.0, 1.0)])
+    env = QueueEnv(Queue(lambda rng: jobs, site([DevicePool("a", "gpu", 1, 1)]), force=False), candidates=4)
     seen = env.reset()
     while env.queue.now_s < 50.0:
         seen = env.step(4).observation
@@ -143,7 +143,7 @@ def test_cuts_have_their_jobs_and_a_load_in_the_range() -> None:
 
 def test_a_workload_of_which_nothing_can_run_is_the_users_mistake() -> None:
     with pytest.raises(InputError, match="no job of the workload can run: needs 9 devices"):
-        env_of(Workload.of([Job("wide", 0.0, 1.0, devices=9)])).reset()
+        env_of(JobWorkload.of([Job("wide", 0.0, 1.0, devices=9)])).reset()
 
 
 def test_an_episode_repeats_itself() -> None:
@@ -158,6 +158,6 @@ def test_an_episode_repeats_itself() -> None:
 def test_whether_a_job_will_still_come_cannot_be_seen() -> None:
     """The last moment before a job, and the same moment of a queue in which that job never comes."""
     jobs = [Job("a", 0.0, 5.0, devices=4), Job("b", 0.0, 5.0), Job("late", 1000.0, 5.0)]
-    moments = [episode(env_of(Workload.of(jobs[:last])), first)[0] for last in (2, 3)]
+    moments = [episode(env_of(JobWorkload.of(jobs[:last])), first)[0] for last in (2, 3)]
     for short, long in zip(moments[0][:2], moments[1][:2], strict=True):
         np.testing.assert_array_equal(short.flat(), long.flat())

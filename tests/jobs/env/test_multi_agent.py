@@ -14,15 +14,15 @@ from hippo.jobs.env.env import Queue
 from hippo.jobs.env.multi_agent import Pullers, Seen, multi_agent_env
 from hippo.jobs.job import Job
 from hippo.jobs.policies.heuristics import TWO_QUEUE
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
 from .worlds import drawn, small_site
 
 A, B = "0_a_gpu", "1_b_gpu"
 
 
-def pullers(workload: Workload, where: object = None, **choices: object) -> Pullers:
+def pullers(workload: JobWorkload, where: object = None, **choices: object) -> Pullers:
     queue = Queue(lambda rng: workload, where or small_site(), **choices)  # type: ignore[arg-type]
     return Pullers(queue, candidates=5)
 
@@ -58,7 +58,7 @@ def test_every_agent_is_paid_what_all_jobs_waited(seed: int) -> None:
 
 def test_who_has_nothing_to_choose_is_absent() -> None:
     """The job of 8 devices fits into b alone."""
-    agents = pullers(Workload.of([Job("wide", 0.0, 100.0, devices=8), Job("late", 10.0, 5.0)]))
+    agents = pullers(JobWorkload.of([Job("wide", 0.0, 100.0, devices=8), Job("late", 10.0, 5.0)]))
     assert set(agents.reset()) == {B}
     seen, _, _ = agents.step({B: 0})
     assert agents.queue.now_s == 10.0
@@ -66,7 +66,7 @@ def test_who_has_nothing_to_choose_is_absent() -> None:
 
 
 def test_the_first_pool_gets_the_job_that_two_want() -> None:
-    agents = pullers(Workload.of([Job("one", 0.0, 100.0), Job("two", 0.0, 100.0)]))
+    agents = pullers(JobWorkload.of([Job("one", 0.0, 100.0), Job("two", 0.0, 100.0)]))
     agents.reset()
     seen, _, _ = agents.step({A: 0, B: 0})
     assert agents.queue.now_s == 0.0
@@ -77,7 +77,7 @@ def test_the_first_pool_gets_the_job_that_two_want() -> None:
 
 
 def test_who_says_none_is_asked_again_at_the_next_instant() -> None:
-    agents = pullers(Workload.of([Job("one", 0.0, 100.0), Job("two", 30.0, 100.0)]))
+    agents = pullers(JobWorkload.of([Job("one", 0.0, 100.0), Job("two", 30.0, 100.0)]))
     agents.reset()
     assert set(agents.step({A: 5, B: 5})[0]) == {A, B}
     assert agents.queue.now_s == 30.0
@@ -86,7 +86,7 @@ def test_who_says_none_is_asked_again_at_the_next_instant() -> None:
 
 
 def test_nobody_may_wait_for_ever() -> None:
-    agents = pullers(Workload.of([Job("one", 0.0, 100.0)]))
+    agents = pullers(JobWorkload.of([Job("one", 0.0, 100.0)]))
     seen = agents.reset()
     assert [each["action_mask"].tolist() for each in seen.values()] == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]] * 2
     assert agents.step({A: 5, B: 5})[2], "a masked answer counts as the first that is allowed"
@@ -95,8 +95,8 @@ def test_nobody_may_wait_for_ever() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_one_pool_of_single_devices_plays_two_queues(seed: int) -> None:
     workload = drawn(seed)
-    workload = Workload.of_columns({"arrival_s": workload.arrival_s, "duration_s": workload.duration_s})
-    one = site([Pool("a", "gpu", 1, 3)])
+    workload = JobWorkload.of_columns({"arrival_s": workload.arrival_s, "duration_s": workload.duration_s})
+    one = site([DevicePool("a", "gpu", 1, 3)])
     agents = pullers(workload, one)
     played(agents, lambda mask: int(np.argmax(mask)))
     engine = play(workload, one, TWO_QUEUE)

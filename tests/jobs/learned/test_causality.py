@@ -10,14 +10,14 @@ import pytest
 from hippo.jobs.engine.play import play
 from hippo.jobs.policies.learned import suited
 from hippo.jobs.policies.policy import QueuePolicy
-from hippo.jobs.site import Pool, Site, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, JobSite, site
+from hippo.jobs.workload import JobWorkload
 from hippo.registry import JOB_POLICIES, load
 
-SITE = site([Pool(name, "gpu", nodes=2, per_node=4) for name in ("north", "south")])
+SITE = site([DevicePool(name, "gpu", nodes=2, per_node=4) for name in ("north", "south")])
 
 
-def _workload(jobs: int = 400) -> Workload:
+def _workload(jobs: int = 400) -> JobWorkload:
     rng = np.random.default_rng(5)
     columns = {
         "arrival_s": np.sort(rng.uniform(0, 9e4, jobs)),
@@ -25,7 +25,7 @@ def _workload(jobs: int = 400) -> Workload:
         "devices": rng.choice([1, 1, 1, 2, 4, 8], jobs),
         "user": rng.integers(0, 4, jobs),
     }
-    return Workload.of_columns(columns, users=("a", "b", "c", "d"))
+    return JobWorkload.of_columns(columns, users=("a", "b", "c", "d"))
 
 
 @pytest.mark.parametrize("name", ["fifo", "backfill", "fair", "two_queue", "max_min", "learned"])
@@ -36,11 +36,11 @@ def test_what_is_not_over_cannot_be_seen(name: str) -> None:
 @pytest.mark.parametrize("name", ["max_min", "learned"])
 def test_what_is_not_over_cannot_be_seen_where_kinds_of_devices_differ(name: str) -> None:
     workload = replace(_workload(), runs_on=np.arange(400) % 3, device_kinds=(("gpu",), ("tpu",), ()))
-    mixed = site([Pool("north", "gpu", nodes=2, per_node=4), Pool("south", "tpu", nodes=3, per_node=4)])
+    mixed = site([DevicePool("north", "gpu", nodes=2, per_node=4), DevicePool("south", "tpu", nodes=3, per_node=4)])
     decides_alike(workload, mixed, load(JOB_POLICIES, "policy", name))
 
 
-def decides_alike(workload: Workload, where: Site, policy: QueuePolicy) -> None:
+def decides_alike(workload: JobWorkload, where: JobSite, policy: QueuePolicy) -> None:
     """Until a moment everything happens as it does if what is there then takes longer."""
     rng = np.random.default_rng(6)
     played = play(workload, where, policy)

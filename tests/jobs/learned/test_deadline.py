@@ -8,19 +8,29 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.learned import deadline
-from hippo.jobs.learned.deadline import Due, DueWeights, due, due_trial, packed, ranks, shipped, unpacked, untrained
+from hippo.jobs.learned.deadline import (
+    DueMemory,
+    DueWeights,
+    due,
+    due_trial,
+    packed,
+    ranks,
+    shipped,
+    unpacked,
+    untrained,
+)
 from hippo.jobs.learned.past import BINS, EDGES_S
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 FLAT = np.full(BINS, 0.15)
 
 
-def two_jobs(weights: DueWeights | None = None, **more: bool) -> Due:
+def two_jobs(weights: DueWeights | None = None, **more: bool) -> DueMemory:
     jobs = (
         Job("urgent", 0.0, 1000.0, deadline_s=3000.0, priority=5, estimate_s=900.0),
         Job("whenever", 0.0, 100.0, devices=4),
     )
-    return due(Workload.of(jobs), weights or untrained(slack=10.0), devices=8.0, **more)
+    return due(JobWorkload.of(jobs), weights or untrained(slack=10.0), devices=8.0, **more)
 
 
 def certain(duration_s: float) -> np.ndarray:
@@ -78,7 +88,7 @@ def test_rules_rank_by_slack_and_put_what_is_over_last():
 def test_finished_jobs_teach_what_windows_and_estimates_are_worth():
     """Every job of this class ends after half of its window; the belief of the next one moves there."""
     jobs = [Job(str(i), 0.0, 1000.0, deadline_s=2000.0, estimate_s=4000.0) for i in range(40)]
-    known = due(Workload.of(jobs), untrained(slack=10.0), devices=8.0)
+    known = due(JobWorkload.of(jobs), untrained(slack=10.0), devices=8.0)
     deadline.believe(known, 39, FLAT, 0)
     own = deadline.bin_at(1000.0)
     before = known.belief[39, own - 1 : own + 2].sum()
@@ -102,7 +112,7 @@ def test_clairvoyants_know_what_cannot_be_in_time():
 def test_noise_moves_a_key_and_its_first_moment_is_written_down():
     trial = due_trial(np.array([0.5, 0.0]), 3)
     jobs = (Job("a", 0.0, 10.0, deadline_s=100.0), Job("b", 0.0, 10.0, deadline_s=100.0))
-    known = due(Workload.of(jobs), untrained(slack=10.0), devices=1.0, trial=trial)
+    known = due(JobWorkload.of(jobs), untrained(slack=10.0), devices=1.0, trial=trial)
     for job in (0, 1):
         deadline.believe(known, job, FLAT, 0)
     keys = [

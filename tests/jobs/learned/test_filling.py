@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import open_world
 from hippo.jobs.engine.play import play, run
-from hippo.jobs.engine.world import World
-from hippo.jobs.learned.state import LearnedSetup, Memory
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.learned.state import KeyMemory, LearnedSetup
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
-SITE = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)])
+SITE = site([DevicePool("a", "gpu", 1, 4), DevicePool("b", "gpu", 1, 4)])
 PLAIN = LearnedSetup(weights=untrained())
 
 
-def drawn(seed: int, jobs: int = 200) -> Workload:
+def drawn(seed: int, jobs: int = 200) -> JobWorkload:
     """Short and long jobs of 1, 2 and 4 devices, at a load of about .9."""
     rng = np.random.default_rng(seed)
     columns = {
@@ -33,11 +33,11 @@ def drawn(seed: int, jobs: int = 200) -> Workload:
         "user": rng.integers(0, 3, jobs),
         "arrival_s": np.cumsum(rng.exponential(1.0, jobs)),
     }
-    found = Workload.of_columns(columns, users=("u", "v", "w"))
+    found = JobWorkload.of_columns(columns, users=("u", "v", "w"))
     return found.stretched(found.load(SITE) / 0.9)
 
 
-def front(known: Memory) -> list[int]:
+def front(known: KeyMemory) -> list[int]:
     """By hand: jobs in order of rank, up to the first for which no room is left; that may be half a domain too many."""
     jobs = known.active[: int(known.wanting[0])].tolist()
     jobs.sort(key=lambda job: (known.order[job], job))
@@ -51,12 +51,12 @@ def front(known: Memory) -> list[int]:
     return found
 
 
-def in_front(known: Memory) -> NDArray[np.int64]:
+def in_front(known: KeyMemory) -> NDArray[np.int64]:
     """Whom the kernels hold to be in the front; there under numbers turned round."""
     return known.front.shape[1] - 1 - known.front[0, : known.front_size[0]]
 
 
-def opened(workload: Workload) -> World:
+def opened(workload: JobWorkload) -> QueueWorld:
     return open_world(workload, SITE, LEARNED, ReplayRules(), learner=PLAIN).world
 
 
@@ -101,7 +101,7 @@ def test_a_gang_as_large_as_a_domain_does_not_starve() -> None:
         "user": np.zeros(601, np.int64),
     }
     order = np.argsort(columns["arrival_s"], kind="stable")
-    workload = Workload.of_columns({name: each[order] for name, each in columns.items()}, users=("u",))
+    workload = JobWorkload.of_columns({name: each[order] for name, each in columns.items()}, users=("u",))
     gang = int(np.flatnonzero(workload.devices == 4)[0])
     took_s = play(workload, SITE, LEARNED, ReplayRules(), learner=PLAIN).finish_s - workload.arrival_s
     assert workload.load(SITE) < 0.7
@@ -112,14 +112,14 @@ def test_a_gang_as_large_as_a_domain_does_not_starve() -> None:
 def test_where_gangs_fill_domains_it_is_no_worse_than_two_queues(seed: int) -> None:
     """Before, gangs starved here and it was worse."""
     rng = np.random.default_rng([seed, 9])
-    where = site([Pool(f"domain-{k}", "gpu", 1, 4) for k in range(4)])
+    where = site([DevicePool(f"domain-{k}", "gpu", 1, 4) for k in range(4)])
     columns = {
         "arrival_s": np.cumsum(rng.exponential(1.0, 1500)),
         "duration_s": np.exp(rng.uniform(np.log(1e3), np.log(2e6), 1500)),
         "devices": rng.choice([1, 2, 4], 1500, p=[0.6, 0.2, 0.2]),
         "user": rng.integers(0, 3, 1500),
     }
-    found = Workload.of_columns(columns, users=("u", "v", "w"))
+    found = JobWorkload.of_columns(columns, users=("u", "v", "w"))
     workload = found.stretched(found.load(where) / 0.9)
     own, guard = (
         (play(workload, where, policy, ReplayRules(), learner=PLAIN).finish_s - workload.arrival_s).mean()
@@ -128,12 +128,12 @@ def test_where_gangs_fill_domains_it_is_no_worse_than_two_queues(seed: int) -> N
     assert own < guard
 
 
-MIXED = site([Pool("a", "fast", 1, 4), *(Pool(f"b{k}", "slow", 1, 4) for k in range(7))])
-SIZES = site([Pool("large", "gpu", 1, 8), Pool("b", "gpu", 1, 4)])
+MIXED = site([DevicePool("a", "fast", 1, 4), *(DevicePool(f"b{k}", "slow", 1, 4) for k in range(7))])
+SIZES = site([DevicePool("large", "gpu", 1, 8), DevicePool("b", "gpu", 1, 4)])
 KINDS = (("fast",), ("slow",), ())
 
 
-def scarce(seed: int, jobs: int = 300) -> Workload:
+def scarce(seed: int, jobs: int = 300) -> JobWorkload:
     """As many jobs for the one domain of fast devices as load it by .9, and for the seven others by .5."""
     rng = np.random.default_rng([seed, 4])
     runs_on = (rng.random(jobs) < 0.5).astype(np.int64)
@@ -149,10 +149,10 @@ def scarce(seed: int, jobs: int = 300) -> Workload:
         work_s = (columns["duration_s"] * columns["devices"])[own].sum() / devices / load
         gaps = np.cumsum(columns["arrival_s"][own])
         columns["arrival_s"][own] = work_s * gaps / gaps[-1]
-    return Workload.of_columns(columns, users=("u", "v", "w"), device_kinds=KINDS)
+    return JobWorkload.of_columns(columns, users=("u", "v", "w"), device_kinds=KINDS)
 
 
-def fits(known: Memory, jobs: list[int], devices: int, large: float) -> set[int]:
+def fits(known: KeyMemory, jobs: list[int], devices: int, large: float) -> set[int]:
     """By hand: in order of rank, up to the first for which no room is left."""
     held, found = 0, set()
     for job in sorted(jobs, key=lambda job: (known.order[job], job)):
@@ -191,7 +191,7 @@ def test_gangs_that_only_the_largest_domain_suits_go_first_on_its_devices_alone(
         "duration_s": rng.lognormal(7.0, 1.5, 200),
         "devices": 2 ** rng.integers(0, 4, 200),
     }
-    workload = Workload.of_columns(columns)
+    workload = JobWorkload.of_columns(columns)
     workload = workload.stretched(workload.load(SIZES) / 1.1)
     world = open_world(workload, SIZES, LEARNED, ReplayRules(), learner=PLAIN).world
     known, narrowed = world.learned, 0

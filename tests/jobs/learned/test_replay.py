@@ -12,13 +12,13 @@ from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.policies.heuristics import SRTF, TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
-SITE = site([Pool("one", "gpu", 1, 4), Pool("two", "gpu", 1, 4)])
+SITE = site([DevicePool("one", "gpu", 1, 4), DevicePool("two", "gpu", 1, 4)])
 
 
-def two_users(jobs: int, seed: int) -> Workload:
+def two_users(jobs: int, seed: int) -> JobWorkload:
     """One user's jobs last minutes, the other's hours; sizes and times of arrival are alike."""
     rng = np.random.default_rng(seed)
     user = rng.integers(0, 2, jobs)
@@ -28,10 +28,10 @@ def two_users(jobs: int, seed: int) -> Workload:
         "devices": rng.choice([1, 2], jobs),
         "user": user,
     }
-    return Workload.of_columns(columns, users=("quick", "slow"))
+    return JobWorkload.of_columns(columns, users=("quick", "slow"))
 
 
-def mean_s(workload: Workload, policy, learner: LearnedSetup | None = None) -> float:
+def mean_s(workload: JobWorkload, policy, learner: LearnedSetup | None = None) -> float:
     ledger = play(workload, SITE, policy, learner=learner)
     return float(np.mean(ledger.finish_s - workload.arrival_s))
 

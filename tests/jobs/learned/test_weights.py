@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hippo.errors import InputError
-from hippo.jobs.learned.weights import Weights, packed, read, shipped, unpacked, untrained
+from hippo.jobs.learned.weights import KeyWeights, packed, read, shipped, unpacked, untrained
 
 
-def without(weights: Weights, name: str) -> bytes:
+def without(weights: KeyWeights, name: str) -> bytes:
     stream = BytesIO()
     np.savez(stream, **{key: value for key, value in weights._asdict().items() if key != name})
     return stream.getvalue()

@@ -15,8 +15,8 @@ from hippo.jobs.online.learner import JobHistory, guessed_s, history_of
 from hippo.jobs.online.log import Known, Transition
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
 from .worlds import Fixed
 
@@ -25,7 +25,7 @@ MARGINS = Margins(worse=0.1, better=0.02, judged_jobs=5, watched_jobs=5, history
 
 def history(takes_s: float, *, jobs: int = 10, now_s: float = 1e6, apart_s: float = 1000.0) -> JobHistory:
     """Jobs that took so long."""
-    workload = Workload.of_columns({"arrival_s": apart_s * np.arange(jobs), "duration_s": np.full(jobs, 1.0)})
+    workload = JobWorkload.of_columns({"arrival_s": apart_s * np.arange(jobs), "duration_s": np.full(jobs, 1.0)})
     return JobHistory(workload, np.ones(jobs, bool), workload.arrival_s + takes_s, now_s)
 
 
@@ -82,15 +82,15 @@ def test_the_watch_falls_back_beyond_the_margin(takes_s: float, fallen: bool) ->
 def test_the_guard_replays_two_queues() -> None:
     rng = np.random.default_rng(0)
     columns = {"arrival_s": np.cumsum(rng.exponential(300, 80)), "duration_s": rng.lognormal(7, 1.5, 80)}
-    workload, where = Workload.of_columns(columns), site([Pool("a", "gpu", 1, 3)])
+    workload, where = JobWorkload.of_columns(columns), site([DevicePool("a", "gpu", 1, 3)])
     found = TwoQueueGuard(where, ReplayRules()).finishes(workload)
     np.testing.assert_array_equal(found, play(workload, where, TWO_QUEUE).finish_s)
-    refused = Workload.of([Job("wide", 0.0, 1.0, devices=4), Job("one", 0.0, 1.0)])
+    refused = JobWorkload.of([Job("wide", 0.0, 1.0, devices=4), Job("one", 0.0, 1.0)])
     assert TwoQueueGuard(where, ReplayRules()).finishes(refused).tolist() == [np.inf, 1.0]
 
 
 def test_the_guard_takes_the_first_that_is_allowed() -> None:
-    guard = TwoQueueGuard(site([Pool("a", "gpu", 1, 1)]), ReplayRules())
+    guard = TwoQueueGuard(site([DevicePool("a", "gpu", 1, 1)]), ReplayRules())
     assert guard.probabilities(np.zeros(3, np.float32), np.array([False, True, True])).tolist() == [0, 1, 0]
 
 

@@ -13,15 +13,15 @@ from hippo.jobs.online.learner import IndexLearner, IndexPolicy, JobHistory
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
-SITE, RULES = site([Pool("a", "gpu", 1, 4), Pool("b", "gpu", 1, 4)]), ReplayRules()
+SITE, RULES = site([DevicePool("a", "gpu", 1, 4), DevicePool("b", "gpu", 1, 4)]), ReplayRules()
 LEARNER = IndexLearner(SITE, RULES, frozen=True)
 MEDIANS_S = np.array([100.0, 1000.0, 20_000.0])
 
 
-def drawn(seed: int, jobs: int = 150, medians_s: np.ndarray = MEDIANS_S) -> Workload:
+def drawn(seed: int, jobs: int = 150, medians_s: np.ndarray = MEDIANS_S) -> JobWorkload:
     rng = np.random.default_rng(seed)
     user = rng.integers(0, 3, jobs)
     columns = {
@@ -30,7 +30,7 @@ def drawn(seed: int, jobs: int = 150, medians_s: np.ndarray = MEDIANS_S) -> Work
         "devices": 2 ** rng.integers(0, 3, jobs),
         "user": user,
     }
-    return Workload.of_columns(columns, users=("u", "v", "w"))
+    return JobWorkload.of_columns(columns, users=("u", "v", "w"))
 
 
 def finishes(world) -> np.ndarray:  # type: ignore[no-untyped-def]
@@ -39,7 +39,7 @@ def finishes(world) -> np.ndarray:  # type: ignore[no-untyped-def]
     return np.array(world.job[:, c.FINISH])
 
 
-def part_way(policy: IndexPolicy, workload: Workload, instants: int):  # type: ignore[no-untyped-def]
+def part_way(policy: IndexPolicy, workload: JobWorkload, instants: int):  # type: ignore[no-untyped-def]
     world = policy.opened(workload).world
     run(world, instants)
     return world

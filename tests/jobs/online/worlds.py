@@ -14,7 +14,7 @@ from hippo.jobs.job import Job
 from hippo.jobs.online.learner import JobHistory
 from hippo.jobs.online.log import Ended
 from hippo.jobs.online.loop import LiveMoment, News
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 SHAPE, ACTIONS = (3,), 3
 
@@ -31,7 +31,7 @@ class Fixed:
         chances[self.action if mask[self.action] else np.argmax(mask)] += 1.0
         return chances / chances.sum()
 
-    def finishes(self, workload: Workload) -> np.ndarray:
+    def finishes(self, workload: JobWorkload) -> np.ndarray:
         return workload.arrival_s + self.takes_s
 
 

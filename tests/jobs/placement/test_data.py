@@ -8,12 +8,12 @@ import pytest
 from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.placement.data import egress_usd, home_of, prices_usd_per_gb, with_data
-from hippo.jobs.site import Pool, site, site_of
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site, site_of
+from hippo.jobs.workload import JobWorkload
 
 from .worlds import cluster
 
-HERE = site([Pool("a", "gpu", 3, 8), Pool("b", "gpu", 1, 8)], bandwidth_bytes_per_s=1.25e9, latency_s=0.02)
+HERE = site([DevicePool("a", "gpu", 3, 8), DevicePool("b", "gpu", 1, 8)], bandwidth_bytes_per_s=1.25e9, latency_s=0.02)
 
 
 def test_what_a_trace_leaves_open_is_filled_in():
@@ -22,14 +22,14 @@ def test_what_a_trace_leaves_open_is_filled_in():
         Job("prepares", 1.0, 5.0, kind="preprocess", user="v"),
         Job("knows", 2.0, 5.0, devices=2, data_gb=7.0, data_at="b", user="u"),
     ]
-    filled = with_data(Workload.of(given), HERE)
+    filled = with_data(JobWorkload.of(given), HERE)
     assert filled.data_gb.tolist() == [80.0, 100.0, 7.0]
     assert filled.job(0).data_at == home_of("u", HERE)
     assert filled.job(2).data_at == "b"
 
 
 def test_one_volume_for_all():
-    workload = Workload.of([Job("trains", 0.0, 5.0, devices=4), Job("serves", 1.0, 5.0, kind="deploy")])
+    workload = JobWorkload.of([Job("trains", 0.0, 5.0, devices=4), Job("serves", 1.0, 5.0, kind="deploy")])
     assert with_data(workload, HERE, 3.0).data_gb.tolist() == [12.0, 3.0]
     assert with_data(workload, HERE, 0.0).data_gb.tolist() == [0.0, 0.0]
 
@@ -37,7 +37,7 @@ def test_one_volume_for_all():
 @pytest.mark.parametrize("volume", [-1.0, math.nan, math.inf, 1e300])
 def test_no_such_volume(volume: float):
     with pytest.raises(InputError, match="--data-gb: not a volume"):
-        with_data(Workload.of([Job("trains", 0.0, 5.0)]), HERE, volume)
+        with_data(JobWorkload.of([Job("trains", 0.0, 5.0)]), HERE, volume)
 
 
 def test_homes_are_drawn_in_proportion_to_devices():

@@ -13,7 +13,7 @@ from hippo.jobs.placement.step_time import slowdown, step_time
 from hippo.jobs.policies.heuristics import FIFO
 from hippo.jobs.settings import ReplayRules
 from hippo.jobs.site import site_of
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 from .worlds import Counting, cluster
 
@@ -23,7 +23,7 @@ ANY = float("inf")
 @pytest.mark.parametrize("gbps", [1.0, 100.0])
 def test_a_job_over_two_domains_takes_the_planners_factor_longer(gbps: float):
     world = cluster("ab", gbps=gbps, nodes=1)
-    here, large = site_of(world), Workload.of([Job("large", 0.0, 1000.0, devices=16)])
+    here, large = site_of(world), JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)])
     played = play(large, here, FIFO, slowdown=slowdown(world, kinds_that_span(large, here, "must")))
     factor = step_time(world, {"a": 8, "b": 8}) / step_time(cluster("a"), {"a": 16})
     assert played.finish_s[0] == pytest.approx(1000.0 * factor)
@@ -34,7 +34,7 @@ def test_what_crosses_is_paid_by_the_second():
     """10 s inside and 15 s over two by the planner of these tests, which charges 1 USD a step: 1500 s are 100 steps."""
     world = cluster("ab", nodes=1)
     table = slowdown(world, [Kind(16)], planner=Counting(), most=ANY)
-    played = play(Workload.of([Job("large", 0.0, 1000.0, devices=16)]), site_of(world), FIFO, slowdown=table)
+    played = play(JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)]), site_of(world), FIFO, slowdown=table)
     assert played.run_s[0] == pytest.approx(1500.0)
     assert played.exchange_usd[0] == pytest.approx(100.0)
 
@@ -43,7 +43,7 @@ def comes_late(span: str, held: tuple[int, int]) -> Ledger:
     """A job of 6 devices and 100 s comes at 10 s; of the 8 in each domain so many are held until 1000 s."""
     world = cluster("ab", nodes=1)
     first = [Job(f"holder {index}", 0.0, 1000.0, devices=devices) for index, devices in enumerate(held)]
-    workload = Workload.of([*first, Job("comes", 10.0, 100.0, devices=6)])
+    workload = JobWorkload.of([*first, Job("comes", 10.0, 100.0, devices=6)])
     table = slowdown(world, kinds_that_span(workload, site_of(world), span), planner=Counting(), most=ANY)
     return play(workload, site_of(world), FIFO, ReplayRules(span=span), slowdown=table)
 
@@ -65,7 +65,7 @@ def test_two_transfers_by_hand(data: str, first: float, second: float):
     """
     world = cluster("ab", nodes=1)
     far = {"data_at": "a", "devices": 4}
-    workload = Workload.of(
+    workload = JobWorkload.of(
         [
             Job("holds a", 0.0, 500.0, devices=8, data_at="a", data_gb=1.0),
             Job("first", 10.0, 100.0, data_gb=50.0, **far),

@@ -4,14 +4,14 @@ import numpy as np
 
 from hippo.jobs.job import Job
 from hippo.jobs.placement.slowdown import INSIDE, Kind, Slowdown, kinds_that_span
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
-HERE = site([Pool("a", "gpu", 2, 8), Pool("b", "gpu", 4, 8)])
+HERE = site([DevicePool("a", "gpu", 2, 8), DevicePool("b", "gpu", 4, 8)])
 
 
-def jobs() -> Workload:
-    return Workload.of(
+def jobs() -> JobWorkload:
+    return JobWorkload.of(
         [
             Job("one", 0.0, 5.0),
             Job("two", 1.0, 5.0, devices=2, model="llama-3-8b"),
@@ -41,8 +41,8 @@ def test_who_may_span():
 
 
 def test_only_pools_that_a_job_can_use_count():
-    mixed = site([Pool("a", "gpu", 2, 8), Pool("a", "cpu", 2, 64)])
-    jobs = Workload.of(
+    mixed = site([DevicePool("a", "gpu", 2, 8), DevicePool("a", "cpu", 2, 64)])
+    jobs = JobWorkload.of(
         [
             Job("any", 0.0, 5.0, devices=48),
             Job("gpu", 0.0, 5.0, devices=48, runs_on=("gpu",)),

@@ -14,8 +14,8 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.job import Job
 from hippo.jobs.policies.policy import Key, QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import DevicePool, site
+from hippo.jobs.workload import JobWorkload
 
 FILE = '''"""Shortest remaining service first: the work that is left, times the devices."""
 
@@ -31,7 +31,7 @@ SRSF = QueuePolicy(
 )
 '''
 JOBS = (Job("tall", 0, 10), Job("wide", 0, 6, devices=2), Job("late", 1, 3, devices=2))
-TWO = site([Pool("here", "gpu", 1, 2)])
+TWO = site([DevicePool("here", "gpu", 1, 2)])
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def test_a_file_and_a_line_make_a_policy():
     """Tall (10 device-seconds) goes before wide (12). Late (6) stops it at 1, while 9 are left, and ends at 4. Then
     tall, until 13, and wide after it. By time alone (``srtf``) wide would have been first."""
     policy = registry.job_policy("srsf")
-    found = play(Workload.of(JOBS), TWO, policy, ReplayRules(restart_s=0))
+    found = play(JobWorkload.of(JOBS), TWO, policy, ReplayRules(restart_s=0))
     assert found.finish_s.tolist() == [13, 19, 4]
     assert found.preemptions.tolist() == [1, 0, 0]
-    by_time = play(Workload.of(JOBS), TWO, registry.job_policy("srtf"), ReplayRules(restart_s=0))
+    by_time = play(JobWorkload.of(JOBS), TWO, registry.job_policy("srtf"), ReplayRules(restart_s=0))
     assert by_time.finish_s.tolist() == [19, 9, 4]
 
 
@@ -77,7 +77,7 @@ def test_all_that_changes_in_a_key_counts():
         preempts=True,
         levels=tuple(np.arange(2.0, 40.0, 2.0)),
     )
-    jobs = Workload.of([Job("one", 0, 4, devices=2), Job("other", 0, 4, devices=2)])
+    jobs = JobWorkload.of([Job("one", 0, 4, devices=2), Job("other", 0, 4, devices=2)])
     found = play(jobs, TWO, turns, ReplayRules(restart_s=0))
     assert found.preemptions.sum() > 0
     assert found.finish_s.tolist() == [7, 8]

@@ -16,7 +16,7 @@ from hippo.jobs.traces.load import JobTrace, load_trace, settled
 from hippo.jobs.traces.mix import GRACE_S, SLACKS, Mix, mixed
 from hippo.jobs.traces.own import jobs_csv, jobs_json, read, write_jobs
 from hippo.jobs.traces.passed import Passed
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def philly(data: Path) -> JobTrace:
 def test_bursts_by_hand():
     times = {"a": (0.0, 50.0, 105.0, 300.0), "b": (10.0, 75.0)}
     jobs = [Job(f"{user}{at}", at, 1.0, user=user) for user, each in times.items() for at in each]
-    first, follow_s = bursts(Workload.of(jobs))
+    first, follow_s = bursts(JobWorkload.of(jobs))
     assert list(first) == [True, False, False, True, True, True]  # user by user: a a a | a | b | b
     assert list(follow_s) == [50.0, 55.0]
 
@@ -69,17 +69,19 @@ def test_the_seed_decides(philly: JobTrace):
 
 
 def test_too_little_to_fit():
-    few = Workload.of([Job(str(at), float(at), 1.0) for at in range(49)])
-    at_once = Workload.of([Job(str(at), 0.0, 1.0) for at in range(60)])
+    few = JobWorkload.of([Job(str(at), float(at), 1.0) for at in range(49)])
+    at_once = JobWorkload.of([Job(str(at), 0.0, 1.0) for at in range(60)])
     for workload in (few, at_once):
         with pytest.raises(InputError, match="too little to fit"):
             fitted(workload)
     with pytest.raises(InputError, match="no such number of jobs"):
-        generated(fitted(Workload.of([Job(str(at), float(at), 1.0) for at in range(60)])), 0, np.random.default_rng(0))
+        generated(
+            fitted(JobWorkload.of([Job(str(at), float(at), 1.0) for at in range(60)])), 0, np.random.default_rng(0)
+        )
 
 
 def test_what_is_drawn_on_top():
-    plain = Workload.of([Job(str(at), float(at), 10.0) for at in range(4000)])
+    plain = JobWorkload.of([Job(str(at), float(at), 10.0) for at in range(4000)])
     mix = Mix(deadlines=True, priorities=True, kinds=True, data_gb=50.0, domains=("east", "west"))
     drawn = mixed(plain, mix, np.random.default_rng(0))
     slack = (drawn.deadline_s - drawn.arrival_s - GRACE_S) / drawn.duration_s
@@ -128,7 +130,7 @@ jobs = st.lists(
 
 @given(given_jobs=jobs)
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, given_jobs: list[Job]):
-    workload = Workload.of(given_jobs)
+    workload = JobWorkload.of(given_jobs)
     start_s = float(workload.arrival_s[0])
     for text in (jobs_json(workload), jobs_csv(workload)):
         file = tmp_path_factory.mktemp("own") / "jobs"
@@ -156,7 +158,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_the_ending_says_the_form(tmp_path: Path):
-    workload = Workload.of([Job("a", 0.0, 1.0)])
+    workload = JobWorkload.of([Job("a", 0.0, 1.0)])
     for ending in (".csv", ".json", ".csv.gz", ".json.gz"):
         write_jobs(tmp_path / f"jobs{ending}", workload)
         assert load_trace(tmp_path / f"jobs{ending}").workload.names == ("a",)

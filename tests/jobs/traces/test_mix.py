@@ -13,15 +13,15 @@ from hippo.jobs.learned.deadline import untrained
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.policies.heuristics import DEADLINE
 from hippo.jobs.policies.learned import DEADLINE_REFRESH_S, LEARNED, LEARNED_DEADLINES, suited
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.traces.mix import SETTINGS, drawn, missed
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 
-def long_trace(n: int = 2000) -> Workload:
+def long_trace(n: int = 2000) -> JobWorkload:
     rng = np.random.default_rng(0)
     columns = {"arrival_s": np.sort(rng.uniform(0, 1e6, n)), "duration_s": np.exp(rng.normal(7, 2, n))}
-    return Workload.of_columns(columns)
+    return JobWorkload.of_columns(columns)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -65,22 +65,22 @@ def test_missed_counts_who_is_late_and_who_never_ran():
         Job("no deadline", 0.0, 1.0, priority=7),
     ]
     ledger = SimpleNamespace(finish_s=np.array([10.0, 10.1, np.nan, 99.0]))
-    found = missed(ledger, Workload.of(jobs))
+    found = missed(ledger, JobWorkload.of(jobs))
     assert (found.jobs, found.late) == (3, 2)
     assert found.share == pytest.approx(2 / 3)
     assert found.weighted == pytest.approx((2 + 1) / (1 + 2 + 1))
 
 
 def test_nothing_is_missed_where_nobody_has_a_deadline():
-    workload = Workload.of([Job("a", 0.0, 1.0)])
+    workload = JobWorkload.of([Job("a", 0.0, 1.0)])
     found = missed(SimpleNamespace(finish_s=np.array([1.0])), workload)
     assert (found.jobs, found.late, found.share, found.weighted) == (0, 0, 0.0, 0.0)
-    assert missed(SimpleNamespace(finish_s=np.zeros(0)), Workload.of([])) == found
+    assert missed(SimpleNamespace(finish_s=np.zeros(0)), JobWorkload.of([])) == found
 
 
 def test_learned_goes_by_deadlines_only_where_there_are_some():
-    without = Workload.of([Job("a", 0.0, 1.0)])
-    some = Workload.of([Job("a", 0.0, 1.0), Job("b", 0.0, 1.0, deadline_s=5.0)])
+    without = JobWorkload.of([Job("a", 0.0, 1.0)])
+    some = JobWorkload.of([Job("a", 0.0, 1.0), Job("b", 0.0, 1.0, deadline_s=5.0)])
     assert suited(LEARNED, some) is LEARNED_DEADLINES
     assert suited(LEARNED, without) is LEARNED
     assert suited(DEADLINE, some) is DEADLINE
@@ -89,7 +89,7 @@ def test_learned_goes_by_deadlines_only_where_there_are_some():
 def test_what_is_too_late_makes_room():
     """One device. The first job cannot be in time; whoever keeps to the earliest deadline misses both."""
     jobs = [Job("lost", 0.0, 10_000.0, deadline_s=3000.0), Job("other", 1000.0, 2000.0, deadline_s=9000.0)]
-    workload, one = Workload.of(jobs), site([Pool("here", "gpu", 1, 1)])
+    workload, one = JobWorkload.of(jobs), site([DevicePool("here", "gpu", 1, 1)])
     stubborn = missed(play(workload, one, DEADLINE), workload)
     found = play(workload, one, LEARNED_DEADLINES, learner=LearnedSetup(deadlines=untrained(slack=10.0)))
     assert stubborn.late == 2

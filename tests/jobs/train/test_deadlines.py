@@ -12,9 +12,11 @@ from hippo.errors import InputError
 from hippo.jobs.job import Job
 from hippo.jobs.learned.deadline import FEATURES, deadline_network, untrained
 from hippo.jobs.train import deadlines
-from hippo.jobs.train.deadlines import DueMoments, DuePolicy, begun, credits, update
+from hippo.jobs.train.algorithms import ppo
+from hippo.jobs.train.deadlines import DuePolicy, begun, credits
+from hippo.jobs.train.rollout import Moments
 from hippo.jobs.train.settings import DeadlineTraining, Draws, NoiseSearch, parse_deadline_settings
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "algo" / "deadlines.yaml"
 
@@ -50,7 +52,7 @@ def test_credit_is_for_deadlines_that_follow_the_less_the_later():
         Job("next", 150.0, 5.0, deadline_s=200.0),
     ]
     spared = np.array([1.0, 1.0, -1.0])
-    found = credits(Workload.of(jobs), spared, np.array([1]), 100.0)
+    found = credits(JobWorkload.of(jobs), spared, np.array([1]), 100.0)
     assert found == pytest.approx([1.0 - np.exp(-1.0)])  # its own in full, the next one's at one horizon
 
 
@@ -59,10 +61,10 @@ def test_credit_is_the_same_however_many_pairs_are_looked_at_at_once(monkeypatch
     arrival_s = np.sort(rng.uniform(0.0, 1000.0, 60))
     jobs = [Job(f"{i}", at_s, 5.0, deadline_s=at_s + rng.uniform(10.0, 300.0)) for i, at_s in enumerate(arrival_s)]
     spared, chosen = rng.choice([-1.0, 0.0, 1.0], 60), np.arange(0, 60, 4)
-    whole = credits(Workload.of(jobs), spared, chosen, 100.0)
+    whole = credits(JobWorkload.of(jobs), spared, chosen, 100.0)
     for pairs in (1, 100):  # a row at a time, some
         monkeypatch.setattr(deadlines, "PAIRS", pairs)
-        assert credits(Workload.of(jobs), spared, chosen, 100.0) == pytest.approx(whole)
+        assert credits(JobWorkload.of(jobs), spared, chosen, 100.0) == pytest.approx(whole)
 
 
 def test_an_update_learns_which_way_noise_pays():
@@ -74,7 +76,7 @@ def test_an_update_learns_which_way_noise_pays():
     for turn in range(5):
         features = torch.ones(256, len(FEATURES))
         key = policy(features).detach() + 0.5 * torch.randn(256)
-        update(policy, optimizer, DueMoments(features, key, key), DeadlineTraining(), turn)
+        ppo(policy, optimizer, Moments(features, key, key), DeadlineTraining(), turn)
     assert policy(torch.ones(1, len(FEATURES))).item() > before + 0.1
 
 

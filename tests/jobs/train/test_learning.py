@@ -12,12 +12,12 @@ import torch
 from hippo.jobs.job import KINDS
 from hippo.jobs.learned.weights import untrained
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, site
+from hippo.jobs.site import DevicePool, site
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.settings import ALGORITHMS, Gradient, KeyTraining
 from hippo.jobs.train.train import optimizer, step
 from hippo.jobs.train.windows import Window
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.settings import Ppo
 
 SHORT_S, LONG_S, JOBS = 8.0, 9.9, 24  # of one bin and size, so that only the kind tells them apart
@@ -31,7 +31,9 @@ def two_kinds(generator: np.random.Generator) -> Window:
         "duration_s": np.where(short, 1.0, LONG_S),
         "kind": np.where(short, KINDS.index("predict"), KINDS.index("train")),
     }
-    return Window(Workload.of_columns(columns), None, site([Pool("one", "gpu", 1, 1)]), ReplayRules(restart_s=0.0))
+    return Window(
+        JobWorkload.of_columns(columns), None, site([DevicePool("one", "gpu", 1, 1)]), ReplayRules(restart_s=0.0)
+    )
 
 
 def settings(algorithm: str) -> KeyTraining:

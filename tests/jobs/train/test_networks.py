@@ -9,8 +9,8 @@ import torch
 from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, judge
 from hippo.jobs.learned.state import network
-from hippo.jobs.learned.weights import untrained
-from hippo.jobs.train.hazards import HazardNetwork, prior
+from hippo.jobs.learned.weights import prior, untrained
+from hippo.jobs.train.hazards import HazardNetwork
 from hippo.jobs.train.policy import KeyPolicy
 from hippo.jobs.train.rollout import credits, noise
 

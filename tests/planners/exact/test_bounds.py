@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hippo.planners.exact.bounds import Line, cuts_within, held, room_for, stage_need
+from hippo.planners.exact.bounds import UniformLine, cuts_within, held, room_for, stage_need
 from hippo.schedule.schedule import order
 from hippo.simulate import fast
 from hippo.simulate.abstract import abstract_program
@@ -136,7 +136,7 @@ def _found(
 ) -> tuple[int, ...] | None:
     p = len(before)
     cuts, after = np.zeros(p + 1, np.int64), before[-1] - before
-    line = Line(table, before, after, before / 2, np.zeros(p), 1, waves, ahead, 0.0, 0.0, usable)
+    line = UniformLine(table, before, after, before / 2, np.zeros(p), 1, waves, ahead, 0.0, 0.0, usable)
     return tuple(cuts.tolist()) if cuts_within(line, limit, cuts) else None
 
 

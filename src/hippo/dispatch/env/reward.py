@@ -28,7 +28,7 @@ def reward(makespan: Makespan, reference: Makespan) -> Makespan:
     return 100.0 * (reference - makespan) / reference
 
 
-@kernel
+@kernel(lean=True)
 def lags(state, reference, reference_makespan, now, found):  # type: ignore[no-untyped-def]
     """Writes mean and most of F, of B, and the share of operations left (LAGS,); ``reference`` (3, p, m): starts of the
     other play."""

@@ -117,7 +117,7 @@ def _roll_out(state, base, weights, operations, messages, ranks, plays, share, r
     return at
 
 
-@kernel
+@kernel(lean=True)
 def drawn_choice(weights, asked, rng):  # type: ignore[no-untyped-def]
     """An allowed choice, drawn by the softmax of the scores, and its log probability."""
     scores(weights, asked.seen, asked.says[0], asked.one, asked.two, asked.scores)

@@ -239,8 +239,7 @@ def _play_fixed(packed, network, drawn, fused, operations, messages, ranks, foun
     for number in range(len(found)):
         for rank in range(len(packed.sync_s)):
             for op in range(packed.order_start[rank], packed.order_start[rank + 1]):
-                at = drawn[op]
-                place = at // packed.waves
+                at, place = drawn[op], packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
                 taken = packed.duration[place] * operations[number, at]
                 if place < 2 * packed.slots:
                     late[op] = messages[number, at]

@@ -13,13 +13,13 @@ from hippo.jobs.engine import world as c
 from hippo.jobs.engine.heaps import set_due
 from hippo.jobs.engine.running import time_to_failure
 from hippo.jobs.engine.shapes import Shapes, shapes
-from hippo.jobs.engine.world import World
+from hippo.jobs.engine.world import QueueWorld
 from hippo.jobs.learned.state import LearnedSetup, nothing, writable
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,13 +32,13 @@ MOST_PIECES = 5_000_000
 class Opening:
     """A world to play, and the jobs that can never run, with the reason."""
 
-    world: World
+    world: QueueWorld
     refused: tuple[tuple[int, str], ...]
 
 
 def open_world(
-    workload: Workload,
-    site: Site,
+    workload: JobWorkload,
+    site: JobSite,
     policy: QueuePolicy,
     settings: ReplayRules,
     *,
@@ -52,7 +52,7 @@ def open_world(
     kinds = shapes(workload, site, settings, slowdown)
     mark = _marks(workload, kinds)
     start_s = float(workload.arrival_s[0]) if len(workload) else 0.0
-    world = World(
+    world = QueueWorld(
         **_rules(policy, settings),
         job=_jobs(workload, policy),
         mark=mark,
@@ -91,7 +91,7 @@ def _check(policy: QueuePolicy, settings: ReplayRules) -> None:
         )
 
 
-def _last(workload: Workload) -> float:
+def _last(workload: JobWorkload) -> float:
     return float(workload.arrival_s[-1]) if len(workload) else 0.0
 
 
@@ -129,7 +129,7 @@ def key_rules(policy: QueuePolicy) -> dict[str, Any]:
     }
 
 
-def _places(site: Site, by_node: bool, jobs: int) -> dict[str, Any]:
+def _places(site: JobSite, by_node: bool, jobs: int) -> dict[str, Any]:
     """Pools, links, and room for what happens in them."""
     pools, bins = _bins(site, by_node)
     items, pieces = jobs + len(bins) + 1, min(site.devices, MOST_PIECES)
@@ -148,7 +148,7 @@ def _places(site: Site, by_node: bool, jobs: int) -> dict[str, Any]:
     }
 
 
-def _jobs(workload: Workload, policy: QueuePolicy) -> Floats:
+def _jobs(workload: JobWorkload, policy: QueuePolicy) -> Floats:
     job = _rows(len(workload), c.JOB_COLUMNS, np.float64)
     job[:, c.ARRIVAL], job[:, c.DURATION] = workload.arrival_s, workload.duration_s
     job[:, c.LEFT], job[:, c.ESTIMATE] = workload.duration_s, workload.estimate_s
@@ -167,7 +167,7 @@ def _rows(count: int, columns: int, kind: type[Any]) -> NDArray[Any]:
     return room[first : first + count * columns].reshape(count, columns)
 
 
-def _marks(workload: Workload, kinds: Shapes) -> Ints:
+def _marks(workload: JobWorkload, kinds: Shapes) -> Ints:
     mark = _rows(len(workload), c.MARK_COLUMNS, np.int64)
     mark[:, c.DEVICES], mark[:, c.USER], mark[:, c.PRIORITY] = workload.devices, workload.user, workload.priority
     mark[:, c.SHAPE], mark[:, c.HOME], mark[:, c.ROW] = kinds.of_job, kinds.home, kinds.row
@@ -201,7 +201,7 @@ def _classes(mark: Ints, *, by_user: bool) -> dict[str, Any]:
     }
 
 
-def _bins(site: Site, by_node: bool) -> tuple[Ints, Ints]:
+def _bins(site: JobSite, by_node: bool) -> tuple[Ints, Ints]:
     """Pools and their bins, all free."""
     pools = np.zeros((len(site.pools), 8), np.int64)
     bins: list[tuple[int, ...]] = []
@@ -221,13 +221,13 @@ def _pieces(count: int) -> Ints:
     return piece
 
 
-def _links(site: Site) -> NDArray[np.float64]:
+def _links(site: JobSite) -> NDArray[np.float64]:
     link = np.zeros((len(site.domains), len(site.domains), 3))
     link[:, :, 0], link[:, :, 1] = site.bandwidth_bytes_per_s, site.latency_s
     return link
 
 
-def _plan_failures(world: World, start_s: float) -> None:
+def _plan_failures(world: QueueWorld, start_s: float) -> None:
     if not world.fails:
         return
     for node in range(len(world.bin)):

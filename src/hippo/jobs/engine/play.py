@@ -14,22 +14,22 @@ from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.running import break_or_repair, happen
-from hippo.jobs.engine.world import Floats, World
+from hippo.jobs.engine.world import Floats, QueueWorld
 from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.policy import QueuePolicy
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 STRIDE = 20_000
 """Instants between two calls of ``watch``."""
 
 
 def play(
-    workload: Workload,
-    site: Site,
+    workload: JobWorkload,
+    site: JobSite,
     policy: QueuePolicy,
     settings: ReplayRules | None = None,
     *,
@@ -98,7 +98,7 @@ def ledger(opening: Opening, policy: str) -> Ledger:
     )
 
 
-def _series(world: World) -> tuple[Floats, Floats, Floats]:
+def _series(world: QueueWorld) -> tuple[Floats, Floats, Floats]:
     """Ends of the bins of time, devices at work (T, P) and jobs that waited (T,), each the mean of its bin."""
     start_s, now_s, width = world.clock[c.STARTED_AT], world.clock[c.NOW], world.clock[c.BIN_WIDTH]
     count = min(int(np.ceil((now_s - start_s) / width)), len(world.series))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hippo.jobs.engine.keys import MOST_POOLS
 from hippo.jobs.placement.slowdown import INSIDE, MOST_DOMAINS, Slowdown
 from hippo.jobs.settings import MOST_GROUPS, MOST_TIMES_LONGER, Failures, ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -37,7 +37,7 @@ class Shapes:
     refused: tuple[tuple[int, str], ...]
 
 
-def shapes(workload: Workload, site: Site, settings: ReplayRules, slowdown: Slowdown) -> Shapes:
+def shapes(workload: JobWorkload, site: JobSite, settings: ReplayRules, slowdown: Slowdown) -> Shapes:
     """Find them all."""
     home = _homes(workload, site)
     asks, asked = _asks(workload, site, home)
@@ -69,7 +69,7 @@ def shapes(workload: Workload, site: Site, settings: ReplayRules, slowdown: Slow
     return Shapes(of_job, np.maximum(home, -1), row, shape, allowed, partly, sets, reach, tuple(sorted(never)))
 
 
-def _share_up(failures: Failures, site: Site, devices: int, *, whole: Flags, parts: Flags | None) -> float:
+def _share_up(failures: Failures, site: JobSite, devices: int, *, whole: Flags, parts: Flags | None) -> float:
     """Share of the time in which enough nodes for a job are up: of one pool or over several (``parts``)."""
     pools = [pool for pool, may in zip(site.pools, whole, strict=True) if may]
     shares = [failures.share_up(-(-devices // pool.per_node), pool.nodes) for pool in pools]
@@ -81,7 +81,7 @@ def _share_up(failures: Failures, site: Site, devices: int, *, whole: Flags, par
 
 
 def _lost(
-    workload: Workload, site: Site, of_job: Ints, *, partly: Flags, together: list[float], settings: ReplayRules
+    workload: JobWorkload, site: JobSite, of_job: Ints, *, partly: Flags, together: list[float], settings: ReplayRules
 ) -> list[tuple[int, str]]:
     """Jobs that lose their work faster than they save it, or whose nodes are hardly ever up together, and why."""
     failures, found = settings.failures, []
@@ -101,14 +101,14 @@ def _lost(
     return found
 
 
-def _homes(workload: Workload, site: Site) -> Ints:
+def _homes(workload: JobWorkload, site: JobSite) -> Ints:
     """Domain of each job's data by the site's numbers."""
     place = {name: index for index, name in enumerate(site.domains)}
     words = np.array([*(place.get(name, _NOWHERE) for name in workload.domains), -1], np.int64)
     return np.where(workload.data_gb > 0, words[workload.data_at], -1)
 
 
-def _asks(workload: Workload, site: Site, home: Ints) -> tuple[list[tuple[int, float, int]], Ints]:
+def _asks(workload: JobWorkload, site: JobSite, home: Ints) -> tuple[list[tuple[int, float, int]], Ints]:
     """What jobs ask of a pool (kinds, memory, data), each combination once, and whose is which (n,)."""
     steps = np.unique([pool.memory_gb for pool in site.pools])
     memory = np.searchsorted(steps, workload.memory_gb)
@@ -118,7 +118,7 @@ def _asks(workload: Workload, site: Site, home: Ints) -> tuple[list[tuple[int, f
     return asks, asked.reshape(-1)
 
 
-def _usable(workload: Workload, site: Site, ask: tuple[int, float, int]) -> list[bool]:
+def _usable(workload: JobWorkload, site: JobSite, ask: tuple[int, float, int]) -> list[bool]:
     """(P,) pools of the right kind with the memory, which the data can reach."""
     kinds, memory_gb, home = ask
     wanted = workload.device_kinds[kinds]
@@ -130,14 +130,16 @@ def _usable(workload: Workload, site: Site, ask: tuple[int, float, int]) -> list
     return found
 
 
-def _rows(workload: Workload, slowdown: Slowdown, settings: ReplayRules) -> Ints:
+def _rows(workload: JobWorkload, slowdown: Slowdown, settings: ReplayRules) -> Ints:
     """(n,) the row of each job in the table of slowdowns; 0 inside one domain only."""
     if settings.span == "never" or not slowdown.kinds:
         return np.zeros(len(workload), np.int64)
     return slowdown.rows(workload)
 
 
-def _sets(found: Ints, partly: Flags, allowed: Flags, *, site: Site, settings: ReplayRules, slowdown: Slowdown) -> Ints:
+def _sets(
+    found: Ints, partly: Flags, allowed: Flags, *, site: JobSite, settings: ReplayRules, slowdown: Slowdown
+) -> Ints:
     """(S, M) sets of two domains or more that each shape may span, least slowdown first."""
     listed: list[list[int]] = []
     for (_, devices, row), parts, whole in zip(found, partly, allowed, strict=True):
@@ -149,7 +151,7 @@ def _sets(found: Ints, partly: Flags, allowed: Flags, *, site: Site, settings: R
     return sets
 
 
-def _sets_of_row(devices: int, factor: NDArray[np.float64], parts: Flags, site: Site) -> list[int]:
+def _sets_of_row(devices: int, factor: NDArray[np.float64], parts: Flags, site: JobSite) -> list[int]:
     largest = np.zeros(min(len(site.domains), MOST_DOMAINS), np.int64)  # pool that a part may use, per domain
     for pool, usable in zip(site.pools, parts, strict=True):
         domain = site.domains.index(pool.domain)
@@ -178,7 +180,7 @@ def _groups(allowed: Flags) -> tuple[Ints, Ints]:
     return found, group.reshape(-1)
 
 
-def _no_place(workload: Workload, site: Site, job: int, *, home: int, usable: Flags) -> str:
+def _no_place(workload: JobWorkload, site: JobSite, job: int, *, home: int, usable: Flags) -> str:
     """Why no device of the site can run a job; empty: some can."""
     wanted = workload.device_kinds[workload.runs_on[job]]
     kinds = [pool for pool in site.pools if not wanted or pool.kind in wanted]
@@ -193,7 +195,7 @@ def _no_place(workload: Workload, site: Site, job: int, *, home: int, usable: Fl
     return "" if usable.any() else f"no link leads from its data in '{site.domains[home]}' to devices that it could use"
 
 
-def _too_wide(workload: Workload, site: Site, job: int, *, usable: Flags, row: int, settings: ReplayRules) -> str:
+def _too_wide(workload: JobWorkload, site: JobSite, job: int, *, usable: Flags, row: int, settings: ReplayRules) -> str:
     """Why a job that the devices of no single domain can hold does not span either."""
     devices, pools = int(workload.devices[job]), [pool for pool, may in zip(site.pools, usable, strict=True) if may]
     text = f"needs {devices} devices at once; the largest domain has {max(pool.devices for pool in pools)}"

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.learned.state import Memory
+from hippo.jobs.learned.state import KeyMemory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class World(NamedTuple):
+class QueueWorld(NamedTuple):
     """Tables and state of one replay; kernels hand it on by its place."""
 
     preempts: bool
@@ -77,7 +77,7 @@ class World(NamedTuple):
     series: Floats  # (T, P + 1) device-seconds and waiting seconds per bin of time
     segment: Ints  # (s, 3) or (0, 3)
     segment_s: Floats  # (s, 2)
-    learned: Memory  # of the learned policy; of no jobs where nobody ``remembers``
+    learned: KeyMemory  # of the learned policy; of no jobs where nobody ``remembers``
 
 
 (
@@ -107,7 +107,7 @@ class World(NamedTuple):
     SPARE_COLUMN,  # makes a row three lines of the CPU's cache
 ) = range(24)
 JOB_COLUMNS = 24
-"""``World.job`` (n, ...), float64; what ranks jobs stands in the first eight."""
+"""``QueueWorld.job`` (n, ...), float64; what ranks jobs stands in the first eight."""
 
 (
     DEVICES,
@@ -128,48 +128,50 @@ JOB_COLUMNS = 24
     ROW,  # of the table of slowdowns
 ) = range(16)
 MARK_COLUMNS = 16
-"""``World.mark`` (n, ...), int64."""
+"""``QueueWorld.mark`` (n, ...), int64."""
 
 ABSENT, WAITING, RUNNING, DONE, REFUSED = range(5)
 """``STATUS``."""
 
 CLASS_SHAPE, CLASS_USER, CLASS_BASE, CLASS_SIZE, CLASS_FIRST, CLASS_HEAD, CLASS_ACTIVE = range(7)
-"""``World.klass`` (C, 7): its tree stands at BASE and has SIZE leaves; leaf i is the job ``order[FIRST + i]``; HEAD is
-the job that goes first, -1: nobody waits; ACTIVE its place among the classes in which somebody waits."""
+"""``QueueWorld.klass`` (C, 7): its tree stands at BASE and has SIZE leaves; leaf i is the job ``order[FIRST + i]``;
+HEAD is the job that goes first, -1: nobody waits; ACTIVE its place among the classes in which somebody waits."""
 
 SHAPE_DEVICES, SHAPE_GROUP, SHAPE_ALONE = range(3)
-"""``World.shape`` (S, 3): jobs of one shape can stand in for each other; ALONE: some pool holds a
+"""``QueueWorld.shape`` (S, 3): jobs of one shape can stand in for each other; ALONE: some pool holds a
 whole one."""
 
 POOL_DOMAIN, POOL_FIRST, POOL_LAST, POOL_DEVICES, POOL_FREE, POOL_HELD, POOL_WORST, POOL_SPARE = range(8)
-"""``World.pool`` (P, 8): its bins are FIRST to LAST - 1; WORST is the running job that ranks last, -1: none, or
+"""``QueueWorld.pool`` (P, 8): its bins are FIRST to LAST - 1; WORST is the running job that ranks last, -1: none, or
 ``UNKNOWN`` in this instant; SPARE is how many devices the head of the line will leave there when it starts, -1: nothing
 is kept for it there."""
 UNKNOWN = -2
 """To be found anew when somebody asks."""
 
 BIN_POOL, BIN_SIZE, BIN_FREE, BIN_FIRST, BIN_UP, BIN_FAILURES = range(6)
-"""``World.bin`` (B, 6): a node if nodes fail, else a whole pool. FIRST is its first piece; a broken one has no room."""
+"""``QueueWorld.bin`` (B, 6): a node if nodes fail, else a whole pool. FIRST is its first piece; a broken one has no
+room."""
 
 PIECE_JOB, PIECE_BIN, PIECE_DEVICES, PIECE_NEXT, PIECE_BEFORE, PIECE_OF_JOB = range(6)
-"""``World.piece`` (E, 6): devices of one bin that one job holds; NEXT and BEFORE in the bin, OF_JOB the job's next."""
+"""``QueueWorld.piece`` (E, 6): devices of one bin that one job holds; NEXT and BEFORE in the bin, OF_JOB the job's
+next."""
 
 USER_SERVED, USER_DEVICES, USER_SINCE, USER_JOBS = range(4)
-"""``World.user`` (U, 4): device-seconds up to SINCE, devices held since then, jobs that wait or run."""
+"""``QueueWorld.user`` (U, 4): device-seconds up to SINCE, devices held since then, jobs that wait or run."""
 
 GROUP_SHARE, GROUP_ENTITLED, GROUP_DEMAND = range(3)
-"""``World.group`` (G, 3): share of the moment, its integral, devices that jobs of the group want."""
+"""``QueueWorld.group`` (G, 3): share of the moment, its integral, devices that jobs of the group want."""
 
 NOW, BIN_WIDTH, STARTED_AT = range(3)
-"""``World.clock`` (3,)."""
+"""``QueueWorld.clock`` (3,)."""
 
 ARRIVED, HEAP, ACTIVE, N_WAITING, N_RUNNING, N_DONE, EVENTS, FREE_PIECE, ROUND_ENDS, SEGMENTS, VICTIMS, SHARES_OLD = (
     range(12)
 )
-"""``World.tally`` (12,)."""
+"""``QueueWorld.tally`` (12,)."""
 
 REMAINING, EXPECTED, ATTAINED, SERVICE, CROSSED = range(5)
-"""``World.weights`` (5,): see ``policies.policy.Key``."""
+"""``QueueWorld.weights`` (5,): see ``policies.policy.Key``."""
 
 NEVER = 1e300
 """A key or a time later than all others that still counts as one."""

@@ -32,8 +32,8 @@ from hippo.jobs.ledger import Ledger
 from hippo.jobs.placement.slowdown import Slowdown
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 MOST_CANDIDATES = 16
 """M, where nobody asks for another number."""
@@ -80,13 +80,13 @@ def paid(job_seconds: float, *, scale_s: float) -> float:
     return -job_seconds / scale_s
 
 
-def scale_of(workload: Workload) -> float:
+def scale_of(workload: JobWorkload) -> float:
     """Seconds that make a reward of 1: the durations of the jobs that run, together. An episode in which nobody waits
     pays -1."""
     return float(np.sum(workload.duration_s)) if len(workload) else 1.0
 
 
-Draw = Callable[[np.random.Generator], Workload]
+Draw = Callable[[np.random.Generator], JobWorkload]
 
 
 class QueueTimeStep(NamedTuple):
@@ -113,7 +113,7 @@ class Queue:
     def __init__(
         self,
         draw: Draw,
-        site: Site,
+        site: JobSite,
         *,
         settings: ReplayRules | None = None,
         slowdown: Slowdown | None = None,
@@ -122,7 +122,7 @@ class Queue:
         self.draw, self.site, self.force = draw, site, force
         self.settings, self.slowdown = settings or ReplayRules(), slowdown
 
-    def open(self, workload: Workload) -> None:
+    def open(self, workload: JobWorkload) -> None:
         """Before the first arrival.
 
         Raises
@@ -181,7 +181,7 @@ class QueueEnv:
         self.rng = np.random.default_rng(seed)
         self._who, self._owed = moment.asked([-1], candidates), 0.0
 
-    def reset(self, seed: int | None = None, workload: Workload | None = None) -> QueueObservation:
+    def reset(self, seed: int | None = None, workload: JobWorkload | None = None) -> QueueObservation:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
@@ -231,8 +231,8 @@ class Cuts:
         Least and most; arrivals are stretched to a load drawn between them. None: as they are.
     """
 
-    traces: tuple[Workload, ...]
-    site: Site
+    traces: tuple[JobWorkload, ...]
+    site: JobSite
     jobs: int = 400
     load: tuple[float, float] | None = (0.6, 1.1)
 
@@ -242,7 +242,7 @@ class Cuts:
             remedy = f"ask for cuts of at most {shortest} jobs, or give a longer trace"
             raise InputError("a trace is shorter than a cut", source="cuts", key="jobs", value=self.jobs, remedy=remedy)
 
-    def draw(self, rng: np.random.Generator) -> Workload:
+    def draw(self, rng: np.random.Generator) -> JobWorkload:
         """One cut; its clock starts at its first arrival."""
         trace = self.traces[int(rng.integers(len(self.traces)))]
         first = int(rng.integers(len(trace) - self.jobs + 1))

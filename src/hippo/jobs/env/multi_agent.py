@@ -27,7 +27,7 @@ from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
 from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue
 from hippo.jobs.ledger import Ledger
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 OBSERVED, ALLOWED = "observations", "action_mask"
 """Keys of what an agent sees, as RLlib's masking modules name them."""
@@ -49,7 +49,7 @@ class Pullers:
         self.rng = np.random.default_rng(seed)
         self._who = moment.asked(range(len(pools)), candidates)
 
-    def reset(self, seed: int | None = None, workload: Workload | None = None) -> Seen:
+    def reset(self, seed: int | None = None, workload: JobWorkload | None = None) -> Seen:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)

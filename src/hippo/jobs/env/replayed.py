@@ -15,8 +15,8 @@ from hippo.jobs.online.learner import JobHistory
 from hippo.jobs.online.log import Ended, Left
 from hippo.jobs.online.loop import LiveMoment, News
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
@@ -31,8 +31,8 @@ class Replayed:
 
     def __init__(
         self,
-        workload: Workload,
-        site: Site,
+        workload: JobWorkload,
+        site: JobSite,
         settings: ReplayRules,
         *,
         candidates: int = MOST_CANDIDATES,
@@ -102,7 +102,7 @@ class Scores:
     """Chooses the candidate of the highest score, which is linear in its features; none only where nobody may start."""
 
     weights: Floats  # (F,)
-    site: Site
+    site: JobSite
     settings: ReplayRules
     candidates: int = MOST_CANDIDATES
     force: bool = True
@@ -114,7 +114,7 @@ class Scores:
         chances = np.exp(logits - logits.max())
         return np.asarray(chances / chances.sum(), np.float64)
 
-    def finishes(self, workload: Workload) -> Floats:
+    def finishes(self, workload: JobWorkload) -> Floats:
         """(n,) when the jobs end; inf where the site refuses one."""
         queue = Queue(lambda rng: workload, self.site, settings=self.settings, force=self.force)
         env = QueueEnv(queue, candidates=self.candidates)
@@ -134,7 +134,7 @@ class ScoreLearner:
     """Improves the scores by search: draws around them, each replayed on recent history, the best elite averaged (the
     cross-entropy method of Rubinstein 1999). Small on purpose; ``hippo.jobs.train`` holds the policies that ship."""
 
-    site: Site
+    site: JobSite
     settings: ReplayRules
     candidates: int = MOST_CANDIDATES
     force: bool = True  # whether jobs are stopped for others

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.learned.past import BINS, EDGES_S, LONGEST_S
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.weights import Form
 
 FEATURES = (
@@ -53,7 +53,7 @@ def bin_at(time_s):  # type: ignore[no-untyped-def]
 
 @kernel(lean=True)
 def arrived(known, job, devices):  # type: ignore[no-untyped-def]
-    """A job joins the queue; ``known`` is a ``Due``."""
+    """A job joins the queue; ``known`` is a ``DueMemory``."""
     if known.window[job] >= 0:
         known.live[0] += devices
 
@@ -263,7 +263,7 @@ class DueTrial(NamedTuple):
     used: Ints  # (1,)
 
 
-class Due(NamedTuple):
+class DueMemory(NamedTuple):
     """State of a replay; arrays that the kernels of ``deadline`` write into."""
 
     weights: DueWeights
@@ -297,13 +297,13 @@ def ranks(priority: Ints) -> Ints:
 
 
 def due(
-    workload: Workload,
+    workload: JobWorkload,
     weights: DueWeights | None = None,
     *,
     devices: float,
     clairvoyant: bool = False,
     trial: DueTrial | None = None,
-) -> Due:
+) -> DueMemory:
     """The state before the first job; empty where no job has a deadline. ``devices``: of the site."""
     ends = np.isfinite(workload.deadline_s)
     weights = (shipped() if ends.any() else untrained()) if weights is None else weights
@@ -312,7 +312,7 @@ def due(
     told = np.isfinite(workload.estimate_s)
     estimate = np.searchsorted(EDGES_S, np.where(told, workload.estimate_s, 1.0), side="right")
     gap = np.exp(-0.5 * ((np.arange(2 * BINS + 1) - BINS) * np.log(1.4) / ESTIMATE_SPREAD) ** 2) + 1e-4
-    return Due(
+    return DueMemory(
         weights=weights,
         seen=np.zeros((RANKS, BINS, BINS)),
         total=np.zeros((RANKS, BINS)),

@@ -6,7 +6,7 @@
 
 with the Gittins rank of the job's hazards, and a push from the key network that is looked up when the job arrives and
 whenever it passes an edge of the bins, and holds in between. In training the push carries noise at some of these
-moments, which are then written down (``Trial``).
+moments, which are then written down (``KeyTrial``).
 
 Letters: n jobs, B bins, V what is seen of a bin, F of a job, h units, U users, D moments and E keys written down,
 G room for groups of jobs that may use different pools.
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.jobs.learned.deadline import Due, DueTrial, DueWeights, due
+from hippo.jobs.learned.deadline import DueMemory, DueTrial, DueWeights, due
 from hippo.jobs.learned.features import FEATURES, describe
 from hippo.jobs.learned.past import (
     BINS,
@@ -37,9 +37,9 @@ from hippo.jobs.learned.past import (
     rank,
     recall,
 )
-from hippo.jobs.learned.weights import Weights, shipped, untrained
+from hippo.jobs.learned.weights import KeyWeights, shipped, untrained
 from hippo.jobs.settings import MOST_GROUPS
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -49,7 +49,7 @@ MOST_PUSH = 5.0  # of the logarithm of an order
 NOT_RANKED = 1e18
 
 
-class Trial(NamedTuple):
+class KeyTrial(NamedTuple):
     """Noise for training, and what was seen when it was used. Empty arrays: no noise."""
 
     noise: Floats  # (n, B) added to the push of a job in a bin; 0: none, and nothing is written down
@@ -64,10 +64,10 @@ class Trial(NamedTuple):
     every: int  # this many keys apart; 0: none
 
 
-class Memory(NamedTuple):
+class KeyMemory(NamedTuple):
     """State of the learned policy in a replay; arrays that the kernels write into."""
 
-    weights: Weights
+    weights: KeyWeights
     history: History
     arrival_s: Floats  # (n,)
     deadline_s: Floats  # (n,)
@@ -103,19 +103,19 @@ class Memory(NamedTuple):
     one: Floats32  # (h,) room
     two: Floats32  # (h,) room
     hazard_room: Floats32  # (g,) room
-    trial: Trial
-    due: Due  # deadlines
+    trial: KeyTrial
+    due: DueMemory  # deadlines
 
 
 def memory(
-    workload: Workload,
-    weights: Weights,
+    workload: JobWorkload,
+    weights: KeyWeights,
     *,
     devices: float,
-    past: Workload | None = None,
-    trial: Trial | None = None,
-    deadlines: Due | None = None,
-) -> Memory:
+    past: JobWorkload | None = None,
+    trial: KeyTrial | None = None,
+    deadlines: DueMemory | None = None,
+) -> KeyMemory:
     """The state before the first job arrives.
 
     ``past``: jobs that came before, with their durations, on a clock that ends where the workload's begins; they are
@@ -123,7 +123,7 @@ def memory(
     """
     history, users, user = _history(workload, weights, past)
     n = len(workload)
-    return Memory(
+    return KeyMemory(
         weights=weights,
         history=history,
         arrival_s=workload.arrival_s,
@@ -163,10 +163,10 @@ def memory(
     )
 
 
-def trial(noise: Floats, *, moments: int = 0, bins: int = 0, every: int = 0) -> Trial:
+def trial(noise: Floats, *, moments: int = 0, bins: int = 0, every: int = 0) -> KeyTrial:
     """Room for what a trial writes down: ``moments`` of noise, and what was seen of the bins at ``bins`` keys, every
     ``every``-th."""
-    return Trial(
+    return KeyTrial(
         noise=noise,
         seen=np.zeros((moments, len(FEATURES)), np.float32),
         job=np.zeros(moments, np.int64),
@@ -180,18 +180,18 @@ def trial(noise: Floats, *, moments: int = 0, bins: int = 0, every: int = 0) -> 
     )
 
 
-def no_trial() -> Trial:
+def no_trial() -> KeyTrial:
     """No noise, and nothing is written down."""
     return trial(np.zeros((0, 0)))
 
 
 @cache
-def nothing() -> Memory:
+def nothing() -> KeyMemory:
     """What a replay with another policy carries: a memory of no jobs."""
-    return writable(memory(Workload.of(()), untrained(1, 1), devices=1.0))
+    return writable(memory(JobWorkload.of(()), untrained(1, 1), devices=1.0))
 
 
-def writable(state: Memory) -> Memory:
+def writable(state: KeyMemory) -> KeyMemory:
     """The same state for kernels, which are compiled for arrays of one kind: those that nobody may write are copied."""
     return _writable(state)  # type: ignore[no-any-return]
 
@@ -205,7 +205,7 @@ def _writable(value: Any) -> Any:
     return np.array(value, order="C")
 
 
-def _history(workload: Workload, weights: Weights, past: Workload | None) -> tuple[History, int, Ints]:
+def _history(workload: JobWorkload, weights: KeyWeights, past: JobWorkload | None) -> tuple[History, int, Ints]:
     """The tables, how many users they know, and (n,) the number of each job's user in them."""
     if past is None or not len(past):
         found = empty_history(workload.arrival_s, workload.user, workload.devices, len(workload.users))
@@ -341,14 +341,14 @@ def network(weights, features, one, two):  # type: ignore[no-untyped-def]
 class LearnedSetup:
     """Who plays under the learned policy: its weights, and the past that it has seen."""
 
-    weights: Weights | None = None  # None: those that ship
-    past: Workload | None = None  # jobs that came before, on a clock that ends where the workload's begins
-    trial: Trial | None = None  # noise, and what is written down in training
+    weights: KeyWeights | None = None  # None: those that ship
+    past: JobWorkload | None = None  # jobs that came before, on a clock that ends where the workload's begins
+    trial: KeyTrial | None = None  # noise, and what is written down in training
     deadlines: DueWeights | None = None  # of the key where jobs have deadlines; None: those that ship
     deadline_trial: DueTrial | None = None
     clairvoyant: bool = False  # the key for deadlines looks at what is left of a job: a limit for those who do not
 
-    def begin(self, workload: Workload, devices: int) -> Memory:
+    def begin(self, workload: JobWorkload, devices: int) -> KeyMemory:
         """The state before the first job, on a site of so many devices."""
         weights = shipped() if self.weights is None else self.weights
         ends = due(workload, self.deadlines, devices=devices, clairvoyant=self.clairvoyant, trial=self.deadline_trial)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.learned.features import FEATURES
-from hippo.jobs.learned.past import BINS, SEEN, SOURCES
+from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, SOURCES
 from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ FORM = Form(
 )
 
 
-class Weights(NamedTuple):
+class KeyWeights(NamedTuple):
     """Of the estimate (double precision) and of the two networks (single)."""
 
     prior: Floats  # (B,) hazards of a job of which nothing is known
@@ -50,9 +50,9 @@ class Weights(NamedTuple):
     key_last_bias: Floats32  # (1,)
 
 
-def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> Weights:
+def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> KeyWeights:
     """Networks that say nothing: the chained estimate alone, with a prior that halves the jobs every third bin."""
-    return Weights(
+    return KeyWeights(
         np.full(BINS, 0.15),
         np.array([0.9998, 0.9995, 0.998, 0.99, 0.8, 1.0]),
         np.array([50.0, 20.0, 10.0, 10.0, 2.0, 1.0]),
@@ -70,12 +70,19 @@ def untrained(hazard_units: int = HAZARD_UNITS, key_units: int = KEY_UNITS) -> W
     )
 
 
-def packed(weights: Weights) -> bytes:
+def prior(duration_s: Floats) -> Floats:
+    """Hazards (B,) of jobs of which nothing is known, from durations that are; a tenth of a death in each bin more."""
+    ends = np.bincount(np.searchsorted(EDGES_S, duration_s, side="right"), minlength=BINS).astype(np.float64)
+    entered = ends[::-1].cumsum()[::-1]
+    return (ends + 0.1) / (entered + 1.0)
+
+
+def packed(weights: KeyWeights) -> bytes:
     """The weights as the bytes of a file."""
     return FORM.packed(weights._asdict())
 
 
-def unpacked(content: bytes, source: str) -> Weights:
+def unpacked(content: bytes, source: str) -> KeyWeights:
     """Weights from the bytes of a file.
 
     Raises ``InputError`` when it is something else, is damaged, or was made for other features.
@@ -83,28 +90,28 @@ def unpacked(content: bytes, source: str) -> Weights:
     return _sound(FORM.unpacked(content, source)[0], source)
 
 
-def read(path: str | Path) -> Weights:
+def read(path: str | Path) -> KeyWeights:
     """Weights from a file; ``InputError`` when there is none, or it is something else."""
     return _sound(FORM.read(path)[0], str(path))
 
 
 @lru_cache(maxsize=1)
-def shipped() -> Weights:
+def shipped() -> KeyWeights:
     """The weights that come with the package."""
     return unpacked((files("hippo.jobs.learned") / SHIPPED).read_bytes(), SHIPPED)
 
 
-def _sound(arrays: Mapping[str, NDArray[Any]], source: str) -> Weights:
+def _sound(arrays: Mapping[str, NDArray[Any]], source: str) -> KeyWeights:
     like = untrained()
     if set(arrays) != set(like._fields) or any(each.dtype.kind != "f" for each in arrays.values()):
         raise FORM.wrong(source)
-    found = Weights(*(np.array(arrays[name], getattr(like, name).dtype, order="C") for name in like._fields))
+    found = KeyWeights(*(np.array(arrays[name], getattr(like, name).dtype, order="C") for name in like._fields))
     if not _whole(found):
         raise FORM.wrong(source)
     return found
 
 
-def _whole(found: Weights) -> bool:
+def _whole(found: KeyWeights) -> bool:
     """Shapes that fit together, finite numbers, hazards between 0 and 1, no negative past."""
     if found.hazard_first.ndim != 2 or found.key_first.ndim != 2:
         return False

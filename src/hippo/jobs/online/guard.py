@@ -16,8 +16,8 @@ from hippo.jobs.engine.play import play
 from hippo.jobs.online.learner import JobHistory, OnlinePolicy
 from hippo.jobs.policies.heuristics import TWO_QUEUE
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ class TwoQueueGuard:
     ``stops``: whether jobs are stopped for others; else it is first come first served, past what does not fit.
     """
 
-    site: Site
+    site: JobSite
     settings: ReplayRules
     stops: bool = True
 
@@ -85,14 +85,14 @@ class TwoQueueGuard:
         chances[int(np.argmax(mask))] = 1.0
         return chances
 
-    def finishes(self, workload: Workload) -> Floats:
+    def finishes(self, workload: JobWorkload) -> Floats:
         """When the jobs end under two queues; inf where the site refuses one."""
         policy = replace(TWO_QUEUE, preempts=self.stops)
         found = play(workload, self.site, policy, self.settings).finish_s
         return np.where(np.isfinite(found), found, np.inf)
 
 
-def time_in_system(workload: Workload, finish_s: Floats, *, jobs: int, until_s: float = np.inf) -> float:
+def time_in_system(workload: JobWorkload, finish_s: Floats, *, jobs: int, until_s: float = np.inf) -> float:
     """Job-seconds spent waiting or running since the first of the last ``jobs`` jobs came, per such job.
 
     Of all jobs, older ones that are still there included: whoever leaves long jobs aside pays for each second. Seconds

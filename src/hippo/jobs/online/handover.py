@@ -10,12 +10,12 @@ from hippo.jobs.engine.heaps import rekey, set_due
 from hippo.jobs.engine.keys import key
 from hippo.jobs.engine.learned_keys import learn
 from hippo.jobs.engine.opening import key_rules
-from hippo.jobs.engine.world import World
-from hippo.jobs.learned.state import Memory, writable
+from hippo.jobs.engine.world import QueueWorld
+from hippo.jobs.learned.state import KeyMemory, writable
 from hippo.jobs.policies.policy import QueuePolicy
 
 
-def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None) -> World:
+def handed_over(world: QueueWorld, policy: QueuePolicy, memory: KeyMemory | None = None) -> QueueWorld:
     """The same world, in the same state, under another policy from now on.
 
     ``memory``: what the learned policy goes on with, made for the same workload; None: what the world holds. The world
@@ -25,6 +25,8 @@ def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None)
     assert not world.fails
     key = policy.key
     assert (key.known, key.factor, key.by_user) == (None, None, False), "such a key needs a world of its own"
+    if not key.by_share:
+        world.job[:, c.KNOWN_KEY] = 0.0  # what jobs were entitled to when they came
     if memory is not None:
         _carry_over(world.learned, memory)
     found = world._replace(
@@ -35,7 +37,7 @@ def handed_over(world: World, policy: QueuePolicy, memory: Memory | None = None)
     return found
 
 
-def _carry_over(old: Memory, new: Memory) -> None:
+def _carry_over(old: KeyMemory, new: KeyMemory) -> None:
     """Who waits or runs, and how far each has got; keys are asked for anew."""
     for name in ("wanting", "active", "active_at", "push"):
         getattr(new, name)[:] = getattr(old, name)

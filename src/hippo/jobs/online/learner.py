@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.opening import Opening, open_world
 from hippo.jobs.engine.play import STRIDE, run
-from hippo.jobs.learned.past import BINS, EDGES_S, size_class
+from hippo.jobs.learned.past import size_class
+from hippo.jobs.learned.state import KeyMemory
 from hippo.jobs.learned.state import LearnedSetup as Starts
-from hippo.jobs.learned.state import Memory
-from hippo.jobs.learned.weights import Weights, packed, unpacked, untrained
+from hippo.jobs.learned.weights import KeyWeights, packed, prior, unpacked, untrained
 from hippo.jobs.online.log import Known, Transition
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.weights import Form
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ class JobHistory:
     Of a job that has not ended, or left without having ended, the duration is a guess (``guessed_s``).
     """
 
-    workload: Workload  # (n,) by arrival, on the loop's clock, with durations
+    workload: JobWorkload  # (n,) by arrival, on the loop's clock, with durations
     ended: NDArray[np.bool_]  # (n,) whose duration is known
     finish_s: Floats  # (n,) when they were gone, as measured; inf: not yet
     now_s: float
@@ -64,7 +64,7 @@ class OnlinePolicy(Protocol):
         """(A,) of the choices of a moment; 0 where ``mask`` forbids."""
         ...
 
-    def finishes(self, workload: Workload) -> Floats:
+    def finishes(self, workload: JobWorkload) -> Floats:
         """(n,) when the jobs would have ended on the site, empty at first, had this policy decided."""
         ...
 
@@ -97,7 +97,7 @@ def history_of(
     transitions: tuple[Transition, ...] = (),
 ) -> JobHistory:
     """The history of these jobs, by arrival; ``attained_s``: work that jobs in the system have had."""
-    workload = Workload.of(each.job for each in known)
+    workload = JobWorkload.of(each.job for each in known)
     ran_s = np.array([np.nan if each.ran_s is None else each.ran_s for each in known])
     finish_s = np.array([np.inf if each.finish_s is None else each.finish_s for each in known])
     had_s = np.array([attained_s.get(each.job.name, 0.0) for each in known])
@@ -149,8 +149,8 @@ STILL = 1e6  # the past counts so many times, so that what comes does not move i
 class Index:
     """What was learned. ``past``: on a clock that ends where it is used; see ``Learner.past`` of ``jobs.learned``."""
 
-    weights: Weights
-    past: Workload
+    weights: KeyWeights
+    past: JobWorkload
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +158,11 @@ class IndexPolicy:
     """The policy of an ``Index`` on a site."""
 
     index: Index
-    site: Site
+    site: JobSite
     settings: ReplayRules
     frozen: bool = False
 
-    def opened(self, workload: Workload) -> Opening:
+    def opened(self, workload: JobWorkload) -> Opening:
         """A world under it, before the first arrival."""
         past = self.index.past if len(self.index.past) else None
         starts = Starts(weights=self._weights(), past=past)
@@ -170,12 +170,12 @@ class IndexPolicy:
         self._still(opening.world.learned)
         return opening
 
-    def memory(self, workload: Workload) -> Memory:
+    def memory(self, workload: JobWorkload) -> KeyMemory:
         """What ranks jobs of a workload, before the first arrival."""
         opening = self.opened(workload)
         return opening.world.learned
 
-    def finishes(self, workload: Workload) -> Floats:
+    def finishes(self, workload: JobWorkload) -> Floats:
         """(n,) when the jobs end; inf where the site refuses one."""
         world = self.opened(workload).world
         while run(world, STRIDE):
@@ -186,13 +186,13 @@ class IndexPolicy:
         """Not from a moment: it ranks whole queues (``handover``)."""
         raise NotImplementedError
 
-    def _weights(self) -> Weights:
+    def _weights(self) -> KeyWeights:
         weights = self.index.weights
         if not self.frozen:
             return weights
         return weights._replace(keep=np.ones_like(weights.keep), pseudo=STILL * weights.pseudo)
 
-    def _still(self, memory: Memory) -> None:
+    def _still(self, memory: KeyMemory) -> None:
         if self.frozen:
             memory.history.deaths[:] *= STILL
             memory.history.exposed[:] *= STILL
@@ -202,12 +202,12 @@ class IndexPolicy:
 class IndexLearner:
     """Updates refill the tables from recent history, and the prior of jobs of which nothing is known."""
 
-    site: Site
+    site: JobSite
     settings: ReplayRules
     most_jobs: int = 2000
     frozen: bool = False
 
-    def first(self, past: Workload, networks: Weights | None = None) -> Index:
+    def first(self, past: JobWorkload, networks: KeyWeights | None = None) -> Index:
         """Of jobs whose durations are known. Without ``networks``: the estimate from the tables alone."""
         weights = untrained() if networks is None else networks
         return Index(weights._replace(prior=prior(past.duration_s)), past)
@@ -239,14 +239,7 @@ class IndexLearner:
         try:
             networks = stored["networks"].tobytes()
             columns = {name: stored[name] for name in ("arrival_s", "duration_s", "devices", "user")}
-            past = Workload.of_columns(columns, users=tuple(stored["users"].tolist()))
+            past = JobWorkload.of_columns(columns, users=tuple(stored["users"].tolist()))
         except (KeyError, ValueError, TypeError, IndexError):
             raise INDEX.wrong(source) from None
         return Index(unpacked(networks, source), past)
-
-
-def prior(duration_s: Floats) -> Floats:
-    """Hazards (B,) of jobs of which nothing is known, from durations that are; a tenth of a death in each bin more."""
-    ends = np.bincount(np.searchsorted(EDGES_S, duration_s, side="right"), minlength=BINS).astype(np.float64)
-    entered = ends[::-1].cumsum()[::-1]
-    return (ends + 0.1) / (entered + 1.0)

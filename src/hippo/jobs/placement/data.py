@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, MOST_GB
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 from hippo.problem.cluster import Cluster
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ GB_PER_DEVICE: Mapping[str, float] = MappingProxyType(
 )
 
 
-def with_data(workload: Workload, site: Site, gb_per_device: float | None = None) -> Workload:
+def with_data(workload: JobWorkload, site: JobSite, gb_per_device: float | None = None) -> JobWorkload:
     """The workload with a volume and a home for every job that has no data.
 
     ``gb_per_device``: one volume for all kinds of jobs in place of ``GB_PER_DEVICE`` (0: jobs have no data).
@@ -55,7 +55,7 @@ def with_data(workload: Workload, site: Site, gb_per_device: float | None = None
     )
 
 
-def home_of(user: str, site: Site) -> str:
+def home_of(user: str, site: JobSite) -> str:
     """The domain that holds a user's data: the same on every machine and in every run."""
     devices = {name: sum(pool.devices for pool in site.pools if pool.domain == name) for name in site.domains}
     draw = int.from_bytes(sha256(user.encode()).digest()[:6], "big") % site.devices

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.job import KINDS
-from hippo.jobs.site import Site
-from hippo.jobs.workload import Workload
+from hippo.jobs.site import JobSite
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,14 +53,14 @@ class Slowdown:
         factor[INSIDE, [1 << domain for domain in range(min(domains, MOST_DOMAINS))]] = 1.0
         return cls((), factor, np.zeros((1, width)))
 
-    def rows(self, workload: Workload) -> Ints:
+    def rows(self, workload: JobWorkload) -> Ints:
         """(n,) the row of each job; ``INSIDE`` where the table has none for it."""
         alike, job = _alike(workload)
         place = {kind: row for row, kind in enumerate(self.kinds, 1)}
         return np.array([place.get(kind, INSIDE) for kind in alike], np.int64)[job]
 
 
-def kinds_that_span(workload: Workload, site: Site, span: str) -> tuple[Kind, ...]:
+def kinds_that_span(workload: JobWorkload, site: JobSite, span: str) -> tuple[Kind, ...]:
     """The kinds of jobs that may run over several domains: none (``never``), those that fit into no pool that they can
     use (``must``), all of two devices or more (``free``)."""
     if span == "never":
@@ -69,13 +69,13 @@ def kinds_that_span(workload: Workload, site: Site, span: str) -> tuple[Kind, ..
     return tuple(kind for kind in found if span == "free" or kind.devices > _largest(kind, site))
 
 
-def _largest(kind: Kind, site: Site) -> int:
+def _largest(kind: Kind, site: JobSite) -> int:
     """Devices of the largest pool that such a job can use."""
     usable = (pool.devices for pool in site.pools if not kind.runs_on or pool.kind in kind.runs_on)
     return max(usable, default=0)
 
 
-def _alike(workload: Workload) -> tuple[list[Kind], Ints]:
+def _alike(workload: JobWorkload) -> tuple[list[Kind], Ints]:
     """The kinds of jobs there are, by size, and (n,) which of them each job is."""
     trains = workload.kind == KINDS.index("train")
     model = np.where(trains, workload.model, -1)

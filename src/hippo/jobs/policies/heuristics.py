@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.jobs.policies.policy import LAST, Key, QueuePolicy
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ FIFO = QueuePolicy(
 )
 
 
-def _estimate(workload: Workload) -> Floats:
+def _estimate(workload: JobWorkload) -> Floats:
     return np.where(np.isnan(workload.estimate_s), LAST, workload.estimate_s)
 
 
@@ -37,7 +37,7 @@ BACKFILL = QueuePolicy(
 )
 
 
-def _duration(workload: Workload) -> Floats:
+def _duration(workload: JobWorkload) -> Floats:
     return workload.duration_s
 
 
@@ -94,7 +94,7 @@ MAX_MIN = QueuePolicy(
 )
 
 
-def _priority_then_deadline(workload: Workload) -> Floats:
+def _priority_then_deadline(workload: JobWorkload) -> Floats:
     """Its place among all jobs; equal ones share a place."""
     if not len(workload):
         return np.zeros(0)
@@ -112,7 +112,7 @@ DEADLINE = QueuePolicy(
 )
 
 
-def _deadline(workload: Workload) -> Floats:
+def _deadline(workload: JobWorkload) -> Floats:
     return np.minimum(workload.deadline_s, LAST)
 
 

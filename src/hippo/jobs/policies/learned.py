@@ -8,7 +8,7 @@ import numpy as np
 
 from hippo.jobs.learned.past import EDGES_S
 from hippo.jobs.policies.policy import QueuePolicy
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 DEADLINE_REFRESH_S = 600.0
 """The same where jobs have deadlines, which draw nearer."""
@@ -38,6 +38,6 @@ LEARNED_DEADLINES = replace(
 """What ``learned`` means where jobs have deadlines."""
 
 
-def suited(policy: QueuePolicy, workload: Workload) -> QueuePolicy:
+def suited(policy: QueuePolicy, workload: JobWorkload) -> QueuePolicy:
     """The policy itself, or the learned one's form for deadlines, where some job of the workload has one."""
     return LEARNED_DEADLINES if policy is LEARNED and bool(np.isfinite(workload.deadline_s).any()) else policy

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
-Column = Callable[[Workload], NDArray[np.float64]]
+Column = Callable[[JobWorkload], NDArray[np.float64]]
 """A number (n,) of each job, all of which are known when the job comes."""
 
 LAST = 1e300

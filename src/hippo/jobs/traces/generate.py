@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InputError
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,7 +56,7 @@ class TraceFit:
     begin_s: float  # where in the week the trace begins, s
 
 
-def fitted(workload: Workload, *, begin_s: float | None = None) -> TraceFit:
+def fitted(workload: JobWorkload, *, begin_s: float | None = None) -> TraceFit:
     """The fit of a trace; ``begin_s``: Unix seconds of its first arrival (None: the week begins there).
 
     Raises
@@ -97,7 +97,7 @@ def fitted(workload: Workload, *, begin_s: float | None = None) -> TraceFit:
     )
 
 
-def bursts(workload: Workload) -> tuple[NDArray[np.bool_], Floats]:
+def bursts(workload: JobWorkload) -> tuple[NDArray[np.bool_], Floats]:
     """(n,) whether each job, user by user in order of arrival, begins a burst; the times between jobs of bursts, s."""
     order = _by_user(workload)
     user, arrival_s = workload.user[order], workload.arrival_s[order]
@@ -115,7 +115,7 @@ def ks_distance(one: NDArray[np.generic], other: NDArray[np.generic]) -> float:
 
 
 # -------------------------------------------------------------------------------------------------------------- parts
-def _by_user(workload: Workload) -> Ints:
+def _by_user(workload: JobWorkload) -> Ints:
     return np.lexsort((np.arange(len(workload)), workload.user))
 
 
@@ -197,7 +197,7 @@ AT_ONCE_H = 24 * 7
 LAST_DIGIT = 3  # of seconds that are written
 
 
-def generated(fit: TraceFit, jobs: int, rng: Rng) -> Workload:
+def generated(fit: TraceFit, jobs: int, rng: Rng) -> JobWorkload:
     """A workload of ``jobs`` jobs; the clock starts at the first.
 
     Each hour's rate of bursts is that of the hour of the week times a gamma factor; within the hour they are uniform.
@@ -212,10 +212,10 @@ def generated(fit: TraceFit, jobs: int, rng: Rng) -> Workload:
     kept = np.argsort(columns["arrival_s"], kind="stable")[:jobs]
     chosen = {name: column[kept] for name, column in columns.items()}
     chosen["arrival_s"] = np.round(chosen["arrival_s"] - chosen["arrival_s"][0], LAST_DIGIT)
-    return Workload.of_columns(chosen, names=[f"job-{number}" for number in range(jobs)], users=fit.users)
+    return JobWorkload.of_columns(chosen, names=[f"job-{number}" for number in range(jobs)], users=fit.users)
 
 
-def distances(fit_to: Workload, drawn: Workload) -> dict[str, float]:
+def distances(fit_to: JobWorkload, drawn: JobWorkload) -> dict[str, float]:
     """Kolmogorov-Smirnov distances of a drawn workload from the one it was fitted to."""
     pairs = {
         "duration_s": (fit_to.duration_s, drawn.duration_s),
@@ -226,7 +226,7 @@ def distances(fit_to: Workload, drawn: Workload) -> dict[str, float]:
     return {name: ks_distance(one, other) for name, (one, other) in pairs.items()}
 
 
-def moments(workload: Workload) -> dict[str, float]:
+def moments(workload: JobWorkload) -> dict[str, float]:
     """A few figures of a workload, to hold a drawn one against the one that it was fitted to."""
     counts = np.bincount((workload.arrival_s // HOUR_S).astype(np.int64))
     return {
@@ -240,7 +240,7 @@ def moments(workload: Workload) -> dict[str, float]:
     }
 
 
-def _lengths(workload: Workload) -> Ints:
+def _lengths(workload: JobWorkload) -> Ints:
     return np.bincount(np.cumsum(bursts(workload)[0]) - 1)
 
 

@@ -16,7 +16,7 @@ from hippo.jobs.traces import gavel, helios, own, pai, philly, swf
 from hippo.jobs.traces.passed import TWICE, Passed
 from hippo.jobs.traces.rows import Coded, Floats, Ints, TraceRows
 from hippo.jobs.traces.source import Head
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 LEAST_S = 1e-6
 """Shorter durations are no measurements; sums of them vanish."""
@@ -34,7 +34,7 @@ NO_SIZE = "no number of devices"
 class JobTrace:
     """The jobs of a file."""
 
-    workload: Workload
+    workload: JobWorkload
     format: str
     begin_s: float | None  # Unix seconds (local time) of the first arrival, where the format tells dates
     remarks: tuple[str, ...]  # what was sorted and passed over, a sentence each
@@ -120,7 +120,7 @@ def _refuse_twice(rows: TraceRows, passed: Passed) -> None:
             passed.refuse(line, problem, value=name, remedy="keep one of them", counted=TWICE)
 
 
-def _workload(rows: TraceRows, first_s: float) -> Workload:
+def _workload(rows: TraceRows, first_s: float) -> JobWorkload:
     """Columns as a workload wants them: words by number, times from the first arrival, nothing missing."""
     columns: dict[str, Any] = {
         "arrival_s": rows.arrival_s - first_s,
@@ -147,7 +147,7 @@ def _workload(rows: TraceRows, first_s: float) -> Workload:
     if rows.data_at is not None:
         columns["data_at"], words["domains"] = _domains(rows.data_at)
     names = rows.names if rows.names is not None else [f"line {line}" for line in rows.line]
-    return Workload.of_columns(columns, names=names, **words)
+    return JobWorkload.of_columns(columns, names=names, **words)
 
 
 def _domains(column: Coded) -> tuple[Ints, tuple[str, ...]]:

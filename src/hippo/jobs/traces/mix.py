@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError
 from hippo.jobs.job import KINDS, MOST_GB
 from hippo.jobs.ledger import Ledger
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 SLACKS = ((0.2, 1.2), (0.5, 2.0), (0.3, 10.0))
 """(share of the jobs, slack): deadline = arrival + slack x duration + ``GRACE_S``."""
@@ -64,7 +64,7 @@ class Mix:
             raise InputError("nobody says where data may lie", source="--data-gb", remedy="add --cluster")
 
 
-def mixed(workload: Workload, mix: Mix, rng: np.random.Generator) -> Workload:
+def mixed(workload: JobWorkload, mix: Mix, rng: np.random.Generator) -> JobWorkload:
     """The same jobs with what the mix draws; the rest stays as it is."""
     n = len(workload)
     if mix.priorities:
@@ -106,7 +106,7 @@ class Missed:
     weighted: float  # share of the weight; a priority weighs twice as much as the next lower one
 
 
-def drawn(workload: Workload, setting: str, seed: int, *, estimates: float | None = None) -> Workload:
+def drawn(workload: JobWorkload, setting: str, seed: int, *, estimates: float | None = None) -> JobWorkload:
     """The same jobs with priorities and deadlines of a setting (of ``SETTINGS``).
 
     ``estimates``: deviation of the logarithm of what submitters say a job takes against what it takes; None: they say
@@ -120,7 +120,7 @@ def drawn(workload: Workload, setting: str, seed: int, *, estimates: float | Non
     return replace(found, estimate_s=found.duration_s * noise)
 
 
-def missed(ledger: Ledger, workload: Workload) -> Missed:
+def missed(ledger: Ledger, workload: JobWorkload) -> Missed:
     """What a replay missed."""
     ends = np.isfinite(workload.deadline_s)
     late = ends & ~(ledger.finish_s <= workload.deadline_s)
@@ -131,23 +131,23 @@ def missed(ledger: Ledger, workload: Workload) -> Missed:
     return Missed(int(ends.sum()), int(late.sum()), int(late.sum()) / count, weighted)
 
 
-def _gavel(workload: Workload, rng: np.random.Generator) -> Workload:
+def _gavel(workload: JobWorkload, rng: np.random.Generator) -> JobWorkload:
     return mixed(workload, Mix(deadlines=True, priorities=True), rng)
 
 
-def _chronus(workload: Workload, rng: np.random.Generator) -> Workload:
+def _chronus(workload: JobWorkload, rng: np.random.Generator) -> JobWorkload:
     window_s = np.maximum(60.0, rng.uniform(1.1, 2.0, len(workload)) * workload.duration_s)
     return _with(workload, window_s, _classes(workload, rng))
 
 
-def _calendar(workload: Workload, rng: np.random.Generator) -> Workload:
+def _calendar(workload: JobWorkload, rng: np.random.Generator) -> JobWorkload:
     priority = _classes(workload, rng)
     first, last = np.array([24.0, 4.0, 1.0])[priority], np.array([168.0, 72.0, 24.0])[priority]
     window_s = HOUR_S * np.exp(rng.uniform(np.log(first), np.log(last)))
     return _with(workload, np.maximum(window_s, 1.2 * workload.duration_s), priority)
 
 
-def _best_effort(workload: Workload, rng: np.random.Generator) -> Workload:
+def _best_effort(workload: JobWorkload, rng: np.random.Generator) -> JobWorkload:
     priority, n = _classes(workload, rng), len(workload)
     normal = np.exp(rng.uniform(np.log(1.5), np.log(10.0), n))
     slack = np.where(priority == 2, rng.uniform(1.2, 2.0, n), normal)
@@ -155,16 +155,16 @@ def _best_effort(workload: Workload, rng: np.random.Generator) -> Workload:
     return _with(workload, np.where(priority == 0, np.inf, window_s), priority)
 
 
-def _classes(workload: Workload, rng: np.random.Generator) -> Ints:
+def _classes(workload: JobWorkload, rng: np.random.Generator) -> Ints:
     shares, values = zip(*CLASSES, strict=True)
     return np.array(values, np.int64)[rng.choice(len(shares), len(workload), p=shares)]
 
 
-def _with(workload: Workload, window_s: Floats, priority: Ints) -> Workload:
+def _with(workload: JobWorkload, window_s: Floats, priority: Ints) -> JobWorkload:
     return replace(workload, priority=priority, deadline_s=workload.arrival_s + window_s)
 
 
-SETTINGS: Mapping[str, Callable[[Workload, np.random.Generator], Workload]] = {
+SETTINGS: Mapping[str, Callable[[JobWorkload, np.random.Generator], JobWorkload]] = {
     "gavel": _gavel,
     "chronus": _chronus,
     "calendar": _calendar,

@@ -27,7 +27,7 @@ from hippo.jobs.traces.passed import Passed
 from hippo.jobs.traces.rows import Tally, TraceRows
 from hippo.jobs.traces.source import Head, require, whole_text
 from hippo.jobs.traces.table import Chunk, TableShape, TextColumn, amounts, chunks, counts, entries, numbers
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 from hippo.problem.load import load_model
 
 FIELDS = tuple(field.name for field in fields(Job))
@@ -157,20 +157,20 @@ def check_ending(path: str | Path) -> str:
     return ending
 
 
-def write_jobs(path: str | Path, workload: Workload) -> None:
+def write_jobs(path: str | Path, workload: JobWorkload) -> None:
     """Writes a workload whole or not at all; ``InputError`` for an ending that stands for neither form."""
     ending = check_ending(path)
     text = jobs_csv(workload) if ".csv" in ending else jobs_json(workload)
     write_whole(path, gzip.compress(text.encode(), mtime=0) if ending.endswith(".gz") else text)
 
 
-def jobs_json(workload: Workload) -> str:
+def jobs_json(workload: JobWorkload) -> str:
     """A line per job; fields that hold their default are left out."""
     lines = (json.dumps(each, ensure_ascii=False) for each in _entries(workload))
     return f'{{"{MARK}": 1, "jobs": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def jobs_csv(workload: Workload) -> str:
+def jobs_csv(workload: JobWorkload) -> str:
     """Columns that no job needs are left out."""
     entries = list(_entries(workload))
     used = {name for entry in entries for name in entry}
@@ -182,7 +182,7 @@ def jobs_csv(workload: Workload) -> str:
     return text.getvalue()
 
 
-def _entries(workload: Workload) -> Iterator[dict[str, Any]]:
+def _entries(workload: JobWorkload) -> Iterator[dict[str, Any]]:
     """Every job as the fields that differ from their defaults."""
     for index in range(len(workload)):
         job = workload.job(index)

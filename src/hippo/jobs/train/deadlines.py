@@ -40,14 +40,15 @@ from hippo.jobs.learned.state import LearnedSetup
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.policies.learned import LEARNED_DEADLINES
 from hippo.jobs.traces.mix import drawn, missed
+from hippo.jobs.train.algorithms import ppo
 from hippo.jobs.train.learner import QueueLearner
+from hippo.jobs.train.policy import NoisyKey
+from hippo.jobs.train.rollout import Moments, joined
 from hippo.jobs.train.settings import DeadlineTraining
 from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
-from hippo.jobs.workload import Workload
-from hippo.learn import ppo
+from hippo.jobs.workload import JobWorkload
 from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.memory import Need, refuse_too_large
-from hippo.learn.ppo import Evaluated, normalised
 from hippo.learn.session import Session
 from hippo.planners.base import Progress
 
@@ -65,7 +66,7 @@ FREE = ("run.minutes", "run.updates")  # what a resumed run may change
 _SEEDS = 1_000_000
 
 
-class DuePolicy(nn.Module):
+class DuePolicy(NoisyKey):
     """Logarithms of keys (N,): normal, with a mean that the features say (as the kernels do) and one deviation."""
 
     def __init__(self, noise: float, units: int = UNITS) -> None:
@@ -83,11 +84,6 @@ class DuePolicy(nn.Module):
         """Means (N,)."""
         push = self.last(torch.relu(self.first(features)))[:, 0]
         return features @ self.straight + MOST_PUSH * torch.tanh(push / MOST_PUSH)
-
-    def evaluate(self, features: Tensor, key: Tensor) -> Evaluated:
-        """What the policy thinks of keys that were given."""
-        choice: Any = torch.distributions.Normal(self(features), self.log_noise.exp())
-        return Evaluated(choice.log_prob(key), choice.entropy(), self.critic(features))
 
     def into(self, weights: DueWeights) -> DueWeights:
         """The weights with this network's numbers in them."""
@@ -110,7 +106,7 @@ def begun(settings: DeadlineTraining) -> DueWeights:
     rng = np.random.default_rng(settings.run.seed)
     edges = np.concatenate([[EDGES_S[0] / 2], EDGES_S, [EDGES_S[-1] * 1.4]])
     duration_s = np.exp(rng.uniform(np.log(edges[0]), np.log(edges[-1]), DRAWN))
-    jobs = Workload.of_columns({"arrival_s": np.zeros(DRAWN), "duration_s": duration_s})
+    jobs = JobWorkload.of_columns({"arrival_s": np.zeros(DRAWN), "duration_s": duration_s})
     counted = np.full((BINS, BINS), 1e-3)
     for place, setting in enumerate(settings.draws.settings):
         each = drawn(jobs, setting, place)
@@ -125,7 +121,7 @@ class Stretch:
     """A window with its deadlines."""
 
     window: Window
-    workload: Workload
+    workload: JobWorkload
 
     def play(self, weights: DueWeights, trial: DueTrial | None = None) -> Ledger:
         """One replay."""
@@ -147,18 +143,9 @@ def stretch(window: Window, settings: DeadlineTraining, generator: np.random.Gen
     return Stretch(window, drawn(window.workload, setting, int(generator.integers(_SEEDS)), estimates=estimates))
 
 
-@dataclass(frozen=True, eq=False)
-class DueMoments:
-    """Keys that were given with noise, and what came of it."""
-
-    features: Tensor  # (N, F)
-    key: Tensor  # (N,) its logarithm, with its noise
-    credit: Tensor  # (N,) cost spared
-
-
 def roll(
     at: Stretch, weights: DueWeights, settings: DeadlineTraining, generator: np.random.Generator
-) -> tuple[DueMoments, float]:
+) -> tuple[Moments, float]:
     """A stretch with noise against itself without, and the cost without."""
     n, search = len(at.workload), settings.search
     base = at.costs(at.play(weights))
@@ -169,10 +156,10 @@ def roll(
     job = trial.job[:used]
     credit = credits(at.workload, spared, job, search.horizon_s)
     seen = torch.from_numpy(trial.seen[:used].copy()), torch.from_numpy(trial.push[:used].astype(np.float32))
-    return DueMoments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
+    return Moments(*seen, torch.from_numpy(credit.astype(np.float32))), float(base.sum())
 
 
-def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
+def credits(workload: JobWorkload, spared: Floats, job: NDArray[np.int64], horizon_s: float) -> Floats:
     """(N,) what noise on each ``job`` (N,) is credited with: its own cost spared, and that of later deadlines."""
     changed, found = np.flatnonzero(spared), np.zeros(len(job))
     ends_s, step = workload.deadline_s[changed], max(1, PAIRS // max(len(changed), 1))
@@ -183,27 +170,6 @@ def credits(workload: Workload, spared: Floats, job: NDArray[np.int64], horizon_
         share[changed[None, :] == rows[:, None]] = 1.0
         found[first : first + step] = share @ spared[changed]
     return found
-
-
-def joined(parts: list[DueMoments]) -> DueMoments:
-    """The moments of several stretches."""
-    return DueMoments(*(torch.cat([getattr(each, name) for each in parts]) for name in ("features", "key", "credit")))
-
-
-def update(
-    policy: DuePolicy, optimizer: torch.optim.Optimizer, moments: DueMoments, settings: DeadlineTraining, seed: int
-) -> dict[str, float]:
-    """One update by ``hippo.learn.ppo``; its figures. Nothing is learned where noise made no difference."""
-    if not moments.credit.any():
-        return {"moments": float(len(moments.credit))}
-    target = moments.credit / (moments.credit.std(correction=0) + 1e-8)
-    with torch.no_grad():
-        before = policy.evaluate(moments.features, moments.key)
-    advantage = normalised(target - before.values[:, 0])
-    batch = ppo.Batch(moments.features, moments.key, before.log_prob, advantage, target[:, None])
-    order = ppo.minibatches([len(target)], settings.ppo, [np.random.default_rng(seed)])
-    found = ppo.update(policy.evaluate, optimizer, batch, settings=settings.ppo, order=order)
-    return {"value": found.value, "kl": found.kl, "clipped": found.clipped, "moments": float(len(target))}
 
 
 def train(
@@ -240,8 +206,8 @@ def train(
     policy, base = DuePolicy(settings.search.noise), begun(settings)
     policy.take(base._replace(first=policy.into(base).first))
     policy.log_noise.requires_grad_(False)
-    learned = [each for each in policy.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(learned, lr=settings.ppo.learning_rate)
+    free = [each for each in policy.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(free, lr=settings.ppo.learning_rate)
 
     def step(learner: QueueLearner, number: int) -> dict[str, float]:
         generator = np.random.default_rng([settings.run.seed, number])
@@ -250,10 +216,13 @@ def train(
             moments, each = roll(stretch(windows.draw(generator), settings, generator), weights, settings, generator)
             parts.append(moments)
             cost.append(each)
-        return {**update(policy, optimizer, joined(parts), settings, number), "cost": float(np.mean(cost))}
+        moments = joined(parts)
+        learned = moments.credit.any()  # else noise made no difference
+        figures = ppo(policy, optimizer, moments, settings, number) if learned else {}
+        return {**figures, "moments": float(len(moments.credit)), "cost": float(np.mean(cost))}
 
     session = Session(
-        QueueLearner(policy, optimizer, base, settings, step, settings.search.rolls),
+        QueueLearner(policy, optimizer, base, settings, step),
         settings,
         out,
         lambda figures, notes: f"deadlines, best {notes['best']:.3f} % missed",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hippo.jobs.learned.past import BINS, EDGES_S, SEEN, SOURCES
 from hippo.jobs.learned.state import trial
-from hippo.jobs.learned.weights import Weights
+from hippo.jobs.learned.weights import KeyWeights
 from hippo.jobs.train.settings import Hazards
 from hippo.jobs.train.windows import Window
 
@@ -42,7 +42,7 @@ class HazardRows:
 class HazardNetwork(nn.Module):
     """The correction, as the kernel computes it."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: KeyWeights) -> None:
         super().__init__()
         units = weights.hazard_first.shape[1]
         self.first, self.last = nn.Linear(len(SEEN), units), nn.Linear(units, 1)
@@ -58,7 +58,7 @@ class HazardNetwork(nn.Module):
         found: Tensor = self.last(torch.relu(self.first(seen)))
         return found[:, 0] + seen[:, len(SOURCES)]
 
-    def into(self, weights: Weights) -> Weights:
+    def into(self, weights: KeyWeights) -> KeyWeights:
         """The weights with this network's numbers in them."""
         first, last = self.first.weight.detach().numpy(), self.last.weight.detach().numpy()
         return weights._replace(
@@ -69,21 +69,14 @@ class HazardNetwork(nn.Module):
         )
 
 
-def prior(duration_s: Floats) -> Floats:
-    """Hazards (B,) of jobs of which nothing is known, from durations that are; a tenth of a death in each bin more."""
-    ends = np.bincount(np.searchsorted(EDGES_S, duration_s, side="right"), minlength=BINS).astype(np.float64)
-    entered = ends[::-1].cumsum()[::-1]
-    return (ends + 0.1) / (entered + 1.0)
-
-
 def fit(
-    weights: Weights,
+    weights: KeyWeights,
     windows: Sequence[Window],
     validation: Sequence[Window],
     settings: Hazards,
     seed: int,
     track: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
-) -> Weights:
+) -> KeyWeights:
     """The weights with the network that says most of durations in the windows that are looked at.
 
     Every round replays the windows with what the last one learned.
@@ -111,7 +104,7 @@ def need(settings: Hazards, windows: int) -> float:
     return settings.keys * (BINS * seen + 2 * windows * AT_RISK * (seen + 4))
 
 
-def collected(window: Window, weights: Weights, keys: int) -> HazardRows:
+def collected(window: Window, weights: KeyWeights, keys: int) -> HazardRows:
     """What a replay saw of bins at about so many keys."""
     every = max(1, KEYS_PER_JOB * len(window.workload) // keys)
     written = trial(np.zeros((0, 0)), bins=keys, every=every)

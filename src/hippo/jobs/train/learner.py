@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,18 +14,24 @@ from hippo.learn.distributed import Place
 from hippo.learn.session import Learned
 
 
-@dataclass(eq=False)
 class QueueLearner:
-    """Every update draws from generators of its own number; one process."""
+    """Every update draws from generators of its own number; one process.
 
-    policy: nn.Module
-    optimizer: torch.optim.Optimizer
-    base: Any  # the weights around the network, a named tuple of arrays
-    settings: KeyTraining | DeadlineTraining
-    step: Callable[[QueueLearner, int], dict[str, float]]  # an update by its number; its figures
-    rolls: int  # windows of an update
+    ``base``: the weights around the network, a named tuple of arrays; ``step``: an update by its number, its figures.
+    """
 
     place = Place()
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        base: Any,
+        settings: KeyTraining | DeadlineTraining,
+        step: Callable[[QueueLearner, int], dict[str, float]],
+    ) -> None:
+        self.policy, self.optimizer, self.base, self.settings, self.step = policy, optimizer, base, settings, step
+        self.rolls = (settings.gradient if isinstance(settings, KeyTraining) else settings.search).rolls
 
     def learn(self, done: float) -> Learned:
         """One update; ``done``: share of the run that lies behind."""

@@ -11,11 +11,24 @@ from torch import Tensor, nn
 
 from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.state import MOST_PUSH
-from hippo.jobs.learned.weights import KEY_UNITS, Weights
+from hippo.jobs.learned.weights import KEY_UNITS, KeyWeights
 from hippo.learn.ppo import Evaluated
 
 
-class KeyPolicy(nn.Module):
+class NoisyKey(nn.Module):
+    """A number for each moment: normal, with a mean that the features say and one deviation; and a critic."""
+
+    log_noise: nn.Parameter
+    critic: nn.Sequential
+
+    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
+        """What the policy thinks of numbers (N,) that were given."""
+        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
+        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
+        return Evaluated(likely, chaos, self.critic(features))
+
+
+class KeyPolicy(NoisyKey):
     """Pushes (N,) of the logarithms of keys: normal, with a mean that the features say and one deviation."""
 
     def __init__(self, noise: float, units: int = KEY_UNITS) -> None:
@@ -34,18 +47,12 @@ class KeyPolicy(nn.Module):
         push = self.last(hidden)[:, 0]
         return MOST_PUSH * torch.tanh(push / MOST_PUSH)
 
-    def evaluate(self, features: Tensor, push: Tensor) -> Evaluated:
-        """What the policy thinks of pushes that were made."""
-        choice = torch.distributions.Normal(self(features), self.log_noise.exp())
-        likely, chaos = choice.log_prob(push), choice.entropy()  # type: ignore[no-untyped-call]
-        return Evaluated(likely, chaos, self.critic(features))
-
     @property
     def noise(self) -> float:
         """The deviation."""
         return float(self.log_noise.detach().exp())
 
-    def into(self, weights: Weights) -> Weights:
+    def into(self, weights: KeyWeights) -> KeyWeights:
         """The weights with this network's numbers in them."""
         return weights._replace(
             key_first=_kernel(self.first.weight.T),
@@ -56,7 +63,7 @@ class KeyPolicy(nn.Module):
             key_last_bias=_kernel(self.last.bias),
         )
 
-    def take(self, weights: Weights) -> None:
+    def take(self, weights: KeyWeights) -> None:
         """The network of these weights."""
         with torch.no_grad():
             self.first.weight.copy_(torch.from_numpy(weights.key_first.T.copy()))

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from hippo.jobs.learned.features import FEATURES
 from hippo.jobs.learned.past import BINS
-from hippo.jobs.learned.state import Trial, trial
-from hippo.jobs.learned.weights import Weights
+from hippo.jobs.learned.state import KeyTrial, trial
+from hippo.jobs.learned.weights import KeyWeights
 from hippo.jobs.train.windows import Window
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ def need(jobs: int, share: float, rolls: int) -> float:
 
 
 def roll(
-    window: Window, weights: Weights, base_finish_s: Floats, noise: Floats, horizon_s: float
+    window: Window, weights: KeyWeights, base_finish_s: Floats, noise: Floats, horizon_s: float
 ) -> tuple[Moments, Floats]:
     """One window under noise (n, B), against its play without (``base_finish_s`` (n,)); its own finishes (n,)."""
     written = trial(noise, moments=MOST_MOMENTS)
@@ -80,7 +80,7 @@ def _kept(left_s: Floats, horizon_s: float) -> float:
     return float((-np.expm1(-np.maximum(left_s, 0.0) / horizon_s)).sum())
 
 
-def _moments(written: Trial, finish_s: Floats, base_finish_s: Floats, horizon_s: float) -> Moments:
+def _moments(written: KeyTrial, finish_s: Floats, base_finish_s: Floats, horizon_s: float) -> Moments:
     used = int(written.used[0])
     found = credits(written.when_s[:used], finish_s, base_finish_s, horizon_s)
     return Moments(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hippo.files import write_whole
-from hippo.jobs.learned.weights import SHIPPED, Weights, packed, untrained
+from hippo.jobs.learned.weights import SHIPPED, KeyWeights, packed, prior, untrained
 from hippo.jobs.train import algorithms, hazards, rollout
 from hippo.jobs.train.learner import QueueLearner
 from hippo.jobs.train.policy import KeyPolicy
@@ -75,7 +75,7 @@ def train(
     def update(learner: QueueLearner, number: int) -> dict[str, float]:
         return step(policy, learner.optimizer, windows.draw, learner.base, settings, number)
 
-    learner = QueueLearner(policy, optimizer(policy, settings), base, settings, update, settings.gradient.rolls)
+    learner = QueueLearner(policy, optimizer(policy, settings), base, settings, update)
     session = Session(
         learner,
         settings,
@@ -105,10 +105,10 @@ def needs(settings: KeyTraining) -> list[Need]:
 
 def _estimate(
     settings: KeyTraining, windows: TraceWindows, held: Sequence[Window], out: Path, progress: Progress
-) -> Weights:
+) -> KeyWeights:
     """Prior and hazard network, learned before the first update; the curve says how."""
     progress("how long jobs run", 0.0)
-    weights = untrained()._replace(prior=hazards.prior(windows.training.duration_s))
+    weights = untrained()._replace(prior=prior(windows.training.duration_s))
     seed, least, began = settings.run.seed, settings.windows.loads[0], time.monotonic()
     replays = (*windows.halves(None), *windows.halves(least), *windows.synthetic(seed))
     validation, tracker = (*held, *windows.synthetic(seed + 1)[:2]), Tracker(out)
@@ -121,7 +121,7 @@ def _estimate(
     return found
 
 
-def _of_limit(looks: Sequence[tuple[Window, float]], weights: Weights) -> float:
+def _of_limit(looks: Sequence[tuple[Window, float]], weights: KeyWeights) -> float:
     """Mean completion over the clairvoyant's, the geometric mean over windows; nan where there are none."""
     ratios = [window.mean_completion_s(weights) / limit_s for window, limit_s in looks]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else float("nan")
@@ -158,7 +158,7 @@ def step(
     policy: KeyPolicy,
     optimizer: torch.optim.Optimizer,
     draw: Callable[[np.random.Generator], Window],
-    base: Weights,
+    base: KeyWeights,
     settings: KeyTraining,
     update: int,
 ) -> dict[str, float]:
@@ -177,7 +177,7 @@ def step(
 
 
 def sampled(
-    policy: KeyPolicy, window: Window, base: Weights, settings: KeyTraining, generator: np.random.Generator
+    policy: KeyPolicy, window: Window, base: KeyWeights, settings: KeyTraining, generator: np.random.Generator
 ) -> Moments:
     """One window played without noise, with noise, and with its mirror image."""
     gradient, weights = settings.gradient, policy.into(base)

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from hippo.errors import InputError
 from hippo.jobs.engine.play import play
-from hippo.jobs.learned.state import LearnedSetup, Trial
-from hippo.jobs.learned.weights import Weights
+from hippo.jobs.learned.state import KeyTrial, LearnedSetup
+from hippo.jobs.learned.weights import KeyWeights
 from hippo.jobs.policies.heuristics import SRTF
 from hippo.jobs.policies.learned import LEARNED
 from hippo.jobs.settings import ReplayRules
-from hippo.jobs.site import Pool, Site, site
+from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.traces.load import load_trace
 from hippo.jobs.train.settings import Windows
-from hippo.jobs.workload import Workload
+from hippo.jobs.workload import JobWorkload
 
 Floats = NDArray[np.float64]
 
@@ -31,17 +31,17 @@ REPLAY_BYTES = 3000.0  # of a job in a replay, with its noise in every bin
 class Window:
     """Jobs, those before them, and what they run on."""
 
-    workload: Workload
-    past: Workload | None
-    site: Site
+    workload: JobWorkload
+    past: JobWorkload | None
+    site: JobSite
     rules: ReplayRules = ReplayRules()
 
-    def play(self, weights: Weights, trial: Trial | None = None) -> Floats:
+    def play(self, weights: KeyWeights, trial: KeyTrial | None = None) -> Floats:
         """When each job ends (n,) under the learned policy; refused jobs when they arrive."""
         found = play(self.workload, self.site, LEARNED, self.rules, learner=LearnedSetup(weights, self.past, trial))
         return np.where(np.isfinite(found.finish_s), found.finish_s, self.workload.arrival_s)
 
-    def mean_completion_s(self, weights: Weights) -> float:
+    def mean_completion_s(self, weights: KeyWeights) -> float:
         """Mean time from arrival to end."""
         return float(np.mean(self.play(weights) - self.workload.arrival_s))
 
@@ -56,9 +56,9 @@ class TraceWindows:
     """The part of a trace that is learned from, and the part that is validated on."""
 
     settings: Windows
-    training: Workload
-    validation: Workload
-    site: Site
+    training: JobWorkload
+    validation: JobWorkload
+    site: JobSite
 
     def draw(self, generator: np.random.Generator) -> Window:
         """A window of the part that is learned from, at one of the loads."""
@@ -84,14 +84,14 @@ class TraceWindows:
         """What is validated on, at the first and the last of the loads."""
         if not len(self.validation):
             return ()
-        both = Workload.of_columns(_columns(self.training, self.validation), users=self.training.users)
+        both = JobWorkload.of_columns(_columns(self.training, self.validation), users=self.training.users)
         cuts = np.linspace(len(self.training), len(both), PARTS + 1).astype(int)
         loads = dict.fromkeys((self.settings.loads[0], self.settings.loads[-1]))
         return tuple(
             self._window(both, int(a), int(b), load) for a, b in zip(cuts, cuts[1:], strict=False) for load in loads
         )
 
-    def _window(self, jobs: Workload, first: int, last: int, load: float | None) -> Window:
+    def _window(self, jobs: JobWorkload, first: int, last: int, load: float | None) -> Window:
         """Jobs ``first`` to ``last``, stretched to a load, after those before them."""
         chosen = _from_zero(jobs.take(np.arange(first, last)))
         past = _from_zero(jobs.take(np.arange(max(0, first - MOST_PAST), first))) if first else None
@@ -101,7 +101,7 @@ class TraceWindows:
         return Window(chosen, past, self.site, ReplayRules(restart_s=self.settings.restart_s))
 
 
-def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: ReplayRules) -> Window:
+def drawn(where: JobSite, jobs: int, generator: np.random.Generator, rules: ReplayRules) -> Window:
     """Jobs of users that no trace has: each has a usual duration, from minutes to days, and keeps to it closely or
     hardly; bursts of one to thirty alike. What is learned from one trace alone need not hold for the next."""
     users = int(generator.integers(2, 16))
@@ -117,7 +117,7 @@ def drawn(where: Site, jobs: int, generator: np.random.Generator, rules: ReplayR
         "devices": np.where(generator.random(jobs) < 0.8, 1, size[user]),
         "user": user,
     }
-    found = Workload.of_columns(columns, users=tuple(f"user-{number}" for number in range(users)))
+    found = JobWorkload.of_columns(columns, users=tuple(f"user-{number}" for number in range(users)))
     return Window(found.stretched(found.load(where)), None, where, rules)
 
 
@@ -133,7 +133,7 @@ def trace_windows(settings: Windows) -> TraceWindows:
         remedy = "write windows: {trace: FILE} into the configuration, for instance a Philly trace"
         raise InputError("names no trace to learn from", source="windows", key="trace", value="", remedy=remedy)
     whole = load_trace(settings.trace, form=settings.format or None).workload
-    pools = [Pool(f"domain-{k}", "gpu", settings.nodes, settings.per_node) for k in range(settings.domains)]
+    pools = [DevicePool(f"domain-{k}", "gpu", settings.nodes, settings.per_node) for k in range(settings.domains)]
     training, validation = (
         whole.part(0.0, settings.last),
         whole.part(settings.last, max(settings.last, settings.validate)),
@@ -145,11 +145,11 @@ def trace_windows(settings: Windows) -> TraceWindows:
     return TraceWindows(settings, training, validation, site(pools))
 
 
-def _from_zero(jobs: Workload) -> Workload:
+def _from_zero(jobs: JobWorkload) -> JobWorkload:
     return jobs.between(-np.inf, np.inf)
 
 
-def _columns(one: Workload, other: Workload) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+def _columns(one: JobWorkload, other: JobWorkload) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
     """Two stretches of a trace, one after the other, as columns."""
     gap_s = one.arrival_s[-1] + 1.0 if len(one) else 0.0
     return {

@@ -3,7 +3,7 @@
 It reads a series (log of the ratio to its base) and its Kalman forecast instant by instant and says, for ``LEARNED``
 horizons, how far the series will be from its last known value and how certain that is: what the filter does not know,
 such as how long an excursion of this depth and age lasts. Between horizons it interpolates over ``log2(1 + h)``.
-Inference is numpy; ``hippo.network.train.forecaster`` learns the weights with torch on worlds of the train split.
+Inference is numpy; ``benchmarks/_train_forecaster.py`` learns the weights with torch on worlds of the train split.
 
 Cell: Cho et al. 2014 (arXiv 1406.1078), in PyTorch's form (reset gate on the hidden part of the candidate).
 L or T instants, H horizons in epochs, E series, D hidden units; NaN is an instant without a measurement.

@@ -43,7 +43,7 @@ class Around(NamedTuple):
     sync: float  # what follows its own end on the links
 
 
-class Limits(NamedTuple):
+class StepLimits(NamedTuple):
     """What a step has to keep to."""
 
     waves: int
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
     drained: float  # what the first stage does once all gradients have reached it
 
 
-class Line(NamedTuple):
+class UniformLine(NamedTuple):
     """A pipeline of p stages of one layout."""
 
     table: Floats  # (9, N + 1)
@@ -173,7 +173,7 @@ def sent(table, first, waves, deepest, usable):  # type: ignore[no-untyped-def]
 
 @kernel
 def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
-    """Whether all stages of a ``Line`` can each be done within ``limit``, the first with layers [0, first).
+    """Whether all stages of a ``UniformLine`` can each be done within ``limit``, the first with layers [0, first).
 
     Each other stage takes as many layers as it can: what it needs grows with its end and shrinks with its start, so
     this loses nothing. Fills ``cuts`` (p + 1,).
@@ -185,7 +185,7 @@ def greedy_cuts(line, first, limit, cuts):  # type: ignore[no-untyped-def]
     trip, split = table[8, n], table[8, n] < table[1, n]
     drained = table[1, first] - table[8, first] + table[5, first] + table[6, 0] + max(tail, sync[0] * table[7, first])
     ready = sent(table, first, waves, waves if ahead else p, usable) if sync[0] > 0.0 else 0.0
-    limits = Limits(waves, usable, limit, drained)
+    limits = StepLimits(waves, usable, limit, drained)
     a, cuts[0], border = 0, 0, 0
     for i in range(p):
         if split or i % per_domain == 0:  # the gradients of earlier stages are late where weight gradients cannot be
@@ -298,7 +298,7 @@ def settled_bound(line, floor, ceiling, enough, cuts, known):  # type: ignore[no
 
 @kernel
 def uniform_bound(line, floor, ceiling, cuts):  # type: ignore[no-untyped-def]
-    """Least step time over all cuts of a ``Line``; inf when above ``ceiling``.
+    """Least step time over all cuts of a ``UniformLine``; inf when above ``ceiling``.
 
     ``floor``: a bound known already. ``cuts`` (p + 1,) gets the cuts that reach the bound.
     """
@@ -348,7 +348,7 @@ class Entries(NamedTuple):
     fixed: Floats  # (S,)
 
 
-class Asked(NamedTuple):
+class ShapeNumbers(NamedTuple):
     """What all shapes share."""
 
     batch: int  # sequences of a step
@@ -387,7 +387,7 @@ def settle_one(sorts, courses, entries, standing, one, asked, enough, cuts):  # 
     slowest = courses.slowest[way] * wave * wave_bytes * fewer
     tail = sorts.ends_s[layout] if span == 1 and q > 1 else courses.tail_s[way]
     table = sorts.tables[layout] if courses.split[way] else sorts.fused[layout]
-    line = Line(table, before, after, down, sync, q, most, ahead, slowest, tail, usable)
+    line = UniformLine(table, before, after, down, sync, q, most, ahead, slowest, tail, usable)
     if standing.settled[one]:
         cut(line, standing.reach[one], cuts)
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.planners.exact.bounds import Borders, DomainPart, Limits, Options, cuts_of_domain, mixed_fits, room_for
+from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field, early_share
@@ -100,9 +100,9 @@ class FamilyOnWay:
         room = self.room() if found is None else found
         return bool(mixed_fits(options, own.rest, borders, self.limits(limit), *room))
 
-    def limits(self, limit: float) -> Limits:
+    def limits(self, limit: float) -> StepLimits:
         """What a step within ``limit`` seconds has to keep to."""
-        return Limits(self.family.waves, self.usable_bytes, limit, self.drained)
+        return StepLimits(self.family.waves, self.usable_bytes, limit, self.drained)
 
     def between(self, low: float, high: float) -> tuple[float, float]:
         """The limit from which on a step is possible lies between the two returned."""

@@ -19,12 +19,12 @@ from hippo.plan.plan import Sync
 from hippo.planners.cuts import even_cuts
 from hippo.planners.exact.bounds import (
     NO_LIMIT,
-    Asked,
     Courses,
     Entries,
-    Line,
+    ShapeNumbers,
     Sorts,
     Standings,
+    UniformLine,
     room_for,
     settle,
     uniform_bound,
@@ -75,7 +75,7 @@ class ShapeContest:
         none."""
         field, found = self.field, np.zeros(self.field.problem.model.num_layers + 1, np.int64)
         batch, ahead = field.problem.workload.global_batch, field.rules.live_limit
-        asked = Asked(batch, ahead, field.tables.usable_bytes, field.wave_bytes)
+        asked = ShapeNumbers(batch, ahead, field.tables.usable_bytes, field.wave_bytes)
         arrays = self.sorts, self.courses, self.entries, self.standing
         best, self.begun = settle(*arrays, self.begun, asked, ceiling, found)
         if best < 0:
@@ -360,7 +360,7 @@ def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0
     layers, stages = field.table(layout), len(before)
     table = layers.packed if field.splits(way) else layers.fused
     fewer = (min(shape.waves) - 1) / max(1, max(shape.waves) - 1)  # whoever has the slowest border may have fewer waves
-    line = Line(
+    line = UniformLine(
         table,
         before,
         after,
