@@ -62,6 +62,15 @@ def test_a_planner_is_one_file_and_one_line(sources: Path, tmp_path: Path) -> No
     assert '"first_domain"' in hippo(sources, "catalogue", "planners", "--json")
 
 
+@pytest.mark.slow
+def test_the_planner_does_what_every_planner_must(sources: Path) -> None:
+    asked = [sys.executable, "-m", "pytest", "-q", "tests/planners/baselines/test_baselines.py", "-k", "first_domain"]
+    environment = {**os.environ, "PYTHONPATH": str(sources)}
+    done = subprocess.run(asked, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
 def test_a_schedule_is_one_file_and_one_line(sources: Path) -> None:
     """By hand: the last rank ends its forwards at 11, its last B at 26; three more B and a W follow on the first."""
     words = ("schedule", "--stages", 4, "--micro-batches", 8, "--times", "1,1,1", "--method", "late", "--json")

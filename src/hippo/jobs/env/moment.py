@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.dispatch import enough, last_of, start_by_force
+from hippo.jobs.engine.decide import enough, last_of, start_by_force
 from hippo.jobs.engine.keys import rank
 from hippo.jobs.engine.play import advance
 from hippo.jobs.engine.running import find_pool, find_set, size_of_set, start, stop, try_start
