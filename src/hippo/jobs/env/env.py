@@ -160,7 +160,7 @@ class Queue:
         """Candidates of one of ``who`` as they are seen."""
         found, way = who.found[each], who.way[each]
         kind, seen = self.workload.kind, room(len(found))
-        self.at[moment.COUNT] = who.count[each]
+        self.at[moment.COUNT] = who.counts[each]
         pool = int(who.pool[each])
         moment.describe(self.world, self.at, pool, found, way, kind, self.past, seen.candidates, seen.context)
         seen.mask[: self.at[moment.COUNT]] = True
@@ -186,7 +186,7 @@ class QueueEnv:
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
-        self._who.count[:], self._who.within[:] = 0, False
+        self._who.counts[:], self._who.within[:] = 0, False
         came = self._turn(-1)
         self._owed = came.reward  # jobs may wait for nodes that are down, before anything can be answered
         return came.observation
@@ -206,7 +206,8 @@ class QueueEnv:
     @property
     def found(self) -> NDArray[np.int64]:
         """Candidates (M,) of this moment, as many as the mask allows."""
-        return self._who.found[0]
+        found: NDArray[np.int64] = self._who.found[0]
+        return found
 
     def _turn(self, job: int) -> QueueTimeStep:
         reward = self.queue.turn(self._who, np.array([job]))

@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     within: NDArray[np.bool_]  # (P,) whether one is still asked in this instant
     found: NDArray[np.int64]  # (P, M) candidates
     way: NDArray[np.int64]  # (P, M) how each could start
-    count: NDArray[np.int64]  # (P,) how many candidates there are
+    counts: NDArray[np.int64]  # (P,) how many candidates there are
 
 
 def asked(pools: Sequence[int], candidates: int) -> Asked:
@@ -56,17 +56,17 @@ def turn(w, who, jobs, force, at, past):  # type: ignore[no-untyped-def]
     for each in range(len(jobs)):
         job, pool = jobs[each], who.pool[each]
         if job < 0:
-            who.within[each] = who.within[each] and who.count[each] == 0
+            who.within[each] = who.within[each] and who.counts[each] == 0
         elif w.mark[job, c.STATUS] == c.WAITING and could_start(w, job, pool, force) != NOT:
             begin(w, job, pool)
     while True:
         total = 0
         for each in range(len(jobs)):
-            who.count[each] = 0
+            who.counts[each] = 0
             if who.within[each]:
                 found, way = who.found[each], who.way[each]
-                who.count[each] = candidates(w, at[FIRST], who.pool[each], force, found, way)
-            total += who.count[each]
+                who.counts[each] = candidates(w, at[FIRST], who.pool[each], force, found, way)
+            total += who.counts[each]
         if total > 0:
             return spent
         spent += go_on(w, at, past)

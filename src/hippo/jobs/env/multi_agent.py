@@ -55,7 +55,7 @@ class Pullers:
             self.rng = np.random.default_rng(seed)
         self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
         self._owed = np.zeros(len(self.names))
-        self._who.count[:], self._who.within[:] = 0, False
+        self._who.counts[:], self._who.within[:] = 0, False
         return self._turn(np.full(len(self.names), -1, np.int64))
 
     def step(self, answers: Mapping[str, int]) -> tuple[Seen, dict[str, float], bool]:
@@ -64,9 +64,9 @@ class Pullers:
         A masked answer counts as the first that is allowed, because RLlib's check of environments answers at random.
         """
         jobs = np.full(len(self.names), -1, np.int64)
-        for pool in np.flatnonzero(self._who.count):
+        for pool in np.flatnonzero(self._who.counts):
             answer = int(answers[self.names[pool]])
-            if answer >= self._who.count[pool] and (answer != self.size or not self.queue.may_wait):
+            if answer >= self._who.counts[pool] and (answer != self.size or not self.queue.may_wait):
                 answer = 0
             jobs[pool] = -1 if answer == self.size else self._who.found[pool, answer]
         seen = self._turn(jobs)
@@ -82,7 +82,7 @@ class Pullers:
 
     def _turn(self, jobs: NDArray[np.int64]) -> Seen:
         self._owed += self.queue.turn(self._who, jobs)
-        return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._who.count)}
+        return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._who.counts)}
 
     def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:
         found = self.queue.seen(self._who, pool)
