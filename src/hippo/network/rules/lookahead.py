@@ -76,7 +76,7 @@ def first_moves(look: Ahead, now: Now, leads: Ints) -> Floats:
     in the background; -inf: impossible. ``leads`` (P,): the configuration of each place whose traffic counts."""
     assert now.phase == STILL
     here = int(look.place[now.running])
-    gains = _of_places(look, leads, here)[here].reshape(-1, 2)
+    gains: Floats = _of_places(look, leads, here)[here].reshape(-1, 2)
     gains[here] = -np.inf
     return gains
 
@@ -88,7 +88,8 @@ def best_start(look: Ahead, leads: Ints) -> Floats:
 
 def _of_places(look: Ahead, leads: Ints, here: int) -> Floats:
     """``best_sequences`` of one instant, for one place to stand in: (P, 2 P)."""
-    levered, found = relevered(look), np.zeros((1, len(leads), 2 * len(leads)))
+    levered = relevered(look)
+    found: Floats = np.zeros((1, len(leads), 2 * len(leads)))
     looks = Looks(
         look.epoch_s,
         look.restart_s,
@@ -103,7 +104,8 @@ def _of_places(look: Ahead, leads: Ints, here: int) -> Floats:
         np.ascontiguousarray(look.bytes_per_step[None, leads]),
     )
     best_sequences(ways_between(look.move_bytes, look.usd_per_byte), looks, np.arange(len(leads)) == here, found)
-    return found[0]
+    one: Floats = found[0]
+    return one
 
 
 def best_sequences(ways: Ways, looks: Looks, wanted: NDArray[np.bool_], found: Floats) -> None:
@@ -140,7 +142,7 @@ def ways_between(move_bytes: NDArray[np.floating], usd_per_byte: NDArray[np.floa
         np.searchsorted(pair, np.arange(len(flat) + 1)),
         link,
         needed.astype(np.float64),
-        np.bincount(pair, weights=usd, minlength=len(flat)),
+        np.asarray(np.bincount(pair, weights=usd, minlength=len(flat)), dtype=np.float64),
     )
 
 
