@@ -43,12 +43,17 @@ def fitting_warm_up(seconds, delays, pace, waves, room, warm_up):  # type: ignor
 
     Fills ``warm_up``; inf where a stage has room for none.
     """
-    if room.min() < 1:
-        return np.inf
+    for each in room:
+        if each < 1:
+            return np.inf
     least_warm_up(seconds, delays, pace, waves, warm_up)
     if _fits(warm_up, room):
         return pace
-    low, high = pace, max(pace, seconds.sum() + delays.sum())
+    own, between = 0.0, 0.0
+    for i in range(len(seconds)):
+        own += seconds[i]
+        between += delays[i]
+    low, high = pace, max(pace, own + between)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         least_warm_up(seconds, delays, middle, waves, warm_up)

@@ -296,9 +296,8 @@ def settle(table, links, slower, chain, claims, rows, wave, room, cuts):  # type
         return False
     least = wave_bytes * busiest
     best = _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up, spare)
-    least = max(least, seconds.max())
     for s in range(stages):
-        own[s] = seconds[s]
+        least, own[s] = max(least, seconds[s]), seconds[s]
     for slack in SLACKS:
         if least * slack >= best * (1 - 1e-9):
             break
@@ -327,8 +326,8 @@ def _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds
             passing = max(passing, table.passing[x, layer])
         free = table.usable_bytes - (table.kept[y, stop] - table.kept[y, start]) - passing
         lowest = min(lowest, np.floor(free / (table.leaves[x, stop] - table.leaves[x, start])))
-        room[s] = lowest
-    return fitting_warm_up(seconds, border, max(least, seconds.max()), waves, room, warm_up)
+        room[s], least = lowest, max(least, seconds[s])
+    return fitting_warm_up(seconds, border, least, waves, room, warm_up)
 
 
 @kernel(lean=True)
