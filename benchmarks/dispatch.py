@@ -24,9 +24,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from _clairvoyant import clairvoyant  # type: ignore[import-not-found]
 from hippo.dispatch.dispatch import decision_seconds
 from hippo.dispatch.network import shipped
-from hippo.dispatch.noise.clairvoyant import clairvoyant
 from hippo.dispatch.noise.fluctuation import Fluctuation, MakespanSpread, drawn
 from hippo.dispatch.noise.fluctuation_grid import DELAYS, LEVELS, MID_LINK, TIMES, UNIFORM
 from hippo.dispatch.noise.fluctuation_grid import pipeline as alike

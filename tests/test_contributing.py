@@ -43,9 +43,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hippo(sources: Path, *words: object) -> str:
-    """What a command of the copy prints."""
+    """What a command of the copy prints; its kernels run as they are written: it has others than the checkout has."""
     command = [sys.executable, "-c", "from hippo.cli.main import main; main()", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(sources)}
+    environment = {**os.environ, "PYTHONPATH": str(sources), "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,6 +60,15 @@ def test_a_planner_is_one_file_and_one_line(sources: Path, tmp_path: Path) -> No
     told = json.loads(hippo(sources, *words, "--json"))
     assert (told["planner"], told["status"]) == ("first_domain", "feasible")
     assert '"first_domain"' in hippo(sources, "catalogue", "planners", "--json")
+
+
+@pytest.mark.slow
+def test_the_planner_does_what_every_planner_must(sources: Path) -> None:
+    asked = [sys.executable, "-m", "pytest", "-q", "tests/planners/baselines/test_baselines.py", "-k", "first_domain"]
+    environment = {**os.environ, "PYTHONPATH": str(sources)}
+    done = subprocess.run(asked, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
 
 
 def test_a_schedule_is_one_file_and_one_line(sources: Path) -> None:

@@ -7,12 +7,15 @@ from types import ModuleType
 
 import pytest
 
+from .conftest import ROOT
 from .scripts import script
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    module = script("benchmarks/dispatch.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        module = script("benchmarks/dispatch.py")
     module.__dict__.update(SEEDS=(1, 2), PLAYS=2, ASKED_PLAYS=2)
     return module
 

@@ -140,6 +140,7 @@ def test_a_run_in_the_order_of_the_policy(hippo, slow_policy):
     assert ran != letters_of(split(order_of(plan, plan.pipelines[0])))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_under_another_plan(hippo, tmp_path: Path):
     document = json.loads(EXAMPLE.read_text())
     document["problem"]["workload"] |= {"global_batch": 4, "seq": 16}

@@ -134,9 +134,14 @@ def interfaces() -> str:
 @pytest.mark.parametrize(
     ("prefix", "number", "wait_for"),  # processes that run when the signal comes: it starts, it is made, it runs
     [
-        *(((), signal.SIGKILL, count) for count in (1, 2, 3, 4, 7)),
-        *((UNPRIVILEGED, signal.SIGKILL, count) for count in (3, 7)),
-        *(((), number, count) for number in (signal.SIGTERM, signal.SIGINT) for count in (3, 7)),
+        ((), signal.SIGKILL, 3),
+        (UNPRIVILEGED, signal.SIGKILL, 7),
+        ((), signal.SIGTERM, 3),
+        ((), signal.SIGINT, 7),
+        *(pytest.param((), signal.SIGKILL, count, marks=pytest.mark.slow) for count in (1, 2, 4, 7)),
+        pytest.param(UNPRIVILEGED, signal.SIGKILL, 3, marks=pytest.mark.slow),
+        pytest.param((), signal.SIGTERM, 7, marks=pytest.mark.slow),
+        pytest.param((), signal.SIGINT, 3, marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_left(namespaces: None, cluster_file: Path, tmp_path: Path, prefix, number, wait_for: int):

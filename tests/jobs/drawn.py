@@ -13,8 +13,9 @@ from hippo.jobs.placement.slowdown import Kind, Slowdown
 from hippo.jobs.settings import Failures, ReplayRules
 from hippo.jobs.site import DevicePool, JobSite, site
 from hippo.jobs.workload import JobWorkload
+from hippo.registry import JOB_POLICIES, job_policy
 
-NAMES = ("fifo", "backfill", "sjf", "srtf", "fair", "two_queue", "max_min", "deadline", "least_slack")
+NAMES = tuple(name for name in JOB_POLICIES if not job_policy(name).learns)
 OWN = {"two_queue": {"levels": (24.0,), "promotes_after": 2.0}, "backfill": {"patience_s": 30.0}}
 """Levels and patience on the scale of these worlds."""
 

@@ -1,4 +1,4 @@
-"""Which plan: runs planners, lets one judge score every proposal anew, keeps the best by the problem's objective.
+"""Which plan: runs planners, keeps the best, all judged alike, by the problem's objective.
 
 ``decide`` lies below the registry: planners come as arguments, names are resolved above. The order of the planners
 is the order in which they run, and breaks ties.

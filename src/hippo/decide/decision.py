@@ -20,7 +20,7 @@ from hippo.score.score import Score
 
 @dataclass(frozen=True)
 class Row:
-    """One planner's answer, scored again by the same judge as all others; rows stand side by side in a comparison."""
+    """One planner's answer, scored by the same judge as all others; rows stand side by side in a comparison."""
 
     planner: str
     status: Status

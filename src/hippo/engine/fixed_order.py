@@ -26,6 +26,7 @@ from hippo.engine.program import (
     LINK,
     NEVER_PLAYED,
     NIC,
+    NOTING,
     PORT,
     RECEIVER,
     SECOND_LINK,
@@ -42,11 +43,17 @@ _RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come 
 @kernel
 def play(packed, network, record):  # type: ignore[no-untyped-def]
     """Seconds of the step; NaN when the order deadlocks."""
+    return play_in(packed, network, record, new_state(packed, network))
+
+
+@kernel
+def play_in(packed, network, record, state):  # type: ignore[no-untyped-def]
+    """The same in a state made for this network, whatever was played in it before."""
+    wipe(packed, state)
     if packed.known[0] == len(packed.order) and not packed.queued:
-        state = new_state(packed, network, False)
         replay(packed, network, record, state)
     else:
-        state = new_state(packed, network, packed.known[0] != NEVER_PLAYED and not packed.queued)
+        state.sizes[NOTING] = packed.known[0] != NEVER_PLAYED and not packed.queued
         packed.known[0] = 0
     return run(packed, network, record, state)
 
@@ -83,39 +90,51 @@ def close_many(packed, states, free, link_free, found):  # type: ignore[no-untyp
     record = Record(none, none, none, none)
     for sample in range(len(found)):
         network = Network(states[0][sample], states[1][sample], states[2][sample], none, none, none)
-        state = new_state(packed, network, False)
+        state = new_state(packed, network)
+        wipe(packed, state)
         state.free[:], state.link_free[:], state.next_op[:] = free[sample], link_free[sample], packed.order_start[1:]
         found[sample] = run(packed, network, record, state)
 
 
 @kernel
-def new_state(packed, network, noting):  # type: ignore[no-untyped-def]
-    """Everything idle; the first stages have all their inputs."""
-    ops, slots, ranks, waves = len(packed.order), packed.slots, len(packed.sync_s), packed.waves
-    arrived = np.full(2 * slots * waves, -1.0)
-    for slot in range(slots):
-        if packed.route[slots + slot, DEST] < 0:
-            arrived[slot * waves : (slot + 1) * waves] = 0.0
+def new_state(packed, network):  # type: ignore[no-untyped-def]
+    """Room to play in, not wiped."""
+    ops, slots, ranks = len(packed.order), packed.slots, len(packed.sync_s)
     requests = len(packed.group_link) + 1 + (2 * ops if packed.queued else 0)
     groups = len(packed.group_size)
     return Playing(
         stretched(packed, network) if len(packed.gather_link) > 0 else packed.duration,
-        arrived,
-        packed.order_start[:-1].copy(),
-        np.zeros(ranks),
-        np.full(ranks, -1),
+        np.empty(2 * slots * packed.waves),
+        np.empty(ranks, np.int64),
+        np.empty(ranks),
+        np.empty(ranks, np.int64),
         np.empty(ranks + 1, np.int64),
-        np.zeros(2, np.int64),
-        np.zeros(len(network.bandwidth)),
-        np.zeros(2 * slots),
+        np.empty(3, np.int64),
+        np.empty(len(network.bandwidth)),
+        np.empty(2 * slots),
         np.empty(ops if packed.queued else 0),
         np.empty(requests),
         np.empty(requests, np.int64),
-        packed.group_size.copy(),
-        np.zeros(groups),
-        np.zeros(groups),
-        noting,
+        np.empty(groups, np.int64),
+        np.empty(groups),
+        np.empty(groups),
     )
+
+
+@kernel(lean=True)
+def wipe(packed, state):  # type: ignore[no-untyped-def]
+    """Everything idle; the first stages have all their inputs."""
+    slots, waves = packed.slots, packed.waves
+    state.arrived[:] = -1.0
+    for slot in range(slots):
+        if packed.route[slots + slot, DEST] < 0:
+            state.arrived[slot * waves : (slot + 1) * waves] = 0.0
+    for rank in range(len(state.free)):
+        state.next_op[rank], state.free[rank], state.blocked[rank] = packed.order_start[rank], 0.0, -1
+    for group in range(len(state.group_left)):
+        state.group_left[group] = packed.group_size[group]
+        state.group_ready[group], state.group_last[group] = 0.0, 0.0
+    state.sizes[:], state.link_free[:], state.port_free[:] = 0, 0.0, 0.0
 
 
 @kernel
@@ -196,7 +215,7 @@ def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
 def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = packed.waves, packed.slots, packed.order, state.arrived, packed.sequence
-    noisy, recorded = len(network.seconds) > 0, len(record.op_start) > 0
+    noisy, recorded, noting = len(network.seconds) > 0, len(record.op_start) > 0, state.sizes[NOTING] > 0
     op, end, now = state.next_op[rank], packed.order_start[rank + 1], state.free[rank]
     first_place = rank * packed.chunks
     while op < end:
@@ -212,7 +231,7 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
         now = start + (network.seconds[op] if noisy else state.duration[place])
         if recorded:
             record.op_start[op], record.op_end[op] = start, now
-        if state.noting:
+        if noting:
             row = packed.known[0]
             sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3] = op, rank, place, micro_batch
             packed.known[0] = row + 1

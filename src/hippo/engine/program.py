@@ -28,6 +28,8 @@ DEST, RECEIVER, LINK, SECOND_LINK, PORT = range(5)
 DELAY, BYTES, NIC = range(3)
 # Columns of ``Packed.sequence``.
 OPERATION, RANK, PLACE, MICRO_BATCH = range(4)
+# In ``Playing.sizes``.
+NOTING = 2
 
 NEVER_PLAYED = -1
 
@@ -95,7 +97,7 @@ class Playing(NamedTuple):
     free: Floats  # (G,) when the rank is free
     blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none, -2: done
     ready: Ints  # stack of ranks to play on
-    sizes: Ints  # (2,) height of the stack, size of the heap
+    sizes: Ints  # (3,) height of the stack, size of the heap; NOTING: 1 to write ``Packed.sequence``
     link_free: Floats  # (E,)
     port_free: Floats  # (2 S,)
     first_hop: Floats  # (N,) arrival of the last byte at the middle of a relay
@@ -104,7 +106,6 @@ class Playing(NamedTuple):
     group_left: Ints  # (Q,) members that still work
     group_ready: Floats  # (Q,)
     group_last: Floats  # (Q,) when the last byte has left
-    noting: bool  # whether to write ``Packed.sequence``
 
 
 _NONE: Floats = np.empty(0)

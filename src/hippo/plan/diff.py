@@ -3,7 +3,8 @@
 A move carries weights and optimizer state, ``state_bytes_per_parameter`` of the problem's workload (16: bf16 weights,
 fp32 master, two moments). A domain that needs a layer receives it once, however many replicas it holds, and deals it
 out inside; a layer that a domain already holds costs nothing here, even where its devices change. A tied head brings
-the embedding's matrix along where the domain does not hold the embedding itself.
+the embedding's matrix along where the domain does not hold the embedding itself. Which process hands what to which,
+when it is done for real, is ``run.handover``.
 """
 
 from __future__ import annotations

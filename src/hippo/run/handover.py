@@ -1,7 +1,8 @@
 """Who hands which layers to whom when a run goes on under another plan, and how long that should take. No torch.
 
 Processes of the new plan are new, those of the old one hand over: weights in full precision and both moments of AdamW.
-A layer that stays in its domain never crosses the WAN. Letters: "old" and "new" are the two plans as processes.
+A layer that stays in its domain never crosses the WAN, as ``plan.diff`` counts it before anything runs. Letters: "old"
+and "new" are the two plans as processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predict published training runs and compare: the cost floor and the simulator against figures others measured.
+"""Predict published training runs and compare: the cost model and the simulator against figures others measured.
 
 A row becomes a problem (one domain of ``gpus`` GPUs) and a plan, and goes the way every plan goes: lowered, played by
 ``fast``, its memory added up. What a row does not say is filled by one rule: of the settings that fit the memory, the

@@ -1,4 +1,4 @@
-"""The closed form of a step: slowest stage, what crosses domains, bubble. An estimate; ``fast`` is the judge.
+"""The closed form of a step: slowest stage, what crosses domains, bubble. An estimate, held against ``fast``.
 
 ``T_step = T_compute + T_comm + T_bubble`` for each pipeline of p stages with v chunks and m waves, then agreement:
 

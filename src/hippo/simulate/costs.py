@@ -1,4 +1,4 @@
-"""How the cost floor is asked about a plan: the layout of each stage, and one cost model per problem."""
+"""How the cost model is asked about a plan: the layout of each stage, and one cost model per problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a plan to a program: durations from the cost floor, routes from the links, orders from the schedule.
+"""From a plan to a program: durations from the cost model, routes from the links, orders from the schedule.
 
 The dp lanes of a stage move in lockstep: one message per wave carries the bytes of all of them. Between domains it goes
 over the directed link (or the two links of the plan's relay), no faster than the nodes of the sending stage may send;

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from hippo.jobs.engine.play import play
-from hippo.registry import JOB_POLICIES, job_policy
+from hippo.registry import job_policy
 
 from ...judges import queue as judge
 from ..drawn import NAMES, OWN, Drawn, drawn
@@ -38,7 +38,3 @@ def _agree(name: str, world: Drawn) -> None:
     first_s, finish_s = judge.play(world.workload, world.site, policy, world.settings, slowdown=world.slowdown)
     np.testing.assert_allclose(ledger.first_start_s, first_s, **EXACT)
     np.testing.assert_allclose(ledger.finish_s, finish_s, **EXACT)
-
-
-def test_every_heuristic_is_judged():
-    assert {name for name in JOB_POLICIES if not job_policy(name).learns} == set(NAMES)

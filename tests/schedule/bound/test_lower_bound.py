@@ -78,11 +78,12 @@ def test_each_bound_by_hand_with_reductions() -> None:
     assert lower_bound(late) == 13 + 1 + 3 + 1 + 2 + 1 + 20  # F2 after W0 of rank 0, there F2 B2 W2, then agreed
 
 
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 30), marks=pytest.mark.slow)], ids=["few", "more"])
 @pytest.mark.parametrize("reduces", [False, True])
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_never_above_what_looking_at_everything_finds(placement: str, reduces: bool) -> None:
+def test_never_above_what_looking_at_everything_finds(placement: str, reduces: bool, seeds: range) -> None:
     met = 0
-    for seed in range(30):
+    for seed in seeds:
         problem = random_problem(seed, placement)
         problem = with_reduction(problem, seed) if reduces else problem
         best, found = shortest(problem), bounds(problem)
@@ -90,7 +91,7 @@ def test_never_above_what_looking_at_everything_finds(placement: str, reduces: b
         for name, value in found.items():
             assert value <= best * (1 + 1e-9), (seed, name)
         met += lower_bound(problem) > best * (1 - 1e-9)
-    assert met >= 15  # most are met: a bound of 0 would be valid too
+    assert met >= len(seeds) // 2  # most are met: a bound of 0 would be valid too
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.fixed_order import LEAST_FACTOR
-from hippo.engine.fixed_order import play as play_in_order
+from hippo.engine.fixed_order import LEAST_FACTOR, new_state, play_in
 from hippo.engine.program import WEIGHT, Network, Record
 from hippo.errors import InputError
 from hippo.schedule.by_hint import makespans as hinted
@@ -213,9 +212,11 @@ def play(
     if by_hint:
         operations, messages, ranks = (each.astype(np.float64) for each in factors)
         return hinted(problem, queues(problem, schedule, patience=patience), (operations, messages, ranks))
-    program = packed(problem, schedule, again=True)._replace(duration=problem.packed[0].duration)
-    fused, found = problem.tables.duration[WEIGHT] if schedule.fused else np.zeros(0), np.empty(len(factors.ranks))
-    _play_fixed(program, problem.network, places(problem, schedule), fused, *factors, found)
+    drawn, duration, found = places(problem, schedule), problem.tables.duration, np.empty(len(factors.ranks))
+    place = drawn // problem.micro_batches
+    fused = duration[WEIGHT][place % duration.shape[1]] if schedule.fused else np.empty(0)
+    program, lasts = packed(problem, schedule, again=True), (drawn, duration.ravel()[place], fused)
+    _play_fixed(program, problem.network, lasts, factors, found)
     return found
 
 
@@ -227,23 +228,26 @@ def places(problem: ScheduleProblem, schedule: Schedule) -> NDArray[np.int64]:
 
 
 @kernel
-def _play_fixed(packed, network, drawn, fused, operations, messages, ranks, found):  # type: ignore[no-untyped-def]
+def _play_fixed(packed, network, lasts, factors, found):  # type: ignore[no-untyped-def]
     """Writes the makespan of each play (n,).
 
-    ``drawn`` (N,) is where the factor of each operation stands, ``fused`` (S,) the weight gradient that is part of each
-    backward, empty when it is not.
+    ``lasts`` says of each operation (N,) where its factor stands, how long it takes without, and how long the weight
+    gradient that is part of it if it is a backward (empty: it is not).
     """
-    count, per_kind, none = len(drawn), packed.slots * packed.waves, np.empty(0)
+    drawn, usual, fused = lasts
+    operations, messages, ranks = factors.operations, factors.messages, factors.ranks
+    count, per_kind, sends, none = len(drawn), packed.slots * packed.waves, messages.shape[1], np.empty(0)
     seconds, late, record = np.empty(count), np.ones(count), Record(none, none, none, none)
     moved = Network(network.bandwidth, network.latency, network.nic_scale, seconds, late, late)
+    state = new_state(packed, moved)
     for number in range(len(found)):
         for rank in range(len(packed.sync_s)):
             for op in range(packed.order_start[rank], packed.order_start[rank + 1]):
-                at, place = drawn[op], packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
-                taken = packed.duration[place] * operations[number, at]
-                if place < 2 * packed.slots:
+                at = drawn[op]
+                taken = usual[op] * operations[number, at]
+                if at < sends:
                     late[op] = messages[number, at]
-                    if len(fused) > 0 and place >= packed.slots:
-                        taken += fused[place - packed.slots] * operations[number, at + per_kind]
+                    if len(fused) > 0 and at >= per_kind:
+                        taken += fused[op] * operations[number, at + per_kind]
                 seconds[op] = taken * ranks[number, rank]
-        found[number] = play_in_order(packed, moved, record)
+        found[number] = play_in(packed, moved, record, state)

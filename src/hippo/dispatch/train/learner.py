@@ -26,7 +26,7 @@ from hippo.dispatch.network import DispatchWeights
 from hippo.dispatch.noise.fluctuation import Factors, drawn
 from hippo.dispatch.train.policy import DispatchPolicy, SeenChoices
 from hippo.dispatch.train.settings import Settings
-from hippo.learn.memory import Need
+from hippo.learn.fits import Need
 from hippo.learn.ppo import Batch, Losses, minibatches, normalised, update
 
 Floats = NDArray[np.float64]

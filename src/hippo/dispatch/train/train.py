@@ -20,7 +20,7 @@ from hippo.errors import InputError
 from hippo.files import write_whole
 from hippo.learn.checkpoint import earlier_run, must_match
 from hippo.learn.distributed import Place
-from hippo.learn.memory import refuse_too_large
+from hippo.learn.fits import refuse_too_large
 from hippo.learn.session import Learned, Outcome, Session
 
 Progress = Callable[[str, float], None]

@@ -151,7 +151,7 @@ LAST = 1e300  # above any order
 
 @kernel(lean=True)
 def front_key(w, known, job):  # type: ignore[no-untyped-def]
-    """Below 0 in the front: by devices, then by rank. ``known`` is a ``memory.KeyMemory``."""
+    """Below 0 in the front: by devices, then by rank. ``known`` is a ``learned.state.KeyMemory``."""
     for group in range(len(w.reach)):
         if _counts(w, group, job) and not _is_in_front(known, group, job):
             return known.order[job]

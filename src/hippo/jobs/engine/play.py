@@ -9,7 +9,7 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.jobs.engine import learned_keys
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.dispatch import decide
+from hippo.jobs.engine.decide import decide
 from hippo.jobs.engine.heaps import join, set_due
 from hippo.jobs.engine.keys import find_shares, key, served
 from hippo.jobs.engine.opening import Opening, open_world

@@ -152,9 +152,16 @@ class Queue:
         coming = self.world.tally[c.ARRIVED] < len(self.workload)
         return bool(coming or self.world.tally[c.N_RUNNING] > 0)
 
-    def seen(self, pool: int, found: NDArray[np.int64], way: NDArray[np.int64]) -> QueueObservation:
-        """The candidates ``found`` (M,) as they are seen; ``pool``: whose, -1: of all."""
+    def turn(self, who: moment.Asked, jobs: NDArray[np.int64]) -> float:
+        """Start the jobs (P,) of ``who``, -1: none, and go on to the next moment; what that pays."""
+        return paid(moment.turn(self.world, who, jobs, self.force, self.at, self.past), scale_s=self.scale_s)
+
+    def seen(self, who: moment.Asked, each: int) -> QueueObservation:
+        """Candidates of one of ``who`` as they are seen."""
+        found, way = who.found[each], who.way[each]
         kind, seen = self.workload.kind, room(len(found))
+        self.at[moment.COUNT] = who.count[each]
+        pool = int(who.pool[each])
         moment.describe(self.world, self.at, pool, found, way, kind, self.past, seen.candidates, seen.context)
         seen.mask[: self.at[moment.COUNT]] = True
         return seen
@@ -172,14 +179,14 @@ class QueueEnv:
             raise InputError("too few", source="environment", key="candidates", value=candidates, remedy=remedy)
         self.queue, self.size = queue, candidates
         self.rng = np.random.default_rng(seed)
-        self.found, self._way = np.zeros(candidates, np.int64), np.zeros(candidates, np.int64)
-        self._owed = 0.0
+        self._who, self._owed = moment.asked([-1], candidates), 0.0
 
     def reset(self, seed: int | None = None, workload: JobWorkload | None = None) -> QueueObservation:
         """The first moment of a workload (None: one that is drawn)."""
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
+        self._who.count[:], self._who.within[:] = 0, False
         came = self._turn(-1)
         self._owed = came.reward  # jobs may wait for nodes that are down, before anything can be answered
         return came.observation
@@ -196,12 +203,16 @@ class QueueEnv:
         """The account of an episode that is over."""
         return ledger(self.queue.opening, "environment")
 
+    @property
+    def found(self) -> NDArray[np.int64]:
+        """Candidates (M,) of this moment, as many as the mask allows."""
+        return self._who.found[0]
+
     def _turn(self, job: int) -> QueueTimeStep:
-        queue = self.queue
-        spent_s = moment.turn(queue.world, job, queue.force, queue.at, queue.past, self.found, self._way)
-        seen, over = queue.seen(-1, self.found, self._way), bool(queue.at[moment.OVER])
-        seen.mask[self.size] = not over and queue.may_wait
-        return QueueTimeStep(seen, paid(spent_s, scale_s=queue.scale_s), over)
+        reward = self.queue.turn(self._who, np.array([job]))
+        seen, over = self.queue.seen(self._who, 0), bool(self.queue.at[moment.OVER])
+        seen.mask[self.size] = not over and self.queue.may_wait
+        return QueueTimeStep(seen, reward, over)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,15 @@ devices of that pool. Letters: M candidates, F, C features, U users.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.jobs.engine import world as c
-from hippo.jobs.engine.dispatch import enough, last_of, start_by_force
+from hippo.jobs.engine.decide import enough, last_of, start_by_force
 from hippo.jobs.engine.keys import rank
 from hippo.jobs.engine.play import advance
 from hippo.jobs.engine.running import find_pool, find_set, size_of_set, start, stop, try_start
@@ -23,23 +27,54 @@ DAY_S = 86_400.0
 SIZES = 16  # classes of devices, by powers of two
 
 
-@kernel(lean=True)
-def turn(w, job, force, at, past, found, way):  # type: ignore[no-untyped-def]
-    """Start ``job`` (-1: nobody), and go on to the next moment; job-seconds that were spent in the system until then.
+class Asked(NamedTuple):
+    """Who answers, and between what."""
 
-    ``past``: what ``settle`` keeps: ended (n,), by_user (U, 2), by_size (SIZES, 2).
+    pool: NDArray[np.int64]  # (P,) of each; -1: any place that the engine's rules give
+    within: NDArray[np.bool_]  # (P,) whether one is still asked in this instant
+    found: NDArray[np.int64]  # (P, M) candidates
+    way: NDArray[np.int64]  # (P, M) how each could start
+    count: NDArray[np.int64]  # (P,) how many candidates there are
+
+
+def asked(pools: Sequence[int], candidates: int) -> Asked:
+    """These pools, before the first moment."""
+    room = len(pools), candidates
+    none = np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(len(pools), np.int64)
+    return Asked(np.array(pools, np.int64), np.zeros(len(pools), np.bool_), *none)
+
+
+@kernel(lean=True)
+def turn(w, who, jobs, force, at, past):  # type: ignore[no-untyped-def]
+    """Each of ``who`` starts its job of ``jobs`` (P,), the first one first, if that can still start there; then to the
+    next moment at which somebody has candidates. Job-seconds that were spent in the system until then.
+
+    Whose job is -1 is asked no more in this instant. ``past``: what ``settle`` keeps: ended (n,), by_user (U, 2),
+    by_size (SIZES, 2).
     """
     spent = 0.0
-    if job >= 0:
-        begin(w, job, -1)
-        at[COUNT] = candidates(w, at[FIRST], -1, force, found, way)
-        if at[COUNT] > 0:
-            return spent
+    for each in range(len(jobs)):
+        job, pool = jobs[each], who.pool[each]
+        if job < 0:
+            who.within[each] = who.within[each] and who.count[each] == 0
+        elif w.mark[job, c.STATUS] == c.WAITING and could_start(w, job, pool, force) != NOT:
+            begin(w, job, pool)
     while True:
-        spent += go_on(w, at, past)
-        at[COUNT] = 0 if at[OVER] else candidates(w, at[FIRST], -1, force, found, way)
-        if at[COUNT] > 0 or at[OVER]:
+        total = 0
+        for each in range(len(jobs)):
+            who.count[each] = 0
+            if who.within[each]:
+                found, way = who.found[each], who.way[each]
+                who.count[each] = candidates(w, at[FIRST], who.pool[each], force, found, way)
+            total += who.count[each]
+        if total > 0:
             return spent
+        spent += go_on(w, at, past)
+        if at[OVER]:
+            return spent
+        if who.pool[0] >= 0:
+            start_spanning(w, at[FIRST])
+        who.within[:] = True
 
 
 @kernel(lean=True)
@@ -215,32 +250,3 @@ def _describe_queue(w, first, pool, seen):  # type: ignore[no-untyped-def]
     seen[6], seen[7] = np.sin(day), np.cos(day)
     seen[8] = 1.0  # in a queue that lives nobody knows that no job will come any more
     seen[9] = 1.0
-
-
-@kernel(lean=True)
-def turn_of_pools(w, jobs, within, force, at, past, found, way, count):  # type: ignore[no-untyped-def]
-    """Every pool starts its job of ``jobs`` (P,), first pool first, if that can still start there; then to the next
-    moment at which some pool has candidates. Job-seconds.
-
-    A pool whose job is -1 is asked no more in this instant: ``within`` (P,) says who still is. Candidates go to
-    ``found`` and ``way`` (P, M), how many they are to ``count`` (P,).
-    """
-    spent = 0.0
-    for pool in range(len(jobs)):
-        job = jobs[pool]
-        if job < 0:
-            within[pool] = within[pool] and count[pool] == 0
-        elif w.mark[job, c.STATUS] == c.WAITING and could_start(w, job, pool, force) != NOT:
-            begin(w, job, pool)
-    while True:
-        total = 0
-        for pool in range(len(jobs)):
-            count[pool] = candidates(w, at[FIRST], pool, force, found[pool], way[pool]) if within[pool] else 0
-            total += count[pool]
-        if total > 0:
-            return spent
-        spent += go_on(w, at, past)
-        if at[OVER]:
-            return spent
-        start_spanning(w, at[FIRST])
-        within[:] = True

@@ -25,7 +25,7 @@ from hippo.errors import InputError, MissingExtraError
 from hippo.jobs.engine import world as c
 from hippo.jobs.engine.play import ledger
 from hippo.jobs.env import moment
-from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue, QueueObservation, paid
+from hippo.jobs.env.env import LARGEST, MOST_CANDIDATES, C, F, Queue
 from hippo.jobs.ledger import Ledger
 from hippo.jobs.workload import JobWorkload
 
@@ -47,9 +47,7 @@ class Pullers:
         self.queue, self.size, pools = queue, candidates, queue.site.pools
         self.names = tuple(f"{index}_{pool.domain}_{pool.kind}" for index, pool in enumerate(pools))
         self.rng = np.random.default_rng(seed)
-        shape = (len(pools), candidates)
-        self.found, self._way = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        self._count, self._within = np.zeros(len(pools), np.int64), np.zeros(len(pools), np.bool_)
+        self._who = moment.asked(range(len(pools)), candidates)
 
     def reset(self, seed: int | None = None, workload: JobWorkload | None = None) -> Seen:
         """The first moment of a workload (None: one that is drawn)."""
@@ -57,7 +55,7 @@ class Pullers:
             self.rng = np.random.default_rng(seed)
         self.queue.open(self.queue.draw(self.rng) if workload is None else workload)
         self._owed = np.zeros(len(self.names))
-        self._count[:], self._within[:] = 0, False
+        self._who.count[:], self._who.within[:] = 0, False
         return self._turn(np.full(len(self.names), -1, np.int64))
 
     def step(self, answers: Mapping[str, int]) -> tuple[Seen, dict[str, float], bool]:
@@ -66,11 +64,11 @@ class Pullers:
         A masked answer counts as the first that is allowed, because RLlib's check of environments answers at random.
         """
         jobs = np.full(len(self.names), -1, np.int64)
-        for pool in np.flatnonzero(self._count):
+        for pool in np.flatnonzero(self._who.count):
             answer = int(answers[self.names[pool]])
-            if answer >= self._count[pool] and (answer != self.size or not self.queue.may_wait):
+            if answer >= self._who.count[pool] and (answer != self.size or not self.queue.may_wait):
                 answer = 0
-            jobs[pool] = -1 if answer == self.size else self.found[pool, answer]
+            jobs[pool] = -1 if answer == self.size else self._who.found[pool, answer]
         seen = self._turn(jobs)
         over = bool(self.queue.at[moment.OVER])
         told = self.names if over else tuple(seen)
@@ -83,14 +81,11 @@ class Pullers:
         return ledger(self.queue.opening, "agents")
 
     def _turn(self, jobs: NDArray[np.int64]) -> Seen:
-        queue, room = self.queue, (self.found, self._way, self._count)
-        spent_s = moment.turn_of_pools(queue.world, jobs, self._within, queue.force, queue.at, queue.past, *room)
-        self._owed += paid(spent_s, scale_s=queue.scale_s)
-        return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._count)}
+        self._owed += self.queue.turn(self._who, jobs)
+        return {self.names[pool]: self._as_seen(int(pool)) for pool in np.flatnonzero(self._who.count)}
 
     def _as_seen(self, pool: int) -> dict[str, NDArray[np.float32]]:
-        self.queue.at[moment.COUNT] = self._count[pool]
-        found: QueueObservation = self.queue.seen(pool, self.found[pool], self._way[pool])
+        found = self.queue.seen(self._who, pool)
         found.mask[self.size] = self.queue.may_wait
         return {OBSERVED: found.flat(), ALLOWED: found.mask.astype(np.float32)}
 

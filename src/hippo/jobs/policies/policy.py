@@ -35,7 +35,7 @@ class Key:
     expected: float = 0.0  # by the submitter's estimate, else the duration; never below 0
     attained: float = 0.0
     served: float = 0.0  # work that its devices could have done, restarts and waiting for data included
-    level: float = 0.0  # see ``Policy.levels``
+    level: float = 0.0  # see ``QueuePolicy.levels``
     by_user: bool = False  # plus the device-seconds that its user has had
     by_share: bool = False  # less what it has been entitled to since it came, at an equal share for all jobs
 

@@ -48,7 +48,7 @@ from hippo.jobs.train.settings import DeadlineTraining
 from hippo.jobs.train.windows import REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.jobs.workload import JobWorkload
 from hippo.learn.checkpoint import earlier_run, must_match
-from hippo.learn.memory import Need, refuse_too_large
+from hippo.learn.fits import Need, refuse_too_large
 from hippo.learn.session import Session
 from hippo.planners.base import Progress
 

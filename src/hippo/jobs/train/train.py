@@ -22,7 +22,7 @@ from hippo.jobs.train.rollout import Moments, joined, noise, roll
 from hippo.jobs.train.settings import KeyTraining
 from hippo.jobs.train.windows import JOB_BYTES, REPLAY_BYTES, TraceWindows, Window, trace_windows
 from hippo.learn.checkpoint import earlier_run, must_match
-from hippo.learn.memory import Need, refuse_too_large
+from hippo.learn.fits import Need, refuse_too_large
 from hippo.learn.session import Outcome, Session
 from hippo.learn.tracking import Tracker
 from hippo.planners.base import Progress

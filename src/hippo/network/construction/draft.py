@@ -12,9 +12,9 @@ the lower agent for domain k adds what is its own::
 
     r_k = log(reference / step) - LAMBDA_1 Frag_k - LAMBDA_2 C_k / step - LAMBDA_3 max(0, slowest_k / pace - 1)
 
-``Frag_k`` is ``table.stranded_share``; C_k the seconds of a step that the domain's GPUs spend in exposed communication
-inside (tensor parallel per wave, agreement of gradients); ``slowest_k`` its slowest stage and ``pace`` what the rest of
-the chain allows per wave: compute that holds up everybody else.
+``Frag_k`` is ``layout_table.stranded_share``; C_k the seconds of a step that the domain's GPUs spend in exposed
+communication inside (tensor parallel per wave, agreement of gradients); ``slowest_k`` its slowest
+stage and ``pace`` what the rest of the chain allows per wave: compute that holds up everybody else.
 
 Letters: K domains, S claims, R recipes, n domains of a chain, p stages of a plan.
 """

@@ -3,7 +3,7 @@
 Letters: W worlds of a batch, K domains (padded), M options (padded), H horizons of the forecast.
 
 The answer of the upper agent is one of at most M *options*: keep; pull a lever (another configuration of the same
-place); move to a placement, by stopping or in the background; cancel the move under way. Plans of the agents' own
+place); move to another place, by stopping or in the background; cancel the move under way. Plans of the agents' own
 (``hi_ppo.constructor``) stand among those that the planners propose. A masked option cannot be chosen: out of memory, a
 barred link, a move that can never arrive.
 """

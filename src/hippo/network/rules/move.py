@@ -12,7 +12,7 @@ judged by it, so that no two of them can disagree about what would have happened
   there, training stands still for the last gradients and the restart.
 * While a move is under way nothing else can be changed; it may be cancelled, and what it sent is lost.
 
-Letters: T epochs, C configurations, P placements of weights, E links as in ``cluster.links``.
+Letters: T epochs, C configurations, P places of weights, E links as in ``cluster.links``.
 """
 
 from __future__ import annotations

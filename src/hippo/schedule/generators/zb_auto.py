@@ -31,10 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.compiling import kernel
-from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.engine.fixed_order import new_state, play_in
+from hippo.engine.program import BACKWARD, FORWARD, NEVER_PLAYED, WEIGHT, Record
 from hippo.schedule.problem import Floats, ScheduleProblem, Tables
-from hippo.schedule.replay import replay
-from hippo.schedule.schedule import Schedule, Shape
 
 SPARING, YIELDING, GREEDY = range(3)
 CHOICES = np.array(list(product((False, True), repeat=3)))
@@ -52,17 +51,10 @@ def generate(problem: ScheduleProblem) -> tuple[NDArray[np.int64], NDArray[np.in
 
     Among equals the first is kept: the true delays before those of equal links.
     """
-    start, shape = 3 * problem.micro_batches * np.arange(problem.ranks + 1), Shape(problem.ranks, problem.micro_batches)
-    best, least = None, np.inf
-    for wait in expected_delays(problem):
-        for choice in CHOICES:
-            rows = planned(problem.tables, wait, choice)
-            played = replay(problem, Schedule("", shape, False, rows, start))
-            cost = played.makespan + STAGE_SHARE * played.longest_stage
-            if cost < least * (1 - 1e-12):
-                best, least = rows, cost
-    assert best is not None
-    return best, start
+    start = 3 * problem.micro_batches * np.arange(problem.ranks + 1)
+    rows = np.empty((start[-1], 3), np.int64)
+    packed = problem.program(rows, start, fused=False)
+    return _best(problem.tables, expected_delays(problem), rows, packed, problem.network), start
 
 
 def expected_delays(problem: ScheduleProblem) -> Floats:
@@ -75,7 +67,7 @@ def expected_delays(problem: ScheduleProblem) -> Floats:
     for alike in (waits.mean(), waits.max(), waits.min(), 0.0) if len(waits) else ():
         same = np.zeros_like(true)
         same[FORWARD, 1:] = same[BACKWARD, :-1] = alike
-        if not any(np.allclose(same, other, rtol=1e-12, atol=0) for other in found):
+        if not any((abs(same - other) <= 1e-12 * other).all() for other in found):
             found.append(same)
     return np.stack(found)
 
@@ -92,16 +84,35 @@ class _Plan(NamedTuple):
     idle: Floats  # (p + 1,) since the first operation of each rank; last: of the rank that idled most
     rows: NDArray[np.int64]  # (3 m p, 3)
     at: NDArray[np.int64]  # (p,) row of the next operation
+    wanted: NDArray[np.int64]  # (p,) forwards: of the warm-up, then of the round
 
 
 @kernel
-def planned(tables, wait, choice):  # type: ignore[no-untyped-def]
-    """Rows (3 m p, 3) of all rounds and the drain."""
+def _best(tables, waits, rows, packed, network):  # type: ignore[no-untyped-def]
+    """Rows (3 m p, 3) of the plan with least makespan plus a share of the longest stage; ``packed`` plays ``rows``."""
+    best, least, (begins, ends), none = rows.copy(), np.inf, np.empty((2, len(rows) + 2 * tables.ranks)), np.empty(0)
+    record, state, starts = Record(begins, ends, none, none), new_state(packed, network), packed.order_start
+    for expected in range(len(waits)):
+        for choice in range(len(CHOICES)):
+            _plan(tables, waits[expected], CHOICES[choice], rows)
+            packed.known[0] = NEVER_PLAYED  # in this order
+            makespan, longest = play_in(packed, network, record, state), 0.0
+            for rank in range(tables.ranks):
+                longest = max(longest, ends[starts[rank + 1] - 1] - begins[starts[rank]])
+            cost = makespan + STAGE_SHARE * longest
+            if cost < least * (1 - 1e-12):
+                best[:], least = rows, cost
+    return best
+
+
+@kernel
+def _plan(tables, wait, choice, rows):  # type: ignore[no-untyped-def]
+    """Writes the rows of all rounds and the drain."""
     p, m = tables.ranks, tables.micro_batches
-    rows, done = np.empty((3 * m * p, 3), np.int64), np.zeros((3, p), np.int64)
+    done = np.zeros((3, p), np.int64)
     at = 3 * m * np.arange(p)
     instant = 1e-9 * tables.duration.max()
-    plan = _Plan(tables, wait, instant, done, np.zeros(p), np.zeros((2, p, m)), np.zeros(p + 1), rows, at)
+    plan = _Plan(tables, wait, instant, done, np.zeros(p), np.zeros((2, p, m)), np.zeros(p + 1), rows, at, at * 0)
     _warm_up(plan, choice[SPARING])
     for micro_batch in range(m):
         if micro_batch > 0:
@@ -113,16 +124,15 @@ def planned(tables, wait, choice):  # type: ignore[no-untyped-def]
             _run(plan, rank, BACKWARD)
     for rank in range(p):
         _weights(plan, rank, np.inf)
-    return rows
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
     """Forwards before the first backward: as many as fit into the wait for it, and into memory."""
     tables, p, m = plan.tables, plan.tables.ranks, plan.tables.micro_batches
     for rank in range(p):
         _run(plan, rank, FORWARD)
-    most, home = np.full(p, m), 0.0
+    most, home = plan.wanted, 0.0
     for rank in range(p - 1, -1, -1):
         forwards, now = 1, plan.clock[rank]
         home += plan.wait[BACKWARD, rank]
@@ -140,22 +150,21 @@ def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
             _run(plan, rank, FORWARD)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _forwards(plan, choice):  # type: ignore[no-untyped-def]
     """One forward of every rank up to the first that has none left or had better not run it, seen from the last."""
-    p, m = plan.tables.ranks, plan.tables.micro_batches
-    wanted = np.zeros(p, np.bool_)
+    p, m, wanted = plan.tables.ranks, plan.tables.micro_batches, plan.wanted
     for rank in range(p - 1, -1, -1):
-        behind_wants = rank == p - 1 or wanted[rank + 1]
+        behind_wants = rank == p - 1 or wanted[rank + 1] > 0
         wanted[rank] = behind_wants and plan.done[FORWARD, rank] < m and not (choice[YIELDING] and _yields(plan, rank))
     for rank in range(p):
-        if wanted[rank]:
+        if wanted[rank] > 0:
             _make_room(plan, rank)
             _fill_gap(plan, rank, FORWARD, choice[GREEDY])
             _run(plan, rank, FORWARD)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _yields(plan, rank):  # type: ignore[no-untyped-def]
     """Whether a forward would delay a gradient that the next rank, two forwards behind, can send this round."""
     tables, done = plan.tables, plan.done
@@ -177,7 +186,7 @@ def _yields(plan, rank):  # type: ignore[no-untyped-def]
     return _later(now, gap, plan.instant)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _fill_gap(plan, rank, kind, greedy):  # type: ignore[no-untyped-def]
     """W until the input of the next F or B is there; one that runs on beyond it when the gap cannot be afforded."""
     there = _input(plan, rank, kind)
@@ -187,14 +196,14 @@ def _fill_gap(plan, rank, kind, greedy):  # type: ignore[no-untyped-def]
         _run(plan, rank, WEIGHT)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _make_room(plan, rank):  # type: ignore[no-untyped-def]
     """W until the next forward fits into memory."""
     while _weight_due(plan, rank) and not _fits(plan, rank, plan.done[FORWARD, rank] + 1, plan.done[WEIGHT, rank]):
         _run(plan, rank, WEIGHT)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _weights(plan, rank, until):  # type: ignore[no-untyped-def]
     """W that are due and end by then."""
     latest = until - plan.tables.duration[WEIGHT, rank]
@@ -202,24 +211,24 @@ def _weights(plan, rank, until):  # type: ignore[no-untyped-def]
         _run(plan, rank, WEIGHT)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _weight_due(plan, rank):  # type: ignore[no-untyped-def]
     return plan.done[WEIGHT, rank] < plan.done[BACKWARD, rank]
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _later(time, other, instant):  # type: ignore[no-untyped-def]
     """Whether it is later by more than rounding: the order does not depend on the unit of time."""
     return time > other + instant
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _slack(plan, rank):  # type: ignore[no-untyped-def]
     """Time that a rank may idle before it is the one that idled most."""
     return plan.idle[-1] - plan.idle[rank]
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _fits(plan, rank, forwards, weights):  # type: ignore[no-untyped-def]
     """Whether memory allows so many F and W, with the backwards that are done."""
     taken, freed = plan.tables.taken[rank], plan.tables.freed[rank]
@@ -227,7 +236,7 @@ def _fits(plan, rank, forwards, weights):  # type: ignore[no-untyped-def]
     return held <= plan.tables.limit[rank] * (1 + 1e-9)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _input(plan, rank, kind):  # type: ignore[no-untyped-def]
     """When the next F or B of a rank could start for its message; 0 where it waits for none."""
     sender = rank - 1 if kind == FORWARD else rank + 1
@@ -236,7 +245,7 @@ def _input(plan, rank, kind):  # type: ignore[no-untyped-def]
     return plan.ended[kind, sender, plan.done[kind, rank]] + plan.wait[kind, rank]
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _run(plan, rank, kind):  # type: ignore[no-untyped-def]
     """The next operation of that kind, as soon as the rank is free and its input there."""
     done, now = plan.done, plan.clock[rank]

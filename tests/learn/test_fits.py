@@ -24,8 +24,8 @@ from hippo.errors import InputError
 from hippo.jobs.train import deadlines
 from hippo.jobs.train import settings as jobs_settings
 from hippo.jobs.train import train as jobs
-from hippo.learn import memory as room
-from hippo.learn.memory import Need, refuse_too_large
+from hippo.learn import fits as room
+from hippo.learn.fits import Need, refuse_too_large
 
 GB = 1e9
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.schedule.drawn import schedule_problems
+from tests.scripts import script
 
-from hippo.dispatch.noise.clairvoyant import Clairvoyant, clairvoyant
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, drawn, play
 from hippo.dispatch.noise.hindsight import floors
 from hippo.errors import InputError
@@ -23,6 +24,9 @@ from hippo.schedule.schedule import Schedule, Shape
 
 pytest.importorskip("ortools")
 
+_CLAIRVOYANT = script("benchmarks/_clairvoyant.py")
+clairvoyant = _CLAIRVOYANT.clairvoyant
+
 NOISE = Fluctuation(0.3, rank_level=0.2, abnormal_share=0.1)
 
 
@@ -30,7 +34,7 @@ def draws(problem: ScheduleProblem, noise: Fluctuation = NOISE, seed: int = 3) -
     return next(drawn(problem, noise, samples=2, rng=np.random.default_rng(seed)))
 
 
-def found(problem: ScheduleProblem, factors: Factors, index: int = 1) -> Clairvoyant:
+def found(problem: ScheduleProblem, factors: Factors, index: int = 1) -> Any:
     serial = checked("serial", problem, one_by_one(problem))
     return clairvoyant(problem, factors, index, serial, time_limit_s=20.0)
 
