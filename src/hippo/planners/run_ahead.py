@@ -25,7 +25,7 @@ FEW = 2  # warm-ups worth a play beside the least one
 SHARES = (0.9, 0.7, 0.5, 0.3, 0.15, 0.0)  # of the way to a stage that is never idle
 
 
-@kernel
+@kernel(lean=True)
 def least_warm_up(seconds, delays, pace, waves, warm_up):  # type: ignore[no-untyped-def]
     """Fills ``warm_up`` (p,) for ``pace``; ``seconds`` (p,) per wave, ``delays`` (p,) round trip before each stage."""
     p = len(seconds)
@@ -37,27 +37,40 @@ def least_warm_up(seconds, delays, pace, waves, warm_up):  # type: ignore[no-unt
         warm_up[i] = min(best, waves)
 
 
-@kernel
+@kernel(lean=True)
 def fitting_warm_up(seconds, delays, pace, waves, room, warm_up):  # type: ignore[no-untyped-def]
     """Least pace from ``pace`` on whose warm-up fits ``room`` (p,), the waves that each stage has memory for.
 
     Fills ``warm_up``; inf where a stage has room for none.
     """
-    if room.min() < 1:
-        return np.inf
+    for each in room:
+        if each < 1:
+            return np.inf
     least_warm_up(seconds, delays, pace, waves, warm_up)
-    if (warm_up <= room).all():
+    if _fits(warm_up, room):
         return pace
-    low, high = pace, max(pace, seconds.sum() + delays.sum())
+    own, between = 0.0, 0.0
+    for i in range(len(seconds)):
+        own += seconds[i]
+        between += delays[i]
+    low, high = pace, max(pace, own + between)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         least_warm_up(seconds, delays, middle, waves, warm_up)
-        if (warm_up <= room).all():
+        if _fits(warm_up, room):
             high = middle
         else:
             low = middle
     least_warm_up(seconds, delays, high, waves, warm_up)
     return high
+
+
+@kernel(lean=True)
+def _fits(warm_up, room):  # type: ignore[no-untyped-def]
+    fits = True
+    for i in range(len(room)):
+        fits = fits and warm_up[i] <= room[i]
+    return fits
 
 
 def deeper(warm_up: Floats, wanted: Floats, room: Floats) -> list[tuple[int, ...]]:

@@ -66,7 +66,8 @@ def links_of(pace: list[list[float]]) -> Links:
 
 def test_a_border_is_as_slow_as_its_slower_direction() -> None:
     links, relayed = links_of([[np.inf, 2.0, 1.0], [3.0, np.inf, 1.0], [1.0, 1.0, np.inf]]), np.zeros((1, 2), bool)
-    assert join(links, np.array([0, 1]), 2, relayed) == 3.0
+    load = np.zeros((3, 3))
+    assert join(links, np.array([0, 1]), 2, relayed, load) == 3.0
     assert not relayed.any()
 
 
@@ -74,12 +75,12 @@ def test_a_slow_pair_is_relayed_unless_that_loads_a_link_of_another_border() -> 
     pace = [[np.inf, 9.0, 1.0], [9.0, np.inf, 1.0], [1.0, 1.0, np.inf]]
     via = np.full((3, 3), -1, np.int64)
     via[0, 1] = via[1, 0] = 2
-    links, relayed = links_of(pace)._replace(via=via), np.zeros((2, 2), bool)
-    assert join(links, np.array([0, 1]), 2, relayed) == 1.0
+    links, relayed, load = links_of(pace)._replace(via=via), np.zeros((2, 2), bool), np.zeros((3, 3))
+    assert join(links, np.array([0, 1]), 2, relayed, load) == 1.0
     assert relayed[0].all()
-    assert join(links, np.array([0, 1, 2]), 3, relayed) == 2.0  # 1 -> 2 carries its own border and the relay
+    assert join(links, np.array([0, 1, 2]), 3, relayed, load) == 2.0  # 1 -> 2 carries its own border and the relay
     pace[0][1] = pace[1][0] = 1.5
-    assert join(links_of(pace)._replace(via=via), np.array([0, 1, 2]), 3, relayed) == 1.5
+    assert join(links_of(pace)._replace(via=via), np.array([0, 1, 2]), 3, relayed, load) == 1.5
     assert not relayed.any()
 
 

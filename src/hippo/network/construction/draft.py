@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
-from hippo.network.construction.estimate import join, round_trips, settle, shared_layers, weigh_layouts
+from hippo.network.construction.estimate import buffers, round_trips, settle, shared_layers, weigh_layouts
 from hippo.network.construction.layout_table import LayoutTable, Links, layout_table, links_under
 from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
 from hippo.planners.placement import PipelineSketch, StageSketch, place
@@ -100,7 +100,9 @@ def build(where: Site, draft: Draft) -> list[Plan]:
     stages = int(arrays.stages[draft.rows].sum())
     cuts = np.zeros(stages + 1, np.int64)
     choice = where.table.choices[draft.recipe]
-    if not settle(arrays, where.links, where.slower, draft.chain, draft.claims, draft.rows, choice.wave, cuts):
+    if not settle(
+        arrays, where.links, where.slower, draft.chain, draft.claims, draft.rows, choice.wave, buffers(arrays), cuts
+    ):
         return []
     at = np.repeat(np.arange(len(draft.chain)), arrays.stages[draft.rows])
     names = [domain.name for domain in where.table.problem.cluster.domains]
@@ -163,7 +165,9 @@ def layouts_weighed(where: Site, draft: Draft, place: int, rows: tuple[int, int]
     found = np.empty((high - low, 6))
     cuts = first_cuts(where, draft.chain, draft.claims)
     wave = where.table.choices[draft.recipe].wave
-    weigh_layouts(arrays, where.links, where.slower, draft.chain, cuts, draft.rows, wave, place, low, high, found)
+    weigh_layouts(
+        arrays, where.links, where.slower, draft.chain, cuts, draft.rows, wave, place, low, high, buffers(arrays), found
+    )
     return found
 
 
@@ -187,25 +191,25 @@ def _chain_of(where: Site, draft: Draft, cuts: Ints, at: Ints) -> ChainTimes:
     delays = np.zeros(len(at))
     inside = np.flatnonzero(at[1:] == at[:-1]) + 1
     delays[inside] = 2.0 * arrays.hop_s[rows[inside]]
-    trips = np.zeros((len(draft.chain), 2))
-    slowest = wave_bytes * round_trips(arrays, links, draft.chain, len(draft.chain), trips)[0]
-    delays[np.flatnonzero(at[1:] != at[:-1]) + 1] = wave_bytes * trips[:-1, 0] + trips[:-1, 1]
+    room, between = buffers(arrays), len(draft.chain) - 1
+    slowest = wave_bytes * round_trips(arrays, links, draft.chain, len(draft.chain), room)[0]
+    delays[np.flatnonzero(at[1:] != at[:-1]) + 1] = wave_bytes * room.trips[:between, 0] + room.trips[:between, 1]
     passing = np.array([arrays.passing[row, low:high].max() for row, low, high in zip(x, start, stop, strict=True)])
     kept = arrays.kept[y, stop] - arrays.kept[y, start] + passing
-    room = np.floor((arrays.usable_bytes - kept) / (arrays.leaves[x, stop] - arrays.leaves[x, start]))
-    return ChainTimes(forward, seconds, delays, room, int(arrays.batch // wave), float(slowest))
+    waves = np.floor((arrays.usable_bytes - kept) / (arrays.leaves[x, stop] - arrays.leaves[x, start]))
+    return ChainTimes(forward, seconds, delays, waves, int(arrays.batch // wave), float(slowest))
 
 
 def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[int, ...]) -> Plan:
     problem, choice = where.table.problem, where.table.choices[draft.recipe]
     (line,) = placed
     names = [domain.name for domain in problem.cluster.domains]
-    relayed = np.zeros((len(draft.chain) - 1, 2), dtype=bool)
-    join(where.links, draft.chain, len(draft.chain), relayed)
+    room = buffers(where.table.arrays)
+    round_trips(where.table.arrays, where.links, draft.chain, len(draft.chain), room)
     borders = [pair for a, b in zip(draft.chain, draft.chain[1:], strict=False) for pair in ((a, b), (b, a))]
     relays = tuple(
         Relay(names[a], names[b], names[where.links.via[a, b]])
-        for (a, b), through in zip(borders, relayed.ravel(), strict=True)
+        for (a, b), through in zip(borders, room.relayed[: len(draft.chain) - 1].ravel(), strict=True)
         if through
     )
     ends = (draft.chain[0], draft.chain[-1])

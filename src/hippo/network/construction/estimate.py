@@ -14,6 +14,8 @@ share would be (1: in proportion).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,38 @@ ROUNDED = 0.5
 SLACKS = (1.0, 1.04, 1.1, 1.2)
 """Of the least pace: what it takes to run ahead at a little more may leave fewer layers elsewhere."""
 LOOKED_AHEAD = 10  # recipes that are looked at with one more domain: the best of the chain as it is
+
+
+class Buffers(NamedTuple):
+    """Room for chains of all domains and one more, and for stages of one layer each: kernels make no arrays."""
+
+    chain: Ints  # (K + 1,)
+    claims: Floats  # (K + 1,)
+    cuts: Ints  # (K + 2,)
+    rows: Ints  # (K + 1,)
+    trips: Floats  # (K + 1, 2)
+    relayed: NDArray[np.bool_]  # (K, 2)
+    load: Floats  # (K, K) seconds per byte on each link
+    place: Ints  # (N,) of a stage's domain in the chain
+    tried: Ints  # (N + 1,) cuts
+    stages: Floats  # (6, N) see ``settle``
+
+
+def buffers(table: Arrays) -> Buffers:
+    """Room for chains of the table's domains."""
+    size, layers = len(table.kind), len(table.work) - 1
+    return Buffers(
+        np.zeros(size + 1, np.int64),
+        np.zeros(size + 1),
+        np.zeros(size + 2, np.int64),
+        np.zeros(size + 1, np.int64),
+        np.zeros((size + 1, 2)),
+        np.zeros((size, 2), np.bool_),
+        np.zeros((size, size)),
+        np.zeros(layers, np.int64),
+        np.zeros(layers + 1, np.int64),
+        np.zeros((6, layers)),
+    )
 
 
 @kernel(lean=True)
@@ -70,9 +104,9 @@ def lies(table, row, start, stop, behind, slower):  # type: ignore[no-untyped-de
 
 
 @kernel(lean=True)
-def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
+def join(links, chain, count, relayed, load):  # type: ignore[no-untyped-def]
     """Fills ``relayed`` (n - 1, 2), which directions of each border go through a third domain; the seconds per byte of
-    the link that carries most.
+    the link that carries most. ``load`` (K, K): a buffer.
 
     Relays load two links, perhaps those of other borders: so pairs are relayed from some pace on, whichever is best.
     """
@@ -80,7 +114,7 @@ def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
     for at in range(-1, 2 * (count - 1)):
         a, b = (chain[at // 2], chain[at // 2 + 1]) if at >= 0 else (0, 0)
         ceiling = np.inf if at < 0 else links.pace[a, b] if at % 2 == 0 else links.pace[b, a]
-        found = _busiest(links, chain, count, ceiling if at >= 0 else 1e300)
+        found = _busiest(links, chain, count, ceiling if at >= 0 else 1e300, load)
         if found < best * (1 - 1e-9):
             best, chosen = found, ceiling if at >= 0 else 1e300
     for i in range(count - 1):
@@ -90,10 +124,11 @@ def join(links, chain, count, relayed):  # type: ignore[no-untyped-def]
     return best if count > 1 else 0.0
 
 
-@kernel
-def _busiest(links, chain, count, ceiling):  # type: ignore[no-untyped-def]
+@kernel(lean=True)
+def _busiest(links, chain, count, ceiling, load):  # type: ignore[no-untyped-def]
     """Seconds per byte on the link that carries most, with pairs as slow as ``ceiling`` relayed."""
-    load, most = np.zeros(links.pace.shape), 0.0
+    load[:] = 0.0
+    most = 0.0
     for i in range(count - 1):
         for way in range(2):
             a, b = (chain[i], chain[i + 1]) if way == 0 else (chain[i + 1], chain[i])
@@ -117,12 +152,13 @@ def crossing(links, a, b, relayed):  # type: ignore[no-untyped-def]
     return max(links.pace[a, k], links.pace[k, b]), links.latency_s[a, k] + links.latency_s[k, b]
 
 
-@kernel
-def round_trips(table, links, chain, count, trips):  # type: ignore[no-untyped-def]
-    """Fills ``trips`` (n, 2): seconds per byte and latency, there and back, of the border behind each domain; returns
-    the seconds per byte of the busiest link, and the seconds in which both ends agree on tied embeddings."""
-    relayed = np.zeros((max(count - 1, 0), 2), np.bool_)
-    busiest = join(links, chain, count, relayed)
+@kernel(lean=True)
+def round_trips(table, links, chain, count, room):  # type: ignore[no-untyped-def]
+    """Fills ``room.trips`` (n, 2): seconds per byte and latency, there and back, of the border behind each domain, and
+    ``room.relayed`` (``join``); returns the seconds per byte of the busiest link, and the seconds in which both ends
+    agree on tied embeddings."""
+    trips, relayed = room.trips, room.relayed
+    busiest = join(links, chain, count, relayed, room.load)
     trips[:count] = 0.0
     for i in range(count - 1):
         there, onward = crossing(links, chain[i], chain[i + 1], relayed[i, 0])
@@ -168,48 +204,50 @@ def weigh(table, slower, chain, cuts, count, borders, recipe, rows):  # type: ig
     return (waves - 1) * pace + trip + once + tail
 
 
-@kernel
-def weigh_recipes(table, links, slower, chain, claims, count, found, rows):  # type: ignore[no-untyped-def]
+@kernel(lean=True)
+def weigh_recipes(table, links, slower, chain, claims, count, room, found, rows):  # type: ignore[no-untyped-def]
     """Fills ``found`` (R,) with T under every recipe and ``rows`` (R, n) with the layouts."""
-    cuts, trips = np.zeros(count + 1, np.int64), np.zeros((count, 2))
     found[:] = np.inf
-    busiest, tail = round_trips(table, links, chain, count, trips)
-    if busiest + tail < np.inf and shared_layers(table, chain, claims, count, cuts):
+    busiest, tail = round_trips(table, links, chain, count, room)
+    if busiest + tail < np.inf and shared_layers(table, chain, claims, count, room.cuts):
         for recipe in range(len(table.wave)):
-            found[recipe] = weigh(table, slower, chain, cuts, count, (busiest, tail, trips), recipe, rows[recipe])
+            found[recipe] = weigh(
+                table, slower, chain, room.cuts, count, (busiest, tail, room.trips), recipe, rows[recipe]
+            )
 
 
-@kernel
-def look_ahead(table, links, slower, chain, claims, count, recipes, found):  # type: ignore[no-untyped-def]
+@kernel(lean=True)
+def look_ahead(table, links, slower, chain, claims, count, recipes, room, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` (K, 2) with the least T over ``recipes`` with each domain added in proportion, behind the chain
     and before it; inf: cannot."""
     size = len(table.kind)
-    longer, claimed = np.zeros(count + 1, np.int64), np.ones(count + 1)
-    cuts, rows, trips = np.zeros(count + 2, np.int64), np.zeros(count + 1, np.int64), np.zeros((count + 1, 2))
+    longer, claimed, cuts = room.chain, room.claims, room.cuts
     found[:] = np.inf
     for domain in range(size):
         used = False
         for i in range(count):
             used = used or chain[i] == domain
         for end in range(0 if used else 2 if count else 1):
-            longer[end : count + end], claimed[end : count + end] = chain[:count], claims[:count]
+            for i in range(count):
+                longer[i + end], claimed[i + end] = chain[i], claims[i]
             at = 0 if end else count
             longer[at], claimed[at] = domain, 1.0
             if not shared_layers(table, longer, claimed, count + 1, cuts):
                 continue
-            busiest, tail = round_trips(table, links, longer, count + 1, trips)
+            busiest, tail = round_trips(table, links, longer, count + 1, room)
             if busiest + tail < np.inf:
                 for recipe in recipes:
-                    value = weigh(table, slower, longer, cuts, count + 1, (busiest, tail, trips), recipe, rows)
+                    borders = (busiest, tail, room.trips)
+                    value = weigh(table, slower, longer, cuts, count + 1, borders, recipe, room.rows)
                     found[domain, end] = min(found[domain, end], value)
 
 
-@kernel
-def weigh_layouts(table, links, slower, chain, cuts, rows, wave, place, low, high, found):  # type: ignore[no-untyped-def]
+@kernel(lean=True)
+def weigh_layouts(table, links, slower, chain, cuts, rows, wave, place, low, high, room, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` (high - low, 6) for the layouts ``low..high`` of the domain at ``place`` of a chain whose others
     lie as in ``rows``: T, slowest stage, trip, room, once, pace that the rest of the chain allows."""
-    waves, wave_bytes, trips = table.batch / wave, wave * table.border_bytes, np.zeros((len(chain), 2))
-    busiest, tail = round_trips(table, links, chain, len(chain), trips)
+    waves, wave_bytes, trips = table.batch / wave, wave * table.border_bytes, room.trips
+    busiest, tail = round_trips(table, links, chain, len(chain), room)
     rest_pace = wave_bytes * busiest
     rest_trip, rest_once, after = 0.0, 0.0, 0.0
     for i in range(len(chain) - 1, -1, -1):
@@ -221,16 +259,16 @@ def weigh_layouts(table, links, slower, chain, cuts, rows, wave, place, low, hig
             rest_pace, rest_trip, rest_once = max(rest_pace, slowest), rest_trip + way, max(rest_once, spent)
             after += way if i > place else 0.0
     for row in range(low, high):
-        slowest, way, room, spent = lies(table, row, cuts[place], cuts[place + 1], 0, slower[chain[place]])
-        own = max(slowest, (after + way) / room) if room >= 1 else np.inf
+        slowest, way, spare, spent = lies(table, row, cuts[place], cuts[place + 1], 0, slower[chain[place]])
+        own = max(slowest, (after + way) / spare) if spare >= 1 else np.inf
         value = (waves - 1) * max(own, rest_pace) + rest_trip + way + max(rest_once, spent) + tail
         at = row - low
         found[at, 0], found[at, 1], found[at, 2] = value, slowest, way
-        found[at, 3], found[at, 4], found[at, 5] = room, spent, rest_pace
+        found[at, 3], found[at, 4], found[at, 5] = spare, spent, rest_pace
 
 
-@kernel
-def settle(table, links, slower, chain, claims, rows, wave, cuts):  # type: ignore[no-untyped-def]
+@kernel(lean=True)
+def settle(table, links, slower, chain, claims, rows, wave, room, cuts):  # type: ignore[no-untyped-def]
     """Fills ``cuts`` (p + 1,) of all stages such that the slowest, each over its domain's claim, is as fast as it can
     be and each fits in memory with the waves it keeps; False: none fit.
 
@@ -239,9 +277,12 @@ def settle(table, links, slower, chain, claims, rows, wave, cuts):  # type: igno
     """
     layers, waves = len(table.work) - 1, table.batch // wave
     stages = len(cuts) - 1
-    place, border, seconds = np.zeros(stages, np.int64), np.zeros(stages), np.zeros(stages)
-    trips = np.zeros((len(chain), 2))
-    busiest, _ = round_trips(table, links, chain, len(chain), trips)
+    if stages > layers:
+        return False
+    place, tried, trips = room.place[:stages], room.tried[: stages + 1], room.trips
+    border, seconds, live = room.stages[0, :stages], room.stages[1, :stages], room.stages[2, :stages]
+    warm_up, own, spare = room.stages[3, :stages], room.stages[4, :stages], room.stages[5, :stages]
+    busiest, _ = round_trips(table, links, chain, len(chain), room)
     wave_bytes, stage = wave * table.border_bytes, 0
     for i in range(len(chain)):
         for inner in range(table.stages[rows[i]]):
@@ -249,17 +290,14 @@ def settle(table, links, slower, chain, claims, rows, wave, cuts):  # type: igno
             if inner == 0:
                 border[stage] = wave_bytes * trips[i - 1, 0] + trips[i - 1, 1] if i > 0 else 0.0
             stage += 1
-    if stages > layers:
-        return False
-    live, tried, warm_up = np.zeros(stages), np.zeros(stages + 1, np.int64), np.zeros(stages)
     for s in range(stages):
         live[s] = min(waves, stages - s)
     if not _halve(table, slower, chain, claims, rows, place, live, cuts):
         return False
     least = wave_bytes * busiest
-    best = _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up)
-    least = max(least, seconds.max())
-    own = seconds.copy()
+    best = _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up, spare)
+    for s in range(stages):
+        least, own[s] = max(least, seconds[s]), seconds[s]
     for slack in SLACKS:
         if least * slack >= best * (1 - 1e-9):
             break
@@ -268,16 +306,18 @@ def settle(table, links, slower, chain, claims, rows, wave, cuts):  # type: igno
             live[s] = max(live[s], min(waves, stages - s))
         if _halve(table, slower, chain, claims, rows, place, live, tried):
             floor = wave_bytes * busiest
-            found = _pace(table, slower, chain, rows, place, waves, border, tried, floor, seconds, warm_up)
+            found = _pace(table, slower, chain, rows, place, waves, border, tried, floor, seconds, warm_up, spare)
             if found < best * (1 - 1e-9):
-                best, cuts[:] = found, tried
+                best = found
+                for s in range(stages + 1):
+                    cuts[s] = tried[s]
     return True
 
 
-@kernel
-def _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up):  # type: ignore[no-untyped-def]
-    """Seconds per wave with these cuts and the room they leave, at least ``least``; fills ``seconds`` (p,)."""
-    room, lowest = np.zeros(len(place)), float(waves)
+@kernel(lean=True)
+def _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds, warm_up, room):  # type: ignore[no-untyped-def]
+    """Seconds per wave with these cuts and the room they leave, ``least`` or more; fills ``seconds``, ``room`` (p,)."""
+    lowest = float(waves)
     for s in range(len(place)):
         i, start, stop = place[s], cuts[s], cuts[s + 1]
         x, y = table.timing[rows[i]], table.holding[rows[i]]
@@ -286,8 +326,8 @@ def _pace(table, slower, chain, rows, place, waves, border, cuts, least, seconds
             passing = max(passing, table.passing[x, layer])
         free = table.usable_bytes - (table.kept[y, stop] - table.kept[y, start]) - passing
         lowest = min(lowest, np.floor(free / (table.leaves[x, stop] - table.leaves[x, start])))
-        room[s] = lowest
-    return fitting_warm_up(seconds, border, max(least, seconds.max()), waves, room, warm_up)
+        room[s], least = lowest, max(least, seconds[s])
+    return fitting_warm_up(seconds, border, least, waves, room, warm_up)
 
 
 @kernel(lean=True)
@@ -333,7 +373,7 @@ def _fill(table, slower, chain, claims, rows, place, live, bound, cuts):  # type
 def weighed(table: Arrays, links: Links, slower: Floats, chain: Ints, claims: Floats) -> tuple[Floats, Ints]:
     """T (R,) of a chain (n,) with its claims (n,) under every recipe, and the layouts (R, n) that it takes."""
     found, rows = np.empty(len(table.wave)), np.zeros((len(table.wave), len(chain)), np.int64)
-    weigh_recipes(table, links, slower, chain, claims, len(chain), found, rows)
+    weigh_recipes(table, links, slower, chain, claims, len(chain), buffers(table), found, rows)
     return found, rows
 
 
@@ -342,5 +382,5 @@ def ahead(table: Arrays, links: Links, slower: Floats, chain: Ints, claims: Floa
     (``now``, (R,))."""
     recipes = np.arange(len(now)) if len(chain) == 0 else np.argsort(now, kind="stable")[:LOOKED_AHEAD]
     found = np.empty((len(table.kind), 2))
-    look_ahead(table, links, slower, chain, claims, len(chain), recipes, found)
+    look_ahead(table, links, slower, chain, claims, len(chain), recipes, buffers(table), found)
     return found

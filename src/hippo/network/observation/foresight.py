@@ -11,11 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.compiling import kernel
-from hippo.network.observation.options import AHEAD, gains_of_tokens, tokens_of_usd
+from hippo.network.observation.options import AHEAD, gains_of_tokens
 from hippo.network.observation.scene import EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP, Scene
-from hippo.network.rules.lookahead import first_gains, place_values, prospect_of, ways_between
-from hippo.network.rules.worth import Ahead
+from hippo.network.rules.lookahead import Looks, best_sequences, ways_between
 
 MOST_EPOCHS = 64.0
 """Epochs ahead that count: beyond the last horizon nothing is forecast."""
@@ -36,72 +34,50 @@ def foresight(
     known yet gives nothing. ``epochs_left`` (I,). ``standing``: only that row and the diagonal are wanted (-1: only the
     diagonal).
     """
-    places = len(scene.first) - 1
-    found = np.zeros((len(weights) * len(epochs_left), places, 2 * places), np.float32)
+    places, instants = len(scene.first) - 1, len(epochs_left)
+    found = np.zeros((len(weights), instants, places, 2 * places))
     wanted = np.full(places, standing is None)
     if standing is not None and standing >= 0:
         wanted[standing] = True
-    for taste, own in zip(weights, found.reshape(len(weights), len(epochs_left), places, 2 * places), strict=True):
-        _all(scene, epochs_left, np.asarray(taste, dtype=np.float64), wanted, own)
-    return found
+    worths = np.empty(len(scene.usd))
+    for taste, own in zip(weights, found, strict=True):
+        per_usd = gains_of_tokens(scene.usd, scene.busy, scene.scalars, np.asarray(taste, dtype=np.float64), worths)
+        ways = ways_between(scene.move_bytes, scene.usd_per_byte * np.float32(per_usd > 0.0))
+        best_sequences(ways, _looks(scene, epochs_left, worths, per_usd), wanted, own)
+    return found.reshape(-1, places, 2 * places).astype(np.float32)
 
 
-@kernel
-def _all(scene, epochs_left, weights, wanted, found):  # type: ignore[no-untyped-def]
-    worths, per_usd = gains_of_tokens(scene, weights), tokens_of_usd(scene, weights)
-    usd_per_byte = scene.usd_per_byte if per_usd > 0.0 else np.zeros_like(scene.usd_per_byte)
-    ways = ways_between(scene.move_bytes, usd_per_byte)
-    for instant in range(len(epochs_left)):
-        look = _look(scene, instant, min(MOST_EPOCHS, epochs_left[instant]), worths, per_usd)
-        _first(ways, prospect_of(look), wanted, found[instant])
-
-
-@kernel
-def _look(scene, instant, epochs_left, worths, per_usd):  # type: ignore[no-untyped-def]
+def _looks(scene: Scene, epochs_left: NDArray[np.float64], worths: NDArray[np.float64], per_usd: float) -> Looks:
     """One column per place: at each horizon what its best configuration does then; traffic of the best one now.
 
     What a token counts other than one is taken off as if it were egress; where egress counts nothing, moves are free.
     """
     places, price = len(scene.first) - 1, 1.0 / per_usd if per_usd > 0.0 else 1.0
-    tokens, egress = np.zeros((len(AHEAD), places)), np.zeros((len(AHEAD), places))
-    sent = np.zeros((places, scene.sent.shape[1]))
+    tokens = np.zeros((len(epochs_left), len(AHEAD), places))
+    egress, sent = np.zeros_like(tokens), np.zeros((len(epochs_left), places, scene.sent.shape[1]))
     for place in range(places):
-        for horizon in range(len(AHEAD)):
-            best, most = -1, -np.inf
-            for at in range(scene.first[place], scene.first[place + 1]):
-                each = scene.member[at]
-                found = scene.tokens[instant, horizon, each] * worths[each]
-                if scene.since[each] <= instant and found > most:
-                    best, most = each, found
-            if best >= 0:
-                tokens[horizon, place] = scene.tokens[instant, horizon, best]
-                egress[horizon, place] = tokens[horizon, place] * (1.0 - worths[best]) * price
-                if horizon == 0:
-                    sent[place] = scene.sent[best]
-    return Ahead(
-        scene.scalars[EPOCH_S],
-        epochs_left,
-        scene.scalars[RESTART_S],
-        scene.scalars[SHADOW_SHARE],
-        scene.scalars[TOKENS_PER_STEP],
+        members = scene.member[scene.first[place] : scene.first[place + 1]]
+        known = scene.since[members] <= np.arange(len(epochs_left))[:, None]
+        offers = scene.tokens[: len(epochs_left), :, members]
+        best = np.where(known[:, None], offers * worths[members], -np.inf).argmax(axis=2)
+        some = known.any(axis=1)
+        does = np.take_along_axis(offers, best[..., None], axis=2)[..., 0].astype(np.float64)
+        tokens[some, :, place] = does[some]
+        egress[some, :, place] = (does * (1.0 - worths[members][best]) * price)[some]
+        sent[some, place] = scene.sent[members[best[some, 0]]]
+    epoch_s, restart_s, shadow_share, tokens_per_step = (
+        float(scene.scalars[each]) for each in (EPOCH_S, RESTART_S, SHADOW_SHARE, TOKENS_PER_STEP)
+    )
+    return Looks(
+        epoch_s,
+        restart_s,
+        shadow_share,
+        tokens_per_step,
         price,
         AHEAD,
+        np.minimum(MOST_EPOCHS, epochs_left),
         tokens,
         egress,
-        scene.bandwidth[instant],
+        scene.bandwidth[: len(epochs_left)].astype(np.float64),
         sent,
-        scene.usd_per_byte,
-        np.arange(places),
-        scene.move_bytes,
     )
-
-
-@kernel
-def _first(ways, prospect, wanted, gains):  # type: ignore[no-untyped-def]
-    value, both = place_values(ways, prospect), np.zeros(2)
-    for here in range(len(wanted)):
-        for there in range(len(wanted)):
-            if there != here and wanted[here]:
-                first_gains(ways, prospect, value, here, there, both)
-                gains[here, 2 * there], gains[here, 2 * there + 1] = both[0], both[1]
-        gains[here, 2 * here] = value[0, here]

@@ -236,30 +236,25 @@ def find_options(scene, now, weights, found):  # type: ignore[no-untyped-def]
     found.target[:] = -1
     found.mask[:] = False
     found.features[:] = 0.0
-    worths = gains_of_tokens(scene, weights)
+    worths = np.empty(len(scene.usd))
+    per_usd = gains_of_tokens(scene.usd, scene.busy, scene.scalars, weights, worths)
     time = _time(scene, now)
     if now.running < 0:
         return _starts(scene, now, worths, time, found)
     if now.phase != STILL:
-        return _moving(scene, now, weights, worths, time, found)
-    return _still(scene, now, weights, worths, time, found)
-
-
-@kernel
-def gains_of_tokens(scene, weights):  # type: ignore[no-untyped-def]
-    """What a token of each configuration counts, (C,): its egress off, its utilisation added, by the preferences."""
-    found = np.empty(len(scene.usd))
-    per_usd = tokens_of_usd(scene, weights)
-    for each in range(len(found)):
-        found[each] = weights[0] - per_usd * scene.usd[each] + weights[1] * scene.scalars[USUAL] * scene.busy[each]
-    return found
+        return _moving(scene, now, per_usd, worths, time, found)
+    return _still(scene, now, per_usd, worths, time, found)
 
 
 @kernel(lean=True)
-def tokens_of_usd(scene, weights):  # type: ignore[no-untyped-def]
-    """Tokens that a USD of egress counts."""
-    price = scene.scalars[USD_PER_TOKEN]
-    return (weights[0] + weights[2]) / price if price > 0.0 else 0.0
+def gains_of_tokens(usd, busy, scalars, weights, found):  # type: ignore[no-untyped-def]
+    """Fills ``found`` (C,): what a token of each configuration counts, its egress off, its utilisation added, by the
+    preferences; returns the tokens that a USD of egress counts. ``usd``, ``busy``, ``scalars``: of the scene."""
+    price = scalars[USD_PER_TOKEN]
+    per_usd = (weights[0] + weights[2]) / price if price > 0.0 else 0.0
+    for each in range(len(found)):
+        found[each] = weights[0] - per_usd * usd[each] + weights[1] * scalars[USUAL] * busy[each]
+    return per_usd
 
 
 @kernel
@@ -358,15 +353,15 @@ def _starts(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
+def _moving(scene, now, per_usd, worths, time, found):  # type: ignore[no-untyped-def]
     """Go on with the move under way, or give it up."""
     look = _look(scene, now)
     source, destination = scene.place[now.running], scene.place[now.target]
     needed, way = scene.move_bytes[source, destination].astype(np.float64), np.zeros(3)
     if now.phase == STOPPED:
-        stop(look, time.edges, time.carried, needed * (1.0 - now.arrived), 0.0, way)
+        stop(look, time.edges, time.carried, needed * (1.0 - now.arrived), 0.0, way, 1.0)
     else:
-        stream(look, time.edges, time.carried, 0, destination + 1, needed * now.arrived, way)
+        stream(look, time.edges, time.carried, 0, destination + 1, needed * now.arrived, way, 0.0)
     rates = np.empty(len(AHEAD))
     _of_place(scene, now, worths, destination, rates)
     after = _summed(scene, time, rates)
@@ -375,7 +370,7 @@ def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untype
     if way[1] == np.inf:
         way[0], way[2] = (now.epochs_left * scene.scalars[EPOCH_S] if now.phase == STOPPED else 0.0), 0.0
         way[1] = now.epochs_left * scene.scalars[EPOCH_S]
-    going = _gains(time, before, after, way, tokens_of_usd(scene, weights))
+    going = _gains(time, before, after, way, per_usd)
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
     describe(scene, now, worths, time, found, put(found, 0, KEEP, now.target), way, nothing)
     describe(scene, now, worths, time, found, put(found, 1, CANCEL, now.running), none, -going)
@@ -384,13 +379,13 @@ def _moving(scene, now, weights, worths, time, found):  # type: ignore[no-untype
 
 
 @kernel
-def _still(scene, now, weights, worths, time, found):  # type: ignore[no-untyped-def]
+def _still(scene, now, per_usd, worths, time, found):  # type: ignore[no-untyped-def]
     """Keep, levers, moves."""
     nothing, none = np.zeros(len(time.ends)), np.zeros(3)
     describe(scene, now, worths, time, found, put(found, 0, KEEP, now.running), none, nothing)
     found.target[0] = -1
     count = _levers(scene, now, worths, time, found)
-    return _moves(scene, now, weights, worths, time, found, count)
+    return _moves(scene, now, per_usd, worths, time, found, count)
 
 
 @kernel
@@ -418,10 +413,10 @@ def _levers(scene, now, worths, time, found):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-untyped-def]
+def _moves(scene, now, per_usd, worths, time, found, count):  # type: ignore[no-untyped-def]
     """Other places: those that are worth most over any window, by the quicker look at stopping for them."""
     places, here, look = len(scene.first) - 1, scene.place[now.running], _look(scene, now)
-    per_usd, rates = tokens_of_usd(scene, weights), np.empty(len(AHEAD))
+    rates, needed = np.empty(len(AHEAD)), np.empty(scene.move_bytes.shape[2])
     _of_place(scene, now, worths, here, rates)
     before, zero = _summed(scene, time, rates), np.zeros(scene.move_bytes.shape[2])
     best, promise = np.zeros(places, np.int64), np.full(places, -np.inf)
@@ -432,7 +427,8 @@ def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-
         best[place] = _of_place(scene, now, worths, place, rates)
         if best[place] < 0:
             continue
-        stop(look, time.edges, time.carried, scene.move_bytes[here, place], 0.0, ways[place])
+        needed[:] = scene.move_bytes[here, place]
+        stop(look, time.edges, time.carried, needed, 0.0, ways[place], 1.0)
         if ways[place, 1] < np.inf:
             after[place] = _summed(scene, time, rates)
             gave[place] = _gains(time, before, after[place], ways[place], per_usd)
@@ -444,7 +440,7 @@ def _moves(scene, now, weights, worths, time, found, count):  # type: ignore[no-
         place = _take_best(promise)
         describe(scene, now, worths, time, found, put(found, count, STOP, best[place]), ways[place], gave[place])
         count += 1
-        stream(look, time.edges, time.carried, 0, place + 1, zero, way)
+        stream(look, time.edges, time.carried, 0, place + 1, zero, way, 0.0)
         if way[1] < np.inf:
             streamed = _gains(time, before, after[place], way, per_usd)
             describe(scene, now, worths, time, found, put(found, count, BACKGROUND, best[place]), way, streamed)

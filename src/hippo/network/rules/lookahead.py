@@ -8,7 +8,8 @@ The work is in the moves: pairs of places times cells times two kinds. So each i
 alone, what depends on the cell and the place only is worked out once (``Prospect``), and a move is not followed at all
 where a bound says that it cannot be better than what is known.
 
-Letters: C configurations, P places, G cells, E links, R pairs of places, N links of all pairs, one after the other.
+Letters: I instants, H horizons, P places, G cells, E links, R pairs of places, N links of all pairs, one after the
+other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hippo.compiling import kernel
 from hippo.network.rules.move import STILL
-from hippo.network.rules.worth import Ahead, Now, between, grid, relevered
+from hippo.network.rules.worth import EDGES, Ahead, Now, between, grid, relevered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -54,117 +55,167 @@ class Prospect(NamedTuple):
     sent: Floats  # (P, E) bytes per step
 
 
+class Looks(NamedTuple):
+    """What places do at some instants, as in ``Ahead``, with one column per place."""
+
+    epoch_s: float
+    restart_s: float
+    shadow_share: float
+    tokens_per_step: float
+    usd_per_token: float  # 0: egress does not count
+    horizons: Ints  # (H,)
+    epochs_left: Floats  # (I,)
+    tokens_per_s: Floats  # (I, H, P)
+    egress_usd_per_s: Floats  # (I, H, P)
+    bandwidth_bytes_per_s: Floats  # (I, H, E)
+    bytes_per_step: Floats  # (I, P, E)
+
+
 def first_moves(look: Ahead, now: Now, leads: Ints) -> Floats:
     """Net tokens of each first move, less those of keeping now, both followed by the best sequence, (P, 2) by stop and
     in the background; -inf: impossible. ``leads`` (P,): the configuration of each place whose traffic counts."""
     assert now.phase == STILL
-    gains = np.full((len(leads), 2), -np.inf)
-    _first(_of_places(look, leads), int(look.place[now.running]), gains)
+    here = int(look.place[now.running])
+    gains: Floats = _of_places(look, leads, here)[here].reshape(-1, 2)
+    gains[here] = -np.inf
     return gains
 
 
 def best_start(look: Ahead, leads: Ints) -> Floats:
     """Net tokens of beginning in each place, followed by the best sequence, (P,)."""
-    found = np.zeros(len(leads))
-    _begin(_of_places(look, leads), found)
-    return found
+    return np.diagonal(_of_places(look, leads, -1)[:, ::2]).copy()
 
 
-def _of_places(look: Ahead, leads: Ints) -> Ahead:
-    """One column per place."""
+def _of_places(look: Ahead, leads: Ints, here: int) -> Floats:
+    """``best_sequences`` of one instant, for one place to stand in: (P, 2 P)."""
     levered = relevered(look)
-    return look._replace(
-        tokens_per_s=np.ascontiguousarray(levered.tokens_per_s[:, leads]),
-        egress_usd_per_s=np.ascontiguousarray(levered.egress_usd_per_s[:, leads]),
-        bytes_per_step=np.ascontiguousarray(look.bytes_per_step[leads]),
-        place=np.arange(len(leads)),
+    found: Floats = np.zeros((1, len(leads), 2 * len(leads)))
+    looks = Looks(
+        look.epoch_s,
+        look.restart_s,
+        look.shadow_share,
+        look.tokens_per_step,
+        look.usd_per_token,
+        look.horizons,
+        np.array([look.epochs_left]),
+        np.ascontiguousarray(levered.tokens_per_s[None, :, leads]),
+        np.ascontiguousarray(levered.egress_usd_per_s[None, :, leads]),
+        look.bandwidth_bytes_per_s[None],
+        np.ascontiguousarray(look.bytes_per_step[None, leads]),
     )
+    best_sequences(ways_between(look.move_bytes, look.usd_per_byte), looks, np.arange(len(leads)) == here, found)
+    one: Floats = found[0]
+    return one
 
 
-@kernel
-def _first(look, here, gains):  # type: ignore[no-untyped-def]
-    ways, prospect = ways_between(look.move_bytes, look.usd_per_byte), prospect_of(look)
-    value = place_values(ways, prospect)
-    for there in range(len(gains)):
-        if there != here:
-            first_gains(ways, prospect, value, here, there, gains[there])
+def best_sequences(ways: Ways, looks: Looks, wanted: NDArray[np.bool_], found: Floats) -> None:
+    """Fills ``found`` (I, P, 2 P): what every first move gives less what keeping gives, both followed by the best
+    sequence. Row: the place that the run stands in, where ``wanted`` (P,); column ``2 p + mode``: to p by stopping (0)
+    or in the background (1); -inf: impossible. On the diagonal, mode 0, of all rows: what standing there gives."""
+    cells, places, links = len(EDGES), len(wanted), looks.bandwidth_bytes_per_s.shape[2]
+    most = Prospect(
+        looks.epoch_s,
+        looks.restart_s / looks.epoch_s,
+        looks.shadow_share,
+        1.0 / looks.usd_per_token if looks.usd_per_token > 0.0 else 0.0,
+        np.zeros(cells + 1),
+        np.zeros((cells + 1, places)),
+        np.zeros((cells + 1, places)),
+        np.zeros((cells, places)),
+        np.zeros((cells, places)),
+        np.zeros((cells, links)),
+        np.zeros((cells + 1, links)),
+        np.zeros((places, links)),
+    )
+    value, free, own = np.zeros((cells + 1, places)), np.zeros((places, places)), np.zeros((3, places))
+    _fill(ways, looks, most, (value, free, own), wanted, found)
 
 
-@kernel
-def _begin(look, found):  # type: ignore[no-untyped-def]
-    ways, prospect = ways_between(look.move_bytes, look.usd_per_byte), prospect_of(look)
-    found[:] = place_values(ways, prospect)[0]
-
-
-@kernel
-def ways_between(move_bytes, usd_per_byte):  # type: ignore[no-untyped-def]
+def ways_between(move_bytes: NDArray[np.floating], usd_per_byte: NDArray[np.floating]) -> Ways:
     """The ``Ways`` between places, from (P, P, E) bytes."""
-    places, links = move_bytes.shape[0], move_bytes.shape[2]
-    flat = move_bytes.reshape(places * places, links)
-    first, usd = np.zeros(len(flat) + 1, np.int64), np.zeros(len(flat))
-    link, needed = np.empty(flat.size, np.int64), np.empty(flat.size)
-    count = 0
-    for pair in range(len(flat)):
-        for each in range(links):
-            if flat[pair, each] > 0.0:
-                link[count], needed[count] = each, flat[pair, each]
-                usd[pair] = np.inf if flat[pair, each] == np.inf else usd[pair] + flat[pair, each] * usd_per_byte[each]
-                count += 1
-        first[pair + 1] = count
-    return Ways(first, link[:count], needed[:count], usd)
-
-
-@kernel
-def prospect_of(look):  # type: ignore[no-untyped-def]
-    """The ``Prospect`` of what every place does, a column of ``look`` each."""
-    edges, net, carried = grid(look)
-    cells, places, links = len(edges) - 1, net.shape[1], carried.shape[1]
-    steps, rate, useful = np.zeros((cells + 1, places)), np.zeros((cells, places)), np.zeros((cells, places))
-    bandwidth = np.zeros((cells, links))
-    for cell in range(cells):
-        low, high, share = between(look.horizons, edges[cell], edges[cell + 1])
-        seconds = (edges[cell + 1] - edges[cell]) * look.epoch_s
-        for link in range(links):
-            early, late = look.bandwidth_bytes_per_s[low, link], look.bandwidth_bytes_per_s[high, link]
-            bandwidth[cell, link] = (1.0 - share) * early + share * late
-        for place in range(places):
-            tokens = (1.0 - share) * look.tokens_per_s[low, place] + share * look.tokens_per_s[high, place]
-            rate[cell, place] = tokens / look.tokens_per_step
-            steps[cell + 1, place] = steps[cell, place] + rate[cell, place] * seconds
-            pull = look.shadow_share * rate[cell, place]
-            useful[cell, place] = -np.expm1(-pull * seconds) / pull if pull > 0.0 else seconds
-    return Prospect(
-        np.float64(look.epoch_s),
-        np.float64(look.restart_s) / np.float64(look.epoch_s),
-        np.float64(look.shadow_share),
-        1.0 / look.usd_per_token if look.usd_per_token > 0.0 else 0.0,
-        edges,
-        net,
-        steps,
-        rate,
-        useful,
-        bandwidth,
-        carried,
-        look.bytes_per_step,
+    flat = move_bytes.reshape(-1, move_bytes.shape[2])
+    pair, link = np.nonzero(flat > 0.0)
+    needed = flat[pair, link]
+    usd = np.full(len(needed), np.inf)
+    np.multiply(needed, usd_per_byte[link], out=usd, where=needed < np.inf, dtype=needed.dtype)
+    return Ways(
+        np.searchsorted(pair, np.arange(len(flat) + 1)),
+        link,
+        needed.astype(np.float64),
+        np.asarray(np.bincount(pair, weights=usd, minlength=len(flat)), dtype=np.float64),
     )
 
 
-@kernel
-def place_values(ways, prospect):  # type: ignore[no-untyped-def]
-    """(G + 1, P) most net tokens from the start of each cell to the end, being in each place with no move under way.
+@kernel(lean=True)
+def _fill(ways, looks, most, values, wanted, found):  # type: ignore[no-untyped-def]
+    """``best_sequences``; ``most`` and ``values`` have room for as many cells as there can be."""
+    value, free, own = values
+    stay, least, bound = own[0], own[1], own[2]
+    for instant in range(len(found)):
+        look = Looks(
+            looks.epoch_s,
+            looks.restart_s,
+            looks.shadow_share,
+            looks.tokens_per_step,
+            looks.usd_per_token,
+            looks.horizons,
+            looks.epochs_left[instant],
+            looks.tokens_per_s[instant],
+            looks.egress_usd_per_s[instant],
+            looks.bandwidth_bytes_per_s[instant],
+            looks.bytes_per_step[instant],
+        )
+        cells = grid(look, most.edges, most.net, most.carried)
+        prospect = Prospect(
+            most.epoch_s,
+            most.restart,
+            most.shadow_share,
+            most.price,
+            most.edges[: cells + 1],
+            most.net[: cells + 1],
+            most.steps[: cells + 1],
+            most.rate[:cells],
+            most.useful[:cells],
+            most.bandwidth[:cells],
+            most.carried[: cells + 1],
+            look.bytes_per_step,
+        )
+        _over_cells(look, prospect)
+        value[cells], free[:], least[:] = 0.0, 0.0, np.inf
+        _backwards(ways, prospect, value[: cells + 1], stay, least, free, bound)
+        for here in range(len(wanted)):
+            for there in range(len(wanted)):
+                if there != here and wanted[here]:
+                    gains = found[instant, here, 2 * there : 2 * there + 2]
+                    _first_gains(ways, prospect, value, here, there, gains)
+            found[instant, here, 2 * here] = value[0, here]
 
-    Places are moved to where being there at once and for free would be better than anything known, in their order."""
-    cells, places = len(prospect.edges) - 1, prospect.net.shape[1]
-    value, most = np.zeros((cells + 1, places)), np.zeros((places, places))
-    stay, bound, least = np.zeros(places), np.zeros(places), np.full(places, np.inf)
-    _backwards(ways, prospect, value, stay, least, most, bound)
-    return value
+
+@kernel(lean=True)
+def _over_cells(look, prospect):  # type: ignore[no-untyped-def]
+    """Fills what of the prospect is not in the ``grid``, from what every place does, a column of ``look`` each."""
+    prospect.steps[0] = 0.0
+    for cell in range(len(prospect.rate)):
+        low, high, share = between(look.horizons, prospect.edges[cell], prospect.edges[cell + 1])
+        seconds = (prospect.edges[cell + 1] - prospect.edges[cell]) * look.epoch_s
+        for link in range(prospect.bandwidth.shape[1]):
+            early, late = look.bandwidth_bytes_per_s[low, link], look.bandwidth_bytes_per_s[high, link]
+            prospect.bandwidth[cell, link] = (1.0 - share) * early + share * late
+        for place in range(prospect.rate.shape[1]):
+            tokens = (1.0 - share) * look.tokens_per_s[low, place] + share * look.tokens_per_s[high, place]
+            rate = prospect.rate[cell, place] = tokens / look.tokens_per_step
+            prospect.steps[cell + 1, place] = prospect.steps[cell, place] + rate * seconds
+            pull = look.shadow_share * rate
+            prospect.useful[cell, place] = -np.expm1(-pull * seconds) / pull if pull > 0.0 else seconds
 
 
 @kernel(lean=True)
 def _backwards(ways, prospect, value, stay, least, most, bound):  # type: ignore[no-untyped-def]
-    """Fills ``value``, cell by cell, in room for what is said of places: see ``_at_most``; ``stay`` (P,): net tokens of
-    standing in a place throughout the cell."""
+    """Fills ``value`` (G + 1, P), cell by cell: most net tokens from the start of each cell to the end, being in each
+    place with no move under way; in room for what is said of places: see ``_at_most``; ``stay`` (P,): net tokens of
+    standing in a place throughout the cell.
+
+    Places are moved to where being there at once and for free would be better than anything known, in their order."""
     edges, net = prospect.edges, prospect.net
     for cell in range(len(edges) - 2, -1, -1):
         for here in range(len(stay)):
@@ -234,7 +285,7 @@ def _either(ways, prospect, value, cell, here, there):  # type: ignore[no-untype
 
 
 @kernel(lean=True)
-def first_gains(ways, prospect, value, here, there, gains):  # type: ignore[no-untyped-def]
+def _first_gains(ways, prospect, value, here, there, gains):  # type: ignore[no-untyped-def]
     """Net tokens of both kinds of move from a place now, less those of keeping, (2,); -inf: impossible."""
     pair, keep = here * value.shape[1] + there, prospect.net[1, here] + value[1, here]
     end, at = _stopped(ways, prospect, 0, pair)

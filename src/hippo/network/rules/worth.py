@@ -139,7 +139,11 @@ def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
     """Fills ``found`` for a run that stands at ``now``. Nothing runs yet (``running`` -1): every configuration is a
     SWITCH, against nothing."""
     ends = window_ends(look)
-    edges, net, carried = grid(look)
+    configurations, links = look.tokens_per_s.shape[1], look.bandwidth_bytes_per_s.shape[1]
+    most = len(EDGES) + 1
+    edges, net, carried = np.empty(most), np.empty((most, configurations)), np.empty((most, links))
+    cells = grid(look, edges, net, carried)
+    edges, net, carried = edges[: cells + 1], net[: cells + 1], carried[: cells + 1]
     zero, idle = np.zeros(len(look.usd_per_byte)), np.zeros(3)
     found.net_tokens[:] = -np.inf
     found.move[:] = 0.0
@@ -158,8 +162,8 @@ def fill_worth(look, now, found):  # type: ignore[no-untyped-def]
         if not here:
             source, destination = look.place[now.running], look.place[each]
             needed = look.move_bytes[source, destination]
-            stop(look, edges, carried, needed, 0.0, found.move[each, 1])
-            stream(look, edges, carried, now.running, each, zero, found.move[each, 2])
+            stop(look, edges, carried, needed, 0.0, found.move[each, 1], 1.0)
+            stream(look, edges, carried, now.running, each, zero, found.move[each, 2], 0.0)
             for mode in (1, 2):
                 way, gave = found.move[each, mode], found.net_tokens[each, mode]
                 _value(look, edges, net, now.running, each, ends, way, gave, found.keep)
@@ -174,18 +178,18 @@ def window_ends(look):  # type: ignore[no-untyped-def]
     return ends
 
 
-@kernel
-def grid(look):  # type: ignore[no-untyped-def]
-    """Edges of the cells (G + 1,) in epochs ahead; net tokens of every configuration up to each edge (G + 1, C); bytes
-    that each link can carry up to each edge (G + 1, E)."""
+@kernel(lean=True)
+def grid(look, edges, net, carried):  # type: ignore[no-untyped-def]
+    """Fills the edges of the cells (G + 1,) in epochs ahead; net tokens of every configuration up to each edge
+    (G + 1, C); bytes that each link can carry up to each edge (G + 1, E). Returns G, ``len(EDGES)`` at most."""
     count = 1
     while count < len(EDGES) and EDGES[count] < look.epochs_left:
         count += 1
-    edges = np.empty(count + 1)
-    edges[:count] = EDGES[:count]
+    for cell in range(count):
+        edges[cell] = EDGES[cell]
     edges[count] = look.epochs_left
     configurations, links = look.tokens_per_s.shape[1], look.bandwidth_bytes_per_s.shape[1]
-    net, carried = np.zeros((count + 1, configurations)), np.zeros((count + 1, links))
+    net[0], carried[0] = 0.0, 0.0
     price = 1.0 / look.usd_per_token if look.usd_per_token > 0.0 else 0.0
     for cell in range(count):
         low, high, share = between(look.horizons, edges[cell], edges[cell + 1])
@@ -197,7 +201,7 @@ def grid(look):  # type: ignore[no-untyped-def]
         for link in range(links):
             first, last = look.bandwidth_bytes_per_s[low, link], look.bandwidth_bytes_per_s[high, link]
             carried[cell + 1, link] = carried[cell, link] + seconds * ((1.0 - share) * first + share * last)
-    return edges, net, carried
+    return count
 
 
 @kernel(lean=True)
@@ -234,7 +238,7 @@ def reached(edges, summed, wanted):  # type: ignore[no-untyped-def]
 
 
 @kernel(lean=True)
-def stop(look, edges, carried, needed, begin, way, share=1.0):  # type: ignore[no-untyped-def]
+def stop(look, edges, carried, needed, begin, way, share):  # type: ignore[no-untyped-def]
     """What a stop at ``begin`` epochs costs that brings a share of ``needed`` (E,) bytes over the links; fills ``way``
     (3,)."""
     end, usd = begin + look.restart_s / look.epoch_s, 0.0
@@ -253,7 +257,7 @@ def stop(look, edges, carried, needed, begin, way, share=1.0):  # type: ignore[n
 
 
 @kernel(lean=True)
-def stream(look, edges, carried, now, target, already, way, begin=0.0):  # type: ignore[no-untyped-def]
+def stream(look, edges, carried, now, target, already, way, begin):  # type: ignore[no-untyped-def]
     """What a move in the background costs that starts at ``begin`` epochs, of which ``already`` (E,) bytes have
     arrived; fills ``way`` (3,), its duration counted from ``begin``."""
     needed = look.move_bytes[look.place[now], look.place[target]]
@@ -354,9 +358,9 @@ def _keep(look, now, edges, net, carried, ends, keep):  # type: ignore[no-untype
     needed = look.move_bytes[look.place[now.running], look.place[now.target]]
     way, none = np.zeros(3), np.zeros(len(ends))
     if now.phase == 1:
-        stop(look, edges, carried, needed * (1.0 - now.arrived), 0.0, way)
+        stop(look, edges, carried, needed * (1.0 - now.arrived), 0.0, way, 1.0)
     else:
-        stream(look, edges, carried, now.running, now.target, needed * now.arrived, way)
+        stream(look, edges, carried, now.running, now.target, needed * now.arrived, way, 0.0)
     if way[1] == np.inf:
         for window in range(len(ends)):
             keep[window] = total(edges, net[:, now.running], ends[window]) if now.phase == 2 else 0.0

@@ -84,6 +84,7 @@ class _Plan(NamedTuple):
     idle: Floats  # (p + 1,) since the first operation of each rank; last: of the rank that idled most
     rows: NDArray[np.int64]  # (3 m p, 3)
     at: NDArray[np.int64]  # (p,) row of the next operation
+    wanted: NDArray[np.int64]  # (p,) forwards: of the warm-up, then of the round
 
 
 @kernel
@@ -111,7 +112,7 @@ def _plan(tables, wait, choice, rows):  # type: ignore[no-untyped-def]
     done = np.zeros((3, p), np.int64)
     at = 3 * m * np.arange(p)
     instant = 1e-9 * tables.duration.max()
-    plan = _Plan(tables, wait, instant, done, np.zeros(p), np.zeros((2, p, m)), np.zeros(p + 1), rows, at)
+    plan = _Plan(tables, wait, instant, done, np.zeros(p), np.zeros((2, p, m)), np.zeros(p + 1), rows, at, at * 0)
     _warm_up(plan, choice[SPARING])
     for micro_batch in range(m):
         if micro_batch > 0:
@@ -125,13 +126,13 @@ def _plan(tables, wait, choice, rows):  # type: ignore[no-untyped-def]
         _weights(plan, rank, np.inf)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
     """Forwards before the first backward: as many as fit into the wait for it, and into memory."""
     tables, p, m = plan.tables, plan.tables.ranks, plan.tables.micro_batches
     for rank in range(p):
         _run(plan, rank, FORWARD)
-    most, home = np.full(p, m), 0.0
+    most, home = plan.wanted, 0.0
     for rank in range(p - 1, -1, -1):
         forwards, now = 1, plan.clock[rank]
         home += plan.wait[BACKWARD, rank]
@@ -149,16 +150,15 @@ def _warm_up(plan, sparing):  # type: ignore[no-untyped-def]
             _run(plan, rank, FORWARD)
 
 
-@kernel
+@kernel(lean=True, flat=True)
 def _forwards(plan, choice):  # type: ignore[no-untyped-def]
     """One forward of every rank up to the first that has none left or had better not run it, seen from the last."""
-    p, m = plan.tables.ranks, plan.tables.micro_batches
-    wanted = np.zeros(p, np.bool_)
+    p, m, wanted = plan.tables.ranks, plan.tables.micro_batches, plan.wanted
     for rank in range(p - 1, -1, -1):
-        behind_wants = rank == p - 1 or wanted[rank + 1]
+        behind_wants = rank == p - 1 or wanted[rank + 1] > 0
         wanted[rank] = behind_wants and plan.done[FORWARD, rank] < m and not (choice[YIELDING] and _yields(plan, rank))
     for rank in range(p):
-        if wanted[rank]:
+        if wanted[rank] > 0:
             _make_room(plan, rank)
             _fill_gap(plan, rank, FORWARD, choice[GREEDY])
             _run(plan, rank, FORWARD)
