@@ -19,10 +19,11 @@ def page(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     lines += ["| part | before | after |", "|---|---|---|"]
     for part in dict.fromkeys((*before, *after)):
         lines.append(f"| {part} | {_origin(before.get(part))} | {_origin(after.get(part))} |")
-    both = [part for part in ("answers", "counts", "rooms", "processes", "tables", "first-use") if part in before]
-    for part in both:
-        lines += ["", f"## {TITLES[part]}", ""]
-        lines += SECTIONS[part](before[part], after[part]) if part in after else [f"{NONE.capitalize()} after."]
+    for part, title in TITLES.items():
+        if part not in before and "beside" not in after.get(part, {}):
+            continue
+        lines += ["", f"## {title}", ""]
+        lines += SECTIONS[part](before.get(part, {}), after[part]) if part in after else [f"{NONE.capitalize()} after."]
     return "\n".join(lines) + "\n"
 
 

@@ -89,6 +89,12 @@ def test_once_in_every_domain(emulated, tmp_path: Path):
     assert {path.name for path in tmp_path.glob("10.*")} == {"10.77.0.1", "10.77.0.2", "10.77.0.3"}
 
 
+def test_a_command_of_hippo_needs_no_environment_switched_on(emulated, monkeypatch: pytest.MonkeyPatch):
+    folders = [each for each in os.environ["PATH"].split(os.pathsep) if not (Path(each) / "hippo").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    assert emulated("hippo", "--version").exit_code == 0
+
+
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137), ("sleep 100 & exit 0", 0)])
 def test_the_exit_code_is_the_commands(emulated, script: str, code: int):
     assert emulated("bash", "-c", script).exit_code == code

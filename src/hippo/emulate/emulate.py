@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -173,6 +174,9 @@ def emulate(
     Stopped
         After another request to end that came before the command ran.
     """
+    own = str(Path(sys.executable).parent)  # a command may name what is installed beside hippo, hippo first of all
+    if own not in (path := os.environ.get("PATH", os.defpath)).split(os.pathsep):
+        os.environ["PATH"] = f"{path}{os.pathsep}{own}"
     check(setting)
     mine, theirs = socket.socketpair()
     argv = [sys.executable, "-m", "hippo.emulate.sandbox", str(theirs.fileno()), str(os.getpid())]

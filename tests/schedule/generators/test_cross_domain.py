@@ -16,6 +16,7 @@ from hippo.engine.events import board
 from hippo.errors import InfeasibleError
 from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.check import violations
+from hippo.schedule.generators import cross_domain
 from hippo.schedule.generators.cross_domain import FEW_WAVES, LIKELY, RULES, Player, _likely, policies
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import MicroBatchMemory, RankLink, ScheduleProblem
@@ -161,3 +162,10 @@ def test_rules_given_up_are_not_among_the_likely(seed: int) -> None:
         _likely(problem, RULES)
         == [rule for _, rule in sorted(zip(spans, RULES, strict=True), key=lambda each: each[0])][:LIKELY]
     )
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_rules_order_many_micro_batches(count: int) -> None:
+    problem = ScheduleProblem.uniform(2, 81, comm=1)
+    rows, _ = cross_domain.generate(problem, rules=RULES[:count])
+    assert len(rows) == 3 * 81 * 2

@@ -185,6 +185,7 @@ class Player:
     def spans(self, rules: Sequence[Rule], wanted: int) -> Floats:
         """The makespans as planned, (n,); inf where it is not among the ``wanted`` shortest of those up to it."""
         numbers, spans, at = self.numbers(rules), np.full(len(rules), np.inf), 0
+        wanted = min(wanted, len(rules))
         while at < len(rules):
             longest = np.partition(spans, wanted - 1)[wanted - 1]
             at, span = self.next_below(numbers, at, longest * (1 + 1e-9))
