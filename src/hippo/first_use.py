@@ -39,7 +39,7 @@ WORDS = {
     "exact": ("`plan`", 20),
     SCHEDULES: ("`schedule`", 15),
     DISPATCH: ("times that vary", 15),
-    MOVING: ("`watch`", 30),
+    MOVING: ("`watch`", 35),
     TRAINING: ("`train`", 20),
     JOBS: ("`jobs`", 20),
 }
