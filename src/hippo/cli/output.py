@@ -33,7 +33,7 @@ class Loudness(IntEnum):
 
     QUIET = 0  # nothing
     USUAL = 1  # remarks, and progress where it takes long
-    VERBOSE = 2  # every phase of it, and what the floors below log: what is compiled, asked, chosen
+    VERBOSE = 2  # every phase of it, and what the rooms below log: what is compiled, asked, chosen
 
 
 _loudness = Loudness.USUAL

@@ -30,7 +30,7 @@ def read_plan(path: Path) -> tuple[Problem, Plan]:
 
 
 def _refuse_unknown_names(plan: Plan, *, source: str) -> None:
-    """Names that only the floors above ``plan`` know: schedules and kinds of compression."""
+    """Names that only the rooms above ``plan`` know: schedules and kinds of compression."""
     from hippo.plan.plan import WITH_ORDER
     from hippo.schedule.schedule import SCHEDULES
     from hippo.simulate.routes import COMPRESSED_BITS
