@@ -67,5 +67,5 @@ class Tree:
         git = ("git", "-C", str(self.folder))
         asked = (*git, "describe", "--always", "--abbrev=12", "--exclude=*")
         found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        asked = (*git, "status", "--porcelain", "--", ".", ":!results/house")
-        return found + "+" * bool(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+        status = (*git, "status", "--porcelain", "--", ".", ":!results/house")
+        return found + "+" * bool(subprocess.run(status, capture_output=True, text=True, check=True).stdout)
