@@ -21,7 +21,7 @@ from hippo.score.score import Score
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 
-GPU = Gpu("A100-SXM-80GB", {"bf16": 312e12}, 80e9, 2.0e12, 300e9, 1.8)
+GPU = Gpu("A100-SXM-80GB", {"bf16": 312e12}, 80e9, 2.0e12, 300e9, 1.8, family="ampere")
 GB = 1e9
 
 
