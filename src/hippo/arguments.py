@@ -62,7 +62,8 @@ def check_call(function: Callable[..., object], arguments: tuple[object, ...], n
 
 def check_fields(options: Any) -> None:
     """The same for the fields of a dataclass, when one is made."""
-    expected = _hints(type(options))
+    owner: Any = type(options)
+    expected = _hints(owner)
     for each in fields(options):
         _check(each.name, getattr(options, each.name), expected[each.name])
 
@@ -87,7 +88,7 @@ def _check(name: str, value: object, expected: Any) -> None:
         remedy = REMEDIES.get(getattr(kinds[0], "__name__", ""), "give one")
         raise InputError(f"must be {told}", key=name, value=value, remedy=remedy)
     least = LEAST.get(name)
-    if least is not None and isinstance(value, Real) and not least <= value < math.inf:
+    if least is not None and isinstance(value, Real) and not least <= float(value) < math.inf:
         what = "a whole number" if int in kinds else "a finite number"
         raise InputError(f"must be {what} of at least {least}", key=name, value=value, remedy="give such a number")
 

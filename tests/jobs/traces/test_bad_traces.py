@@ -198,7 +198,7 @@ def test_missing_values_are_passed_over_and_counted(reading: Reading):
         "name,arrival_s,duration_s,devices\na,0,1,2\nb,1,1,nan\nc,2,1,\n",
         OWN.replace('"duration_s": 1}', '"duration_s": 1, "devices": 2}')
         % ",\n".join(
-            '{"name": "%s", "arrival_s": 1, "duration_s": 1, "devices": %s}' % each
+            '{{"name": "{}", "arrival_s": 1, "duration_s": 1, "devices": {}}}'.format(*each)
             for each in (("b", '"nan"'), ("c", "null"))
         ),
     ],
