@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -223,6 +227,85 @@ def test_folders_that_nobody_uses_any_more_are_removed(pair: Path, tmp_path: Pat
     assert [name for name in stay if len(name) < 20] == ["kernels-0", "kernels-1", "kernels-used", "mine"]
 
 
+def _stays_at(pair: Path, cache: Path, expected: str, script: str = ASK) -> None:
+    """Two processes answer the same, and the second compiles nothing."""
+    assert _ask(pair, script, HIPPO_CACHE=str(cache))[0].split()[0] == expected
+    assert _ask(pair, script, HIPPO_CACHE=str(cache))[0] == expected
+
+
+def test_tuples_of_one_name_share_nothing_if_their_fields_or_modules_differ(pair: Path, tmp_path: Path) -> None:
+    tuples = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    {}: object\n    {}: object\n"
+    for module, fields in (("left", "ab"), ("right", "ba")):
+        (pair / f"{module}.py").write_text(tuples.format(*fields))
+    less = "from hippo.compiling import kernel\n@kernel\ndef less(p):\n    return p.a - p.b\n"
+    first = "@kernel\ndef first(p):\n    return p.a[0] - p.b[0]\n@kernel\ndef outer(p):\n    return first(p)\n"
+    (pair / "caller.py").write_text(less + first)
+    script = """
+import importlib, sys
+import numpy as np
+import pair.caller as caller
+for module in sys.argv[1:]:
+    Pair = importlib.import_module(f"pair.{module}").Pair
+    print(caller.less(Pair(a=10.0, b=1.0)), caller.outer(Pair(a=np.array([10.0]), b=np.array([1.0]))))
+"""
+    for modules in (["left"], ["right"], ["left", "right"]):
+        named = script.replace("sys.argv[1:]", repr(modules))
+        assert _ask(pair, named, HIPPO_CACHE=str(tmp_path / "cache"))[0].split() == ["9.0"] * 2 * len(modules)
+    assert len(list((tmp_path / "cache").glob("*/*.entry"))) == 4
+    assert len({str(compiling.Shared(numba.typeof(each))) for each in (One.Two(np.zeros(1)), Two(np.zeros(1)))}) == 2
+
+
+@pytest.mark.parametrize("when", ["before the first call", "after the first call"])
+def test_a_source_that_is_edited_while_a_process_runs_leaves_nothing_behind(
+    pair: Path, tmp_path: Path, when: str
+) -> None:
+    (pair / "other.py").write_text(CALLED)
+    edit = f"import pathlib; pathlib.Path({str(pair / 'constants.py')!r}).write_text('FACTOR = 100')\n"
+    ask = ASK.replace("print(", f"{edit}print(")
+    if when == "after the first call":
+        ask = ASK.replace("print(", f"from pair.other import times\ntimes(np.arange(2.0))\n{edit}print(")
+    cache = tmp_path / "cache"
+    assert _ask(pair, ask, HIPPO_CACHE=str(cache))[0].split()[0] == "30.0"
+    assert not list(cache.glob("*/*.twice-*"))
+    assert not list(cache.glob("*/*.times-*.inner"))
+    _stays_at(pair, cache, "600.0")
+
+
+def test_a_constant_that_is_set_at_run_time_is_no_other_process_s(pair: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    changed = ASK.replace("print(", "import pair.called\npair.called.FACTOR = 77\nprint(")
+    _stays_at(pair, cache, "462.0", changed)
+    _stays_at(pair, cache, "30.0")
+    late = changed.replace(
+        "import pair.called", "from pair.called import times; times(np.arange(3.0)); import pair.called"
+    )
+    (pair / "caller.py").write_text(CALLER.replace("2 *", "4 *"))
+    _ask(pair, late, HIPPO_CACHE=str(cache))  # what the caller takes in may have been compiled before
+    _stays_at(pair, cache, "60.0")
+
+
+def test_kernels_that_no_file_marks_are_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("from hippo import compiling\n@compiling.kernel\ndef f(x):\n    return x + 1\n")
+    script = "from hippo.compiling import kernel\nimport alone\n@kernel\ndef g(x):\n    return x + 1\n"
+    assert _ask(tmp_path / "pair", script + "print(g(1), alone.f(1))", HIPPO_CACHE=str(tmp_path / "cache"))[0] == "2 2"
+    assert not list((tmp_path / "cache").glob("*/*.entry"))
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
+def test_control_c_while_machine_code_is_made_is_raised_when_it_is_made() -> None:
+    done = []
+
+    def press() -> None:
+        with compiling._interrupted_later():
+            signal.raise_signal(signal.SIGINT)
+            done.append("made")
+
+    with pytest.raises(KeyboardInterrupt):
+        press()
+    assert done == ["made"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 # ------------------------------------------------------------------------------------------------------------- kernels
 @kernel(lean=True)
 def _gives_back(values):  # type: ignore[no-untyped-def]
@@ -257,6 +340,15 @@ class World(NamedTuple):
     step: int
     clock: NDArray[np.float64]
     inside: Inside
+
+
+class Two(NamedTuple):
+    clock: NDArray[np.float64]
+
+
+class One:
+    class Two(NamedTuple):
+        clock: NDArray[np.float64]
 
 
 @kernel(lean=True)
@@ -368,3 +460,34 @@ def test_every_file_with_kernels_is_part_of_the_digest(tmp_path: Path) -> None:
     assert len(holding) > 20
     holding[-1].write_text(holding[-1].read_text() + "\n")
     assert found() != whole
+
+
+def test_sources_use_the_forms_of_imports_and_of_the_decorator_that_the_digest_sees() -> None:
+    reached = compiling._reached("hippo")
+    assert len(reached) > 40
+    for name, (path, _) in compiling._sources("hippo"):
+        source = Path(path).read_bytes()
+        tree = ast.parse(source)
+        marked = compiling.MARK in source
+        assert marked or not any(_imports_the_decorator(node) for node in ast.walk(tree)), f"{name}: write @kernel"
+        if name not in reached:
+            continue
+        followed = set(compiling._imports(source))
+        for node in tree.body:
+            if isinstance(node, ast.Import):
+                assert not [each.name for each in node.names if each.name.startswith("hippo")], f"{name}: {node.lineno}"
+            elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("hippo")):
+                assert node.level == 0, f"{name}: {node.lineno}: a relative import"
+                assert str(node.module).replace(".", "/") in followed, f"{name}: {node.lineno}"
+                wanted = {f"{node.module}.{each.name}".replace(".", "/") for each in node.names}
+                assert wanted <= followed, f"{name}: {node.lineno}"
+
+
+def _imports_the_decorator(node: ast.AST) -> bool:
+    """Whether this imports the decorator or its module, but for what else there is in it."""
+    if isinstance(node, ast.ImportFrom):
+        names = [each.name for each in node.names]
+        return (node.module == "hippo.compiling" and "kernel" in names) or (
+            node.module == "hippo" and "compiling" in names
+        )
+    return isinstance(node, ast.Import) and any(each.name == "hippo.compiling" for each in node.names)

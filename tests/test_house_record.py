@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,66 @@ def test_other_words_are_said_and_are_no_difference():
     before, after = answer({"sentence": "It takes .5 s."}), answer({"sentence": "It takes 0.5 s."})
     assert differences(before, after) == []
     assert len(reworded(before, after)) == 1
+
+
+def test_numbers_in_text_are_compared_as_numbers():
+    before = answer({"rows": [{"why": "1,024 GPUs, -3 %, .5 s"}]})
+    assert before["columns"]["rows[].why (figures)"] == "[1024.0, -3.0, 0.5]"
+    assert differences(before, answer({"rows": [{"why": "0.50 s with 1024 GPUs, -3 %"}]})) != []
+    assert differences(before, answer({"rows": [{"why": "GPUs: 1024, -3 % in 0.50 s"}]})) == []
+
+
+def test_one_text_among_values_hides_no_other_value():
+    before = answer({"tried": [{"method": "zb-h1"}, {"method": "best order"}, {"method": 3}]})
+    for method, number in (("gpipe", 3), ("zb-h1", 4)):
+        after = answer({"tried": [{"method": method}, {"method": "best order"}, {"method": number}]})
+        assert [line.partition(":")[0] for line in differences(before, after)] == ["tried[].method (figures)"]
+
+
+def test_every_word_of_a_refusal_and_of_a_command_counts():
+    for place in ("refused", "command"):
+        before, after = answer({place: "needs more memory"}), answer({place: "needs other links"})
+        assert len(differences(before, after)) == 1
+        assert reworded(before, after) == []
+
+
+def test_an_optional_key_keeps_its_row_and_an_emptied_mapping_is_seen():
+    before = answer({"rows": [{"name": "x", "won": True}, {"name": "y"}], "found": {}})
+    assert differences(before, answer({"rows": [{"name": "x"}, {"name": "y", "won": True}], "found": {}})) == [
+        "rows[].won (rows): 0 before, 1 after"
+    ]
+    assert differences(before, answer({"rows": [{"name": "x", "won": True}, {"name": "y"}]})) == [
+        "found{}: {} before, missing after"
+    ]
+
+
+def test_only_the_places_that_are_known_to_hold_clocks_are_left_out():
+    clocks = {"planning_s": 1.0, "rows": [{"planning_s": 1.0}], "compare": [{"seconds": 1.0}]}
+    assert answer(clocks)["columns"] == {"rows#": "1", "compare#": "1"}
+    assert "rows[].seconds" in answer({"rows": [{"seconds": 3.0}]})["columns"]
+
+
+def test_what_changed_on_purpose_is_asked_at_a_place_on_record_and_says_why():
+    questions, kept = Questions.read(), json.loads(BEFORE.read_text())["answers"]["answers"]
+    for name, places in questions.changed.items():
+        assert set(places) <= {*kept[name], *kept[name]["columns"], *kept[name]["texts"]}
+        assert all(len(why.split()) > 3 for why in places.values())
+        told = [f"{place}: 1 before, 2 after" for place in places]
+        assert questions.unexpected(name, [*told, "another: 1 before, 2 after"]) == ["another: 1 before, 2 after"]
+
+
+def test_files_that_no_commit_holds_are_not_recorded(tmp_path: Path):
+    (tmp_path / "src" / "hippo").mkdir(parents=True)
+    (tmp_path / "results" / "house").mkdir(parents=True)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "src" / "hippo" / "a.py").write_text("")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "results" / "house" / "after.json").write_text("{}")
+    assert not Tree(tmp_path, Path("python")).commit().endswith("+")
+    (tmp_path / "src" / "hippo" / "b.py").write_text("")
+    with pytest.raises(SystemExit, match="files differ from commit"):
+        main(["record", "--tree", str(tmp_path), "--out", str(tmp_path / "a.json"), "--parts", "counts"])
 
 
 def test_forty_plans_are_asked_with_one_to_eight_domains_and_every_answer_is_on_record():

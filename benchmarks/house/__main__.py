@@ -41,13 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def record(asked: argparse.Namespace) -> int:
     """Measures parts of a tree and writes them into a file, whose other parts stay."""
     tree = _tree(asked)
+    if (commit := tree.commit()).endswith("+"):
+        raise SystemExit(f"{tree.folder}: files differ from commit {commit[:-1]}. To fix: commit them, then record.")
     kept = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     for part in asked.parts:
         if part == "processes" and asked.beside is not None:
             found = in_turns(tree, _tree(asked, asked.beside))
         else:
             found = GIVEN if part == "first-use" and asked.given else PARTS[part](tree)
-        kept[part] = {"commit": tree.commit(), "machine": machine(), **found}
+        kept[part] = {"commit": commit, "machine": machine(), **found}
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(lines(kept, deep=4) + "\n")
         print(f"{part}: written to {asked.out}")
@@ -56,7 +58,8 @@ def record(asked: argparse.Namespace) -> int:
 
 def check(asked: argparse.Namespace) -> int:
     """Asks a tree what the record holds, and says which answers differ."""
-    before, questions, wrong, different = _kept(asked.record)["answers"]["answers"], Questions.read(), 0, 0
+    before, questions = _kept(asked.record)["answers"]["answers"], Questions.read()
+    wrong = meant = different = 0
     names = asked.only or (questions.quick if asked.quick else list(before))
     if strange := [name for name in names if name not in before]:
         raise SystemExit(f"{asked.record}: no answer to {', '.join(strange)}; there are {', '.join(before)}")
@@ -66,15 +69,17 @@ def check(asked: argparse.Namespace) -> int:
             try:
                 after = ask(_tree(asked), questions, name, Path(folder))
             except RuntimeError as error:
-                apart, words = [str(error)], []
+                apart, words, wrongly = [str(error)], [], True
             else:
                 apart, words = differences(before[name], after), reworded(before[name], after)
-            wrong, different = wrong + bool(apart), different + bool(words)
-            told = "DIFFERS" if apart else "equal"
+                wrongly = bool(questions.unexpected(name, apart))
+            wrong, meant, different = wrong + wrongly, meant + bool(apart and not wrongly), different + bool(words)
+            told = "DIFFERS" if wrongly else "differs on purpose" if apart else "equal"
             print(f"{name:28s} {told}{f', {len(words)} texts reworded' if words else ''}", flush=True)
             for line in [*apart, *(words if asked.words else [])][:MOST_LINES]:
                 print(f"    {line}")
-    print(f"{len(names) - wrong} of {len(names)} answers are equal ({different} with other words)")
+    equal = len(names) - wrong - meant
+    print(f"{equal} of {len(names)} answers are equal, {meant} differ on purpose ({different} with other words)")
     return int(wrong > 0)
 
 

@@ -4,8 +4,10 @@ A question is a line of ``questions.json``. ``plans`` are searches that end long
 have one answer; ``answers`` are the other commands, some of which read ``plans/NAME.json``, the plan found before.
 An answer is kept as columns: all values at one place of its document, whatever the position in lists, are one column
 (``rows[].score.step_time_s``). A short one is kept as it is, a long one as a digest of its values in full digits. Keys
-may be added by a later tree and change no column; one that is missing or has other values differs. Text that people
-read is kept apart: its words may change, and then it is said, but it is no difference.
+may be added by a later tree and change no column; one that is missing or has other values differs. A key that not every
+row has gets a column of the rows that do. Text that people read is kept apart: its words may change, and then it is
+said, but it is no difference. The numbers in it, and what stands beside it without a blank, are a column like others.
+What differs on purpose is listed in ``changed`` of ``questions.json``, place by place, each with why.
 """
 
 from __future__ import annotations
@@ -25,8 +27,14 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
 LIMIT_S = "600"
 LONGEST = 32  # characters of a column that is kept as it is
-CLOCKS = re.compile(r"(?:^|\.)(?:planning_s|replay_s|events_per_s|decision_ms\w*|taken_s|seconds)$")  # of this run
+CLOCKS = re.compile(  # whole places, of the time that this run took
+    r"(?:rows\[\]\.)?(?:planning_s|replay_s|events_per_s)|(?:compare\[\]\.)?seconds"
+    r"|(?:methods\.\w+\.)?decision_ms_p(?:50|99)|decisions\[\]\.decision_ms"
+)
 GIVEN = ("plan.problem.", "problem.")  # the question, said again
+
+VERBATIM = ("refused", "command")  # every word counts: why nothing is answered, and what is to be run
+NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d*\.?\d+)(?:e[+-]?\d+)?")
 
 Columns = dict[str, str]
 
@@ -40,6 +48,7 @@ class Questions:
     plans: Mapping[str, str]
     answers: Mapping[str, str]
     quick: Sequence[str]
+    changed: Mapping[str, Mapping[str, str]]  # of a name: the places that differ from the record on purpose, and why
 
     @classmethod
     def read(cls, path: Path = HERE / "questions.json") -> Questions:
@@ -52,6 +61,10 @@ class Questions:
         if name in self.plans:
             words += ["--time-limit", LIMIT_S]
         return [*(f"clusters/{word}.json" if word in self.clusters else word for word in words), "--json"]
+
+    def unexpected(self, name: str, lines: Sequence[str]) -> list[str]:
+        """Those of the lines of ``differences`` that no change explains."""
+        return [line for line in lines if line.partition(": ")[0] not in self.changed.get(name, {})]
 
     def lay(self, folder: Path) -> None:
         """Writes the files that questions name into ``folder``."""
@@ -110,31 +123,53 @@ def ask(tree: Tree, questions: Questions, name: str, folder: Path) -> dict[str, 
 
 def columns(document: Any) -> tuple[Columns, Columns]:
     """The columns of a document, and those of them that hold text that people read."""
-    values: dict[str, list[str]] = {}
-    spoken = set()
-    for place, value in _leaves(document, ""):
-        if CLOCKS.search(place) or place.startswith(GIVEN):
-            continue
-        if isinstance(value, str) and " " in value:
-            spoken.add(place)
-        values.setdefault(place, []).append(repr(value))
-    kept = {place: _column(found) for place, found in values.items()}
-    return (
-        {place: column for place, column in kept.items() if place not in spoken},
-        {place: column for place, column in kept.items() if place in spoken},
-    )
+    values: dict[str, list[Any]] = {}
+    rows: dict[str, list[tuple[int, ...]]] = {}
+    for place, row, value in _leaves(document, "", ()):
+        if not CLOCKS.fullmatch(place) and not place.startswith(GIVEN):
+            values.setdefault(place, []).append(value)
+            rows.setdefault(place, []).append(row)
+    elements = {
+        f"{place[:-1]}[]": [
+            (*row, at) for row, many in zip(rows[place], values[place], strict=True) for at in range(many)
+        ]
+        for place in values
+        if place.endswith("#")
+    }
+    found, texts = {}, {}
+    for place, each in values.items():
+        column = _column([repr(value) for value in each])
+        if any(map(_is_text, each)):
+            texts[place] = column
+            found[f"{place} (figures)"] = _column([str(numbers(v)) if _is_text(v) else repr(v) for v in each])
+        else:
+            found[place] = column
+        inner, listed, _ = place.rpartition("[]")
+        if listed and rows[place] != elements[inner + listed]:
+            found[f"{place} (rows)"] = _column([".".join(map(str, row)) for row in rows[place]])
+    return found, texts
 
 
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict):
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and " " in value
+
+
+def numbers(text: str) -> list[float]:
+    """All numbers in a text, as they are written or not: ``.5`` is 0.5, ``1,024`` is 1024."""
+    return [float(found.replace(",", "")) for found in NUMBER.findall(text)]
+
+
+def _leaves(node: Any, place: str, row: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...], Any]]:
+    """Place, position in each of the lists around it, and value."""
+    if isinstance(node, dict) and node:
         for key, value in node.items():
-            yield from _leaves(value, f"{place}.{key}" if place else key)
+            yield from _leaves(value, f"{place}.{key}" if place else key, row)
     elif isinstance(node, list):
-        yield f"{place}#", len(node)
-        for value in node:
-            yield from _leaves(value, f"{place}[]")
+        yield f"{place}#", row, len(node)
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{place}[]", (*row, number))
     else:
-        yield place, node
+        yield (f"{place}{{}}", row, {}) if node == {} else (place, row, node)
 
 
 def _column(values: Sequence[str]) -> str:
@@ -147,18 +182,20 @@ def _digest(values: Sequence[str]) -> str:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What differs between two answers to one question, a line each; empty: they are equal."""
+    """What differs between two answers to one question, a line each that begins with the place; empty: equal."""
     lines = [
         f"{key}: {before[key]} before, {after.get(key)} after"
         for key in ("code", "step_time_s", "gap", "lower_bound_s", "plan")
         if key in before and before[key] != after.get(key)
     ]
-    return lines + list(_apart(before["columns"], after["columns"]))
+    verbatim = {place: text for place, text in before["texts"].items() if place in VERBATIM}
+    return lines + list(_apart({**before["columns"], **verbatim}, {**after["texts"], **after["columns"]}))
 
 
 def reworded(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Where the words differ between two answers to one question."""
-    return list(_apart(before["texts"], after["texts"]))
+    prose = {place: text for place, text in before["texts"].items() if place not in VERBATIM}
+    return list(_apart(prose, {**after["columns"], **after["texts"]}))
 
 
 def _apart(before: Columns, after: Columns) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.house.answers import differences, reworded
+from benchmarks.house.answers import Questions, differences, reworded
 from benchmarks.house.first_use import COMMANDS
 from benchmarks.house.speeds import rows
 
@@ -37,17 +37,25 @@ def _origin(part: Mapping[str, Any] | None) -> str:
 
 
 def _answers(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    old, new = before["answers"], after["answers"]
+    old, new, questions = before["answers"], after["answers"], Questions.read()
     missing = [name for name in old if name not in new]
     apart = {name: differences(old[name], new[name]) for name in old if name in new}
     plans = [name for name in old if "plan" in old[name]]
     same = sum(new.get(name, {}).get("plan") == old[name]["plan"] for name in plans)
     words = sum(bool(reworded(old[name], new[name])) for name in apart)
     yield f"- {same} of {len(plans)} plans are equal bit for bit, with a limit of 600 s on one thread."
-    yield f"- {sum(not each for each in apart.values())} of {len(old)} answers are equal; {words} in other words."
+    meant = {name: each for name, each in apart.items() if each and not questions.unexpected(name, each)}
+    equal = sum(not each for each in apart.values())
+    yield f"- {equal} of {len(old)} answers are equal; {len(meant)} differ on purpose; {words} in other words."
     yield from (f"- `{name}`: {NONE} after." for name in missing)
     for name, each in apart.items():
-        yield from (f"- `{name}`: {line}" for line in each[:LINES])
+        yield from (f"- `{name}`: {line}" for line in questions.unexpected(name, each)[:LINES])
+    if questions.changed:
+        yield from ("", "| what may differ on purpose | where | why |", "|---|---|---|")
+    for name, places in questions.changed.items():
+        for why in dict.fromkeys(places.values()):
+            where = ", ".join(f"`{place}`" for place, told in places.items() if told == why)
+            yield f"| `{name}` | {where} | {why} |"
     yield ""
     yield "| plan | step time, s | bound, s | gap | digest before | digest after |"
     yield "|---|---|---|---|---|---|"

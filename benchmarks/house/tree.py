@@ -63,6 +63,9 @@ class Tree:
         return Ran(done.returncode, done.stdout, done.stderr, cpu_s, clock_s)
 
     def commit(self) -> str:
-        """The commit that is checked out, with a plus where files differ from it."""
-        asked = ("git", "-C", str(self.folder), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        """The commit that is checked out, with a plus where files differ from it, those of records aside."""
+        git = ("git", "-C", str(self.folder))
+        asked = (*git, "describe", "--always", "--abbrev=12", "--exclude=*")
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        status = (*git, "status", "--porcelain", "--", ".", ":!results/house")
+        return found + "+" * bool(subprocess.run(status, capture_output=True, text=True, check=True).stdout)

@@ -6,9 +6,11 @@ once and never made into machine code of its own. Which of the two a kernel is s
 
 What is kept follows its sources. It lies in one folder whose name is a digest of every source that can change it (the
 files with kernels, and those that they import), of the compiler's version and of the CPU; inside it, entries are named
-by module, function and types. So an edit of a kernel leaves no caller of it as it was, two checkouts of equal kernels
-share a folder, and there is nothing to compare when one is read. Each lies in a file of its own that appears whole or
-not at all, with a check sum: processes may compile at once, and a damaged file is one that is not there.
+by module, function, types and the constants that are read. So an edit of a kernel leaves no caller of it as it was, two
+checkouts of equal kernels share a folder, and there is nothing to compare when one is read. Nothing is kept by a
+process whose sources changed while it ran, nor of a kernel that stands in no such source: in a notebook, or under
+another name of the decorator. Each lies in a file of its own that appears whole or not at all, with a check sum:
+processes may compile at once, and a damaged file is one that is not there.
 
 A kernel in which arrays are read millions of times spends most of its time on counting who holds them: twice per array
 and call, with a lock on the bus. ``lean=True`` leaves that out, for kernels that neither make arrays nor hand any out;
@@ -22,9 +24,11 @@ import logging
 import os
 import pickle
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,6 +37,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
@@ -57,6 +62,19 @@ KEPT_S = 24 * 3600.0
 NEWEST = 3  # such folders stay in any case: installations side by side
 OPTIONS = {"nopython": True, "boundscheck": None, "error_model": "numpy", "no_cfunc_wrapper": True}
 ENTRY, INNER = "entry", "inner"  # endings of files
+
+
+def _began_ns() -> int:
+    """When this process began, as files tell times, rounded up by a tick: nothing is imported so early."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+        return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + (ticks + 1) * tick_ns
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.time_ns()
+
+
+BEGAN_NS = _began_ns()  # a process that is forked later has what this one imported
 
 
 def _no_blas() -> NoReturn:
@@ -109,6 +127,8 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         self.flat = flat
         self.inner: dict[tuple[Any, ...], Any] = {}
         self._held: list[Any] = []  # environments of kernels inside: machine code points to them
+        self._names = _names(py_func.__code__)
+        self._constants: list[str] | None = None  # that it read when it was first compiled, or one that calls it
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """For a kernel that calls this one; constants are compiled as any number."""
@@ -133,8 +153,10 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         args, result_type = sigutils.normalize_signature(sig)
         with global_compiler_lock, self._compiling_counter:
             if args not in self.overloads:
-                with _alone(self.py_func.__module__, self._file(args, ENTRY)):
-                    made = self._entry(tuple(_handed(each, self.flat) for each in args), result_type)
+                handed = tuple(_handed(each, self.flat) for each in args)
+                file = self._file(handed, ENTRY)
+                with _alone(file):
+                    made = self._entry(handed, result_type, file)
                     self._insert([each._code for each in args], made.entry_point, made.objectmode)
                     self.overloads[args] = made
             return self.overloads[args].entry_point
@@ -143,29 +165,33 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         """The intermediate code for these types; for kernels."""
         with global_compiler_lock, self._compiling_counter:
             if args not in self.inner:
-                with _alone(self.py_func.__module__, self._file(args, INNER)):
-                    found = self.inner[args] = self._intermediate(args)
+                file = self._file(args, INNER)
+                with _alone(file):
+                    found = self.inner[args] = self._intermediate(args, file)
                 self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
 
-    def _entry(self, args: Any, result_type: Any) -> Any:
+    def _entry(self, args: Any, result_type: Any, file: Path | None) -> Any:
         """As an earlier process has kept it, else made and kept."""
-        state = self._read(args, ENTRY)
+        self.targetctx.refresh()
+        state = _read(file)
         if state is not None:
-            found = compiler.CompileResult._rebuild(self.targetctx, *state)
+            with _interrupted_later():
+                found = compiler.CompileResult._rebuild(self.targetctx, *state)
             self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
             self._hold(found.referenced_envs)
             return found
         made = self._translated(args, result_type, None)
         self._hold(made._find_referenced_environments())
         if not made.library.has_dynamic_globals:
-            self._write(args, ENTRY, made._reduce())
+            self._write(file, made._reduce())
         return made
 
-    def _intermediate(self, args: Any) -> Any:
+    def _intermediate(self, args: Any, file: Path | None) -> Any:
         """As an earlier process has kept it, else made and kept."""
         name, own_name = self.py_func.__qualname__, _Name(self.py_func.__qualname__)
         library = _Intermediate(self.targetctx.codegen(), name, optimised=self.targetoptions["_nrt"])
-        state = self._read(args, INNER)
+        self.targetctx.refresh()
+        state = _read(file)
         if state is not None:
             code, entries, environments = state
             self._held.extend(environments)
@@ -180,7 +206,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         entries = {each: getattr(made, each) for each in ("signature", "fndesc", "environment", "reload_init")}
         if not library.has_dynamic_globals:
             code = library._get_module_for_linking().as_bitcode()
-            self._write(args, INNER, (code, entries, made._find_referenced_environments()))
+            self._write(file, (code, entries, made._find_referenced_environments()))
         return made._replace(entry_point=own_name)
 
     def _translated(self, args: Any, result_type: Any, library: _Intermediate | None) -> Any:
@@ -190,7 +216,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_cpython_wrapper = flags.no_compile = library is not None
         if library is None:
-            library = JITCodeLibrary(self.targetctx.codegen(), self.py_func.__qualname__)
+            library = _Machine(self.targetctx.codegen(), self.py_func.__qualname__)
             library.enable_object_caching()
         given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
         about = {"dispatcher": self, "args": args, "return_type": result_type}
@@ -212,16 +238,48 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
             if codegen._engine.get_global_value_address(each.env_name):
                 codegen.set_env(each.env_name, each)
 
-    def _read(self, args: Any, kind: str) -> Any:
-        self.targetctx.refresh()
-        return _read(self.py_func.__module__, self._file(args, kind))
+    def _write(self, file: Path | None, state: Any) -> None:
+        if file is not None and not _changed(self._package()):
+            _write(file, state)
 
-    def _write(self, args: Any, kind: str, state: Any) -> None:
-        _write(self.py_func.__module__, self._file(args, kind), state)
+    def _package(self) -> str:
+        return str(self.py_func.__module__).partition(".")[0]
 
-    def _file(self, args: Any, kind: str) -> str:
-        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
-        return f"{name}-{sha256(str(args).encode()).hexdigest()[:20]}.{kind}"
+    def _file(self, args: Any, kind: str) -> Path | None:
+        """Where it is kept; ``None``: nowhere."""
+        kept, read = _kept(self._package()), self._read_constants()
+        if kept is None or read is None or os.path.abspath(self.py_func.__code__.co_filename) not in kept[1]:
+            return None
+        about = sha256(repr((*map(_identity, args), read)).encode()).hexdigest()[:20]
+        return kept[0] / f"{self.py_func.__module__}.{self.py_func.__qualname__}-{about}.{kind}"
+
+    def _read_constants(self) -> list[list[str]] | None:
+        """What it and the kernels that it calls read of their modules: it is compiled in as it is now.
+
+        ``None`` where one of them was compiled, or may have been, with another value.
+        """
+        found, reached, same = [], {id(self): self}, True
+        calls = [self]
+        while calls:
+            each = calls.pop()
+            space = each.py_func.__globals__
+            read = []
+            for name in each._names:
+                value = space.get(name)
+                within = vars(value) if isinstance(value, ModuleType) else {}
+                for deeper in (value, *(within[other] for other in each._names if other in within)):
+                    if isinstance(deeper, Kernel):
+                        read.append(f"{name} {deeper.py_func.__module__}.{deeper.py_func.__qualname__}")
+                        if id(deeper) not in reached:
+                            reached[id(deeper)] = deeper
+                            calls.append(deeper)
+                    elif (text := _constant(deeper)) is not None:
+                        read.append(f"{name} {text}")
+            if each._constants is None:
+                each._constants = read
+            same = same and each._constants == read
+            found.append(read)
+        return found if same else None
 
     def _refuse_arrays(self, made: Any) -> None:
         """Nobody counts who holds the arrays of a lean kernel: who is handed one would give it up once too often."""
@@ -237,6 +295,49 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
                 raise TypeError(f"the lean kernel {self.py_func.__qualname__} {how} {each}; make it a plain kernel")
 
 
+def _names(code: CodeType) -> tuple[str, ...]:
+    """Of all that a function reads by name, in its comprehensions too."""
+    inside = [_names(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return tuple(dict.fromkeys(code.co_names + tuple(name for names in inside for name in names)))
+
+
+def _constant(value: Any) -> str | None:
+    """All of a value that is compiled in; ``None`` where it is no number, text, array or tuple of them."""
+    if isinstance(value, bool | int | float | complex | str | bytes | np.generic):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, tuple):
+        return f"{type(value).__name__}({', '.join(str(_constant(each)) for each in value)})"
+    return None
+
+
+def _identity(kind: types.Type) -> str:
+    """The name of a type, and the class and the fields of every named tuple in it: numba's own name has neither."""
+    of = getattr(kind, "instance_class", None)
+    within = kind if isinstance(kind, types.BaseTuple) else [getattr(kind, name, None) for name in ("dtype", "type")]
+    inside = [_identity(each) for each in within if isinstance(each, types.Type)]
+    about = "" if of is None else f"{of.__module__}.{of.__qualname__}{getattr(of, '_fields', '')}"
+    return f"{kind} {about} {inside}" if about or inside else str(kind)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Control-C waits for the end: while machine code is made, it would strike where the compiler swallows it."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *about: came.append(about))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        before(*came[0])
+
+
 class _Name(str):
     """By which the compiler knows intermediate code; each is its own."""
 
@@ -245,6 +346,14 @@ class _Name(str):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+
+class _Machine(JITCodeLibrary):  # type: ignore[misc]
+    """Code of an entry."""
+
+    def _finalize_specific(self) -> None:
+        with _interrupted_later():
+            super()._finalize_specific()
 
 
 class _Intermediate(JITCodeLibrary):  # type: ignore[misc]
@@ -327,7 +436,7 @@ class Shared(types.Type):  # type: ignore[misc]
 
     def __init__(self, of: types.BaseNamedTuple) -> None:
         self.of = of
-        super().__init__(f"Shared({of})")
+        super().__init__(f"Shared({of})#{sha256(_identity(of).encode()).hexdigest()[:12]}")
 
 
 def _handed(kind: types.Type, flat: bool) -> types.Type:
@@ -396,7 +505,8 @@ def _field_of_shared(context, builder, kind, value, name):  # type: ignore[no-un
 # ------------------------------------------------------------------------------------------------------- what was kept
 def folder() -> Path | None:
     """Where compiled code of these sources lies; made if need be. ``None``: nowhere can be written."""
-    return _folder("hippo")
+    kept = _kept("hippo")
+    return None if kept is None else kept[0]
 
 
 def told(problem: str) -> None:
@@ -412,28 +522,26 @@ def told(problem: str) -> None:
 _TOLD: list[str] = []
 
 
-def _read(module: str, name: str) -> Any:
-    """The entry of this name, ``None`` where there is none, or a damaged one."""
-    place = _folder(module.partition(".")[0])
-    if place is None:
+def _read(file: Path | None) -> Any:
+    """An entry, ``None`` where there is none, or a damaged one."""
+    if file is None:
         return None
     try:
-        content = (place / name).read_bytes()
+        content = file.read_bytes()
     except OSError:
         return None
     return pickle.loads(content[32:]) if sha256(content[32:]).digest() == content[:32] else None
 
 
 @contextmanager
-def _alone(module: str, name: str) -> Iterator[None]:
+def _alone(file: Path | None) -> Iterator[None]:
     """One process at a time makes an entry: others wait for it, and read it. Where files cannot be locked, none waits.
 
     Kernels wait for those that they call only, so that no two processes wait for each other.
     """
-    package, at = module.partition(".")[0], int(sha256(name.encode()).hexdigest()[:12], 16)
-    place = _folder(package)
-    locks = None if place is None or (place / name).exists() else _locks(package)
-    if locks is not None:
+    locks = None if file is None or file.exists() else _locks(file.parent)
+    if file is not None and locks is not None:
+        at = int(sha256(file.name.encode()).hexdigest()[:12], 16)
         with suppress(OSError):
             fcntl.lockf(locks, fcntl.LOCK_EX, 1, at)
     try:
@@ -445,26 +553,25 @@ def _alone(module: str, name: str) -> Iterator[None]:
 
 
 @cache
-def _locks(package: str) -> int | None:
+def _locks(place: Path) -> int | None:
     """The file that is locked, a byte per entry; closed by nobody: that would give up all locks of the process."""
     with suppress(OSError):
-        return os.open(str(_folder(package)) + "/locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(place / "locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     return None
 
 
-def _write(module: str, name: str, state: Any) -> None:
+def _write(file: Path, state: Any) -> None:
     """Keep an entry, whole or not at all; where that fails, it is said once."""
-    place = _folder(module.partition(".")[0])
-    if place is None or _TOLD:
+    if _TOLD:
         return
-    content = serialize.dumps(state)
+    place, content = file.parent, serialize.dumps(state)
     try:
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place, prefix="writing.", delete=False) as stream:
             try:
                 stream.write(sha256(content).digest() + content)
                 stream.close()
-                os.replace(stream.name, place / name)
+                os.replace(stream.name, file)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(stream.name)
@@ -474,10 +581,18 @@ def _write(module: str, name: str, state: Any) -> None:
 
 
 @cache
-def _folder(package: str) -> Path | None:
-    """The folder of the kernels of a package; those of other sources that nobody uses any more are removed."""
+def _kept(package: str) -> tuple[Path, dict[str, _State]] | None:
+    """The folder of the kernels of a package, and the files that it follows, as they were when it was looked up.
+
+    ``None`` where nothing is kept. Folders of other sources that nobody uses any more are removed.
+    """
     root = _root()
     if root is None:
+        return None
+    sources = _reached(package)
+    states = {path: _state(path) for path, _ in sources.values()}
+    if any(state is None or state[0] > BEGAN_NS for state in states.values()):
+        LOG.info("what is compiled is not kept: sources of %s were changed after this process began", package)
         return None
     codegen = cpu_target.target_context.codegen()
     versions = (
@@ -486,9 +601,9 @@ def _folder(package: str) -> Path | None:
         np.__version__,
         sys.version,
         codegen.magic_tuple(),
-        config.OPT,
+        (config.OPT, config.LOOP_VECTORIZE, config.SLP_VECTORIZE, config.BOUNDSCHECK, config.DEBUGINFO_DEFAULT),
     )
-    known = sha256(repr((versions, digest(package), package)).encode()).hexdigest()[:16]
+    known = sha256(repr((versions, _digest(sources), package)).encode()).hexdigest()[:16]
     found = root / f"kernels-{known}"
     if found.is_dir():
         with suppress(OSError):
@@ -497,7 +612,25 @@ def _folder(package: str) -> Path | None:
         with suppress(OSError):
             found.mkdir(parents=True)
             _remove_old(root)
-    return found
+    return found, states
+
+
+_State = tuple[int, int, int] | None
+
+
+def _state(path: str) -> _State:
+    """When a file was last changed, its number and size; the time cannot be set, as that of its content can."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return about.st_ctime_ns, about.st_ino, about.st_size
+
+
+def _changed(package: str) -> bool:
+    """Whether a source is not as it was when the folder was looked up: what was imported since may be either."""
+    kept = _kept(package)
+    return kept is None or any(_state(path) != state for path, state in kept[1].items())
 
 
 def _remove_old(root: Path) -> None:
@@ -539,30 +672,39 @@ def _places() -> Iterator[Path]:
 def digest(package: str) -> str:
     """Of every source that can change what is compiled: the files with kernels, and what these import, from hippo and
     from the package (or module) that holds them."""
-    sources: dict[str, bytes] = {}
-    for name in dict.fromkeys(("hippo", package)):
-        sources.update(_sources(name))
-    reached = [path for path, text in sources.items() if MARK in text]
-    seen = set(reached)
-    while reached:
-        for each in _imports(sources[reached.pop()]):
-            for path in (f"{each}.py", f"{each}/__init__.py"):
-                if path in sources and path not in seen:
-                    seen.add(path)
-                    reached.append(path)
+    return _digest(_reached(package))
+
+
+def _digest(sources: dict[str, tuple[str, bytes]]) -> str:
     found = sha256()
-    for path in sorted(seen):
-        found.update(f"{path} {len(sources[path])} ".encode() + sources[path])
+    for name, (_, text) in sorted(sources.items()):
+        found.update(f"{name} {len(text)} ".encode() + text)
     return found.hexdigest()
 
 
-def _sources(package: str) -> Iterator[tuple[str, bytes]]:
-    """Every file of a package, by its path below the folder that holds the package."""
+def _reached(package: str) -> dict[str, tuple[str, bytes]]:
+    """These sources, each with the place where it lies, by its path below the folder that holds the package."""
+    sources: dict[str, tuple[str, bytes]] = {}
+    for name in dict.fromkeys(("hippo", package)):
+        sources.update(_sources(name))
+    reached = [name for name, (_, text) in sources.items() if MARK in text]
+    seen = set(reached)
+    while reached:
+        for each in _imports(sources[reached.pop()][1]):
+            for name in (f"{each}.py", f"{each}/__init__.py"):
+                if name in sources and name not in seen:
+                    seen.add(name)
+                    reached.append(name)
+    return {name: sources[name] for name in seen}
+
+
+def _sources(package: str) -> Iterator[tuple[str, tuple[str, bytes]]]:
+    """Every file of a package."""
     file = getattr(sys.modules.get(package), "__file__", None)
     if file is None:
         return
     if os.path.basename(file) != "__init__.py":
-        yield os.path.basename(file), _content(file)
+        yield os.path.basename(file), (os.path.abspath(file), _content(file))
         return
     top = os.path.dirname(os.path.abspath(file))
     cut = len(os.path.dirname(top)) + 1
@@ -571,7 +713,7 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
         with os.scandir(folders.pop()) as entries:
             for each in entries:
                 if each.name.endswith(".py"):
-                    yield each.path[cut:], _content(each.path)
+                    yield each.path[cut:], (each.path, _content(each.path))
                 elif each.name != "__pycache__" and each.is_dir():
                     folders.append(each.path)
 

@@ -163,12 +163,3 @@ def test_quiet_says_the_answer_alone_and_verbose_who_was_asked(hippo, tmp_path):
 
 def test_quiet_does_not_go_with_verbose(refused):
     assert "--quiet: does not go with --verbose" in refused(*TOY.split(), "-q", "-v")
-
-
-def test_a_gpu_that_nobody_measured_is_said_to_be_so(hippo, small, tmp_path):
-    cluster = written(tmp_path, "ada.yaml", {**CLUSTER, "gpu": "L40S"})
-    words = [*small[: small.index("--cluster") + 1], cluster, *small[small.index("--cluster") + 2 :]]
-    told = hippo(*words)
-    assert "uncalibrated: nobody measured L40S-48GB" in " ".join(told.out.split())
-    assert "L40S-48GB" in hippo(*words, "--json").document["uncalibrated"]
-    assert hippo(*small, "--json").document["uncalibrated"] is None

@@ -31,6 +31,21 @@ def read(text: str) -> Cluster:
     return cluster_from_document(parse_yaml(text, "c.yaml"), source="c.yaml", name="c")
 
 
+@pytest.mark.parametrize(("family", "meant"), [("hoper", "hopper"), ("Hopper", "hopper"), ("ampre", "ampere")])
+def test_a_misspelt_gpu_family_is_refused_with_the_known_ones(family: str, meant: str) -> None:
+    own = f"gpu: {{like: A100, family: {family}}}"
+    with pytest.raises(InputError) as caught:
+        read(SMALL.replace("gpu: A100-SXM-80GB", own))
+    said = f"c.yaml: gpu.family: unknown GPU family '{family}'. To fix: did you mean '{meant}'"
+    assert str(caught.value).startswith(said)
+    assert "use one of ada, ampere, blackwell, blackwell-ultra, cdna3, hopper, volta" in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["cdna4", "rdna3", "turing", "trainium2", "tpu-v5p", "hopper"])
+def test_a_gpu_of_ones_own_may_be_of_any_family(family: str) -> None:
+    assert read(SMALL.replace("gpu: A100-SXM-80GB", f"gpu: {{like: A100, family: {family}}}")).gpu.family == family
+
+
 def test_units_are_converted_and_defaults_filled() -> None:
     found = read(SMALL)
     east, west = found.domains

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, takes
-from hippo.cli.output import check_folder, mention, print_document, print_view, write_files
+from hippo.cli.output import check_folder, mention, print_document, print_uncalibrated, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
@@ -90,6 +90,7 @@ def evaluate(choice: Choice) -> None:
         from hippo.report.evaluation_terminal import world_view
 
         print_view(world_view(document))
+        print_uncalibrated(document["uncalibrated"])
     if choice.out is not None:
         from hippo.files import json_text
         from hippo.report.evaluation_html import world_page

@@ -66,6 +66,7 @@ def export(choice: Choice) -> None:
 
     A plan that the target cannot run is refused (exit code 3), with the nearest one that it can.
     """
+    from hippo.cost.calibration import uncalibrated
     from hippo.export.folder import listing, write_export
     from hippo.registry import exporter
 
@@ -76,17 +77,20 @@ def export(choice: Choice) -> None:
     with Watch(f"exporting to {choice.to}"):
         found = _export(choice, problem, plan, places)
     write_export(choice.out, found.files, force=choice.force)
-    names = list(listing(found.files))
+    names, doubt = list(listing(found.files)), uncalibrated(problem)
     if choice.json:
         files = [str(choice.out / name) for name in names]
-        print_document({"to": choice.to, "files": files, "command": found.command, "notes": list(found.notes)})
+        told = {"to": choice.to, "files": files, "command": found.command, "notes": list(found.notes)}
+        print_document({**told, "uncalibrated": doubt})
         return
     print(found.command)
+    if doubt is not None:
+        mention(doubt)
     for note in found.notes:
         mention(note)
-    told = [str(choice.out / name) for name in names[:MOST_NAMES]]
+    first = [str(choice.out / name) for name in names[:MOST_NAMES]]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    mention(f"wrote {', '.join(told)}{more}")
+    mention(f"wrote {', '.join(first)}{more}")
 
 
 def _export(choice: Choice, problem: Problem, plan: Plan, places: Mapping[str, str]) -> Export:

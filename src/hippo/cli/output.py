@@ -80,6 +80,14 @@ def print_view(view: RenderableType) -> None:
         sys.stdout.flush()
 
 
+def print_uncalibrated(told: str | None) -> None:
+    """Says below an answer what it rests on where its GPU was never measured: ``cost.calibration.uncalibrated``."""
+    if told is not None:
+        from rich.text import Text
+
+        print_view(Text(told, style="dim"))
+
+
 @contextmanager
 def _reader_may_leave() -> Iterator[None]:
     """A reader that has gone (``| head``) ends the printing, not the command: its files are still to be written."""

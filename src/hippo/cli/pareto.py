@@ -15,6 +15,7 @@ def pareto(question: Question) -> None:
 
     --out writes pareto.json into its folder.
     """
+    from hippo.cost.calibration import uncalibrated
     from hippo.files import json_text
     from hippo.front_door.planning import pareto as best_front
     from hippo.plan.codec import plan_to_document
@@ -26,6 +27,7 @@ def pareto(question: Question) -> None:
         ],
         "hypervolume": front.hypervolume,
         "closed": front.closed,
+        "uncalibrated": uncalibrated(front.problem),
     }
     if question.json:
         print_document(document)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import mention, print_document, print_view
+from hippo.cli.output import mention, print_document, print_uncalibrated, print_view
 from hippo.cli.plan_file import PlanFile, read_plan
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, UnknownNameError
@@ -65,6 +65,8 @@ def simulate(choice: Choice) -> None:
     --dispatch: each pipeline alone, by its order, by that as a hint, or by the policy that ships.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
+    from hippo.cost.calibration import uncalibrated
+
     _check(choice)
     problem, plan = read_plan(choice.plan)
     with Watch("simulating") as watch:
@@ -73,6 +75,7 @@ def simulate(choice: Choice) -> None:
 
             prepare_schedules(varies=True, progress=watch)
         document: dict[str, Any] = {"engine": choice.engine, "transport": choice.transport}
+        document["uncalibrated"] = uncalibrated(problem)
         document |= _base(problem, plan, choice)
         if choice.trace is not None:
             document |= _along(problem, plan, choice)
@@ -86,6 +89,7 @@ def simulate(choice: Choice) -> None:
         from hippo.report.terminal import simulation_view
 
         print_view(simulation_view(document))
+        print_uncalibrated(document["uncalibrated"])
         if "astra" in document:
             mention(_against_fast(document["astra"]))
         if document.get("stalled_share"):

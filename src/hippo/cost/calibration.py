@@ -21,6 +21,7 @@ class Generation:
     gemm_efficiency: float  # share of the dense peak that a large 16-bit matrix product reaches
     attention_efficiency: float  # share of the 16-bit peak of a fused attention kernel tuned for it
     flash2_efficiency: float  # the same of FlashAttention-2, written for Ampere
+    measured: bool = True  # False: no published row is of it, and its shares are set by hand
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Calibration:
     generations: Mapping[str, Generation] = field(
         default_factory=lambda: MappingProxyType(
             {
-                "volta": Generation(80, 0.75, 0.328, 0.328),
+                "volta": Generation(80, 0.75, 0.328, 0.328, measured=False),
                 "ampere": Generation(108, 0.771, 0.328, 0.328),
                 "hopper": Generation(132, 0.665, 0.633, 0.177),
                 "blackwell": Generation(148, 0.547, 0.392, 0.177),
@@ -67,9 +68,11 @@ CALIBRATION = Calibration()
 def uncalibrated(problem: Problem) -> str | None:
     """What an answer rests on where nobody measured the family of the GPU, nor the user its layers; None: they did."""
     gpu = problem.cluster.gpu
-    if problem.profile is not None or gpu.family in CALIBRATION.generations:
+    found = CALIBRATION.generations.get(gpu.family)
+    if problem.profile is not None or (found is not None and found.measured):
         return None
-    return f"uncalibrated: nobody measured {gpu.name}; it is taken to reach the shares of its peaks that Ampere reaches"
+    shares = "the shares of its peaks that Ampere reaches" if found is None else "estimated shares of its peaks"
+    return f"uncalibrated: nobody measured {gpu.name}; it is taken to reach {shares}"
 
 
 RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(

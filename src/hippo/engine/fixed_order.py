@@ -121,7 +121,7 @@ def new_state(packed, network):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def wipe(packed, state):  # type: ignore[no-untyped-def]
     """Everything idle; the first stages have all their inputs."""
     slots, waves = packed.slots, packed.waves
@@ -153,7 +153,7 @@ def stretched(packed, network):  # type: ignore[no-untyped-def]
     return duration
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def run(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play everything; requests of shared links in the order of the heap."""
     ranks = len(packed.sync_s)
@@ -171,7 +171,7 @@ def run(packed, network, record, state):  # type: ignore[no-untyped-def]
     return step
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def replay(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play all operations in the sequence of an earlier play: no search for what can go on."""
     waves, sequence, arrived, free = packed.waves, packed.sequence, state.arrived, state.free
@@ -192,14 +192,14 @@ def replay(packed, network, record, state):  # type: ignore[no-untyped-def]
         state.next_op[rank] = packed.order_start[rank + 1]
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def wake(state, rank):  # type: ignore[no-untyped-def]
     """Put a rank on the stack of those that can go on."""
     state.ready[state.sizes[0]] = rank
     state.sizes[0] += 1
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play every rank that can go on until each misses an input or is done."""
     while state.sizes[0] > 0:
@@ -211,7 +211,7 @@ def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
             join_groups(packed, state, rank)
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = packed.waves, packed.slots, packed.order, state.arrived, packed.sequence
@@ -241,7 +241,7 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
     state.next_op[rank], state.free[rank] = op, now
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def send(packed, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
     if packed.queued and packed.route[place, LINK] >= 0:
@@ -250,7 +250,7 @@ def send(packed, network, record, state, rank, op, place, micro_batch, now):  # 
         deliver(packed, state, place, micro_batch, arrival_of(packed, network, record, state, op, place, now))
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def arrival_of(packed, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """When a result of ``now`` arrives that stays in its domain or has its links to itself."""
     if packed.route[place, LINK] >= 0:
@@ -274,7 +274,7 @@ def latency_of(network, op, link):  # type: ignore[no-untyped-def]
     return latency * network.latency_factor[op] if len(network.latency_factor) > 0 else latency
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def deliver(packed, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
     """A result has arrived: note it, and wake the receiver if it waits for it."""
     index = packed.route[place, DEST] * packed.waves + micro_batch
@@ -285,7 +285,7 @@ def deliver(packed, state, place, micro_batch, arrival):  # type: ignore[no-unty
         wake(state, receiver)
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def cross(packed, network, record, state, op, place, now):  # type: ignore[no-untyped-def]
     """Cross the first link, asked for at ``now`` with the port free; when the last byte has arrived."""
     link, port, num_bytes = packed.route[place, LINK], packed.route[place, PORT], packed.transfer[place, BYTES]
@@ -345,7 +345,7 @@ def second_hop(packed, network, record, state, op, place, now, whole):  # type: 
     return arrival
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def join_groups(packed, state, rank):  # type: ignore[no-untyped-def]
     """A rank is ready to agree; a group with all its members asks for its links."""
     now = state.free[rank] + packed.sync_s[rank]
@@ -375,7 +375,7 @@ def serve_group(packed, network, record, state, now, index):  # type: ignore[no-
         record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def finish(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
     """When the rank has agreed and updated its parameters."""
     agreed = state.free[rank] + packed.sync_s[rank]
@@ -403,7 +403,7 @@ def slowest_route(packed, network, group):  # type: ignore[no-untyped-def]
     return longest
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     """Add a request; the smallest (time, key) is on top."""
     times, keys, at = state.heap_time, state.heap_key, state.sizes[1]

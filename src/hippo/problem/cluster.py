@@ -19,7 +19,7 @@ class Gpu:
     nvlink_bytes_per_s: float  # one direction, per GPU
     price_usd_per_hour: float
     source: str = ""
-    family: str = ""  # calibration family: "volta", "ampere", "hopper", "blackwell"
+    family: str = ""  # whose efficiencies hold: "ampere", "hopper", ..
     node_bytes_per_s: float | None = None  # usual inter-node network of one node, one direction
     nvlink_domain: int = 8  # GPUs that share NVLink (72 for GB200 NVL72)
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
-from hippo.problem.gpus import GPUS
+from hippo.problem.gpus import FAMILIES, GPUS
 from hippo.problem.gpus import gpu as gpu_named
 from hippo.problem.table import Table, open_table
 from hippo.units import (
@@ -44,6 +45,9 @@ DEFAULT_INTER_NODE_GBPS = 200.0
 
 DEFAULT_INTER_NODE_LATENCY_US = 5.0
 """A message between two nodes of one fabric; the order of InfiniBand and RoCE with NCCL."""
+
+NEAR_FAMILY = 0.82
+"""Likeness from which one family's name is taken for a misspelling of another: one letter in six, but not cdna4."""
 
 PRECISIONS = ("bf16", "fp16", "fp8", "fp32", "tf32", "mxfp8", "nvfp4")
 
@@ -166,10 +170,21 @@ def _gpu(table: Table) -> Gpu:
         nvlink_bytes_per_s=figure("nvlink_gb_per_s", "nvlink_bytes_per_s", 1e9),
         price_usd_per_hour=figure("price_usd_per_hour", "price_usd_per_hour", 1.0, least=0.0, most=1e6),
         source=given.text("source", default=table.source),
-        family=given.text("family", default=like.family if like else ""),
+        family=_family(given, default=like.family if like else ""),
         node_bytes_per_s=usual_node if node_gbps is None else bytes_per_s_from_gbps(node_gbps),
         nvlink_domain=given.integer("nvlink_domain", default=like.nvlink_domain if like else 8, most=MAX_GPUS_PER_NODE),
     )
+
+
+def _family(given: Table, *, default: str) -> str:
+    """Any family of GPUs, for there are others than the catalogue's; what all but spells one of those is refused."""
+    family = str(given.text("family", default=default))
+    if family not in FAMILIES and get_close_matches(family.lower(), FAMILIES, n=1, cutoff=NEAR_FAMILY):
+        other = ", or, for a family that nobody measured, a name less like these"
+        raise UnknownNameError(
+            "GPU family", family[:60], FAMILIES, source=given.source, key=given.key("family"), other=other
+        )
+    return family
 
 
 def _catalogue_gpu(table: Table, key: str) -> Gpu:

@@ -108,6 +108,11 @@ def _llama(table: Table, name: str, *, kv_heads: int | None = None, max_seq: int
     return _dense(table, name, attention, _feed_forward(table, bias=mlp_bias), max_seq=max_seq, tied=tied)
 
 
+def _mistral(table: Table, name: str, *, kv_heads: int | None = None, max_seq: int = 4096) -> Model:
+    """Mistral (arXiv 2310.06825), Ministral and Phi-3 (arXiv 2404.14219): without biases, whatever the file says."""
+    return _dense(table, name, _attention(table, kv_heads=kv_heads), _feed_forward(table), max_seq=max_seq)
+
+
 def _qwen2(table: Table, name: str) -> Model:
     """Qwen2 and Qwen2.5 (arXiv 2407.10671): biases on queries, keys and values only."""
     attention = _attention(table, qkv_bias=True, kv_heads=32)
@@ -190,9 +195,9 @@ _READERS: Mapping[str, Callable[[Table, str], Model]] = MappingProxyType(
         "qwen3": _qwen3,
         "mixtral": _mixtral,
         "qwen3_moe": _qwen3_moe,
-        "mistral": partial(_llama, kv_heads=8, max_seq=131072),
-        "ministral": partial(_llama, kv_heads=8, max_seq=131072),
-        "phi3": partial(_llama, max_seq=4096),
+        "mistral": partial(_mistral, kv_heads=8, max_seq=131072),
+        "ministral": partial(_mistral, kv_heads=8, max_seq=131072),
+        "phi3": _mistral,
         "granite": _llama,
         "smollm3": partial(_llama, kv_heads=4, max_seq=32768, tied=True),
         "glm4_moe": _glm4_moe,
@@ -243,11 +248,13 @@ def _attention(
 
 
 def _kv_heads(table: Table, heads: int, default: int | None) -> int:
-    """Absent: the class's default where it divides the heads; null: as many as heads."""
+    """Absent: the class's ``default``, where there is one; null: as many as heads."""
     key = "num_key_value_heads"
     absent = table.values.get(key, _MISSING) is _MISSING
-    usual = default if absent and default is not None and heads % default == 0 else heads
-    groups = table.integer(key, default=usual, most=MAX_HEADS)
+    groups = table.integer(key, default=default if absent and default is not None else heads, most=MAX_HEADS)
+    if heads % groups and absent:
+        told = f"is missing, and its default in transformers, {groups}, does not divide num_attention_heads ({heads})"
+        raise InputError(told, source=table.source, key=table.key(key), remedy=f"write a divisor of {heads}")
     if heads % groups:
         table.refuse(key, f"does not divide num_attention_heads ({heads})", f"write a divisor of {heads}")
     return int(groups)
@@ -265,7 +272,7 @@ def _latent_attention(table: Table) -> Attention:
     )
     heads = _size(table, "num_attention_heads", most=MAX_HEADS)
     head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    groups = _kv_heads(table, heads, 128)
+    groups = _kv_heads(table, heads, None)  # no weight depends on them
     return Attention(heads, groups, head_dim, qkv_bias=bias, out_bias=bias, latent=latent)
 
 

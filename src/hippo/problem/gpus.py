@@ -85,7 +85,7 @@ _ALL = (
          node_gbps=6400, usd=6.50, source="NVIDIA DGX B300"),
     _gpu("GB300", "blackwell-ultra", tflops=_GB300, memory_gb=279, hbm_gb_per_s=8000, nvlink_gb_per_s=900,
          node_gbps=57_600, usd=7.00, source="NVIDIA GB300 NVL72", nvlink_domain=72),
-    # Families that nobody has measured for us: answers about them say so (cost.calibration.uncalibrated).
+    # Families that nobody has measured, as Volta: answers about them say so (cost.calibration.uncalibrated).
     _gpu("MI300X-192GB", "cdna3", tflops=_MI300X, memory_gb=192, hbm_gb_per_s=5300, nvlink_gb_per_s=448,
          node_gbps=3200, usd=1.85, source="data/gpu_facts.json"),
     _gpu("L40S-48GB", "ada", tflops=_L40S, memory_gb=48, hbm_gb_per_s=864, nvlink_gb_per_s=32, node_gbps=400, usd=1.46,
@@ -95,6 +95,9 @@ _ALL = (
 )  # fmt: skip
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({each.name: each for each in _ALL})
+
+FAMILIES = tuple(sorted({each.family for each in _ALL}))
+"""Families of the catalogue; a GPU of one's own may be of another."""
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {

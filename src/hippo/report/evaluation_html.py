@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from hippo.decide.wording import count, percent, seconds
+from hippo.decide.wording import capital, count, percent, seconds
 from hippo.report.evaluation_page import ordered, page, signed
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
 from hippo.report.frame import frame, template
@@ -121,7 +121,7 @@ def world_page(document: Document) -> str:
     names = sorted(methods, key=lambda name: -methods[name]["work"])
     best = names[0] if names[0] != "hindsight" or len(names) == 1 else names[1]
     mine = "hi_ppo" if "hi_ppo" in methods else best
-    told = methods[mine]
+    told, doubt = methods[mine], document["uncalibrated"]
     gain = (
         "nothing was kept to compare with" if world["gain"] is None else f"{percent(world['gain'])} more than keeping"
     )
@@ -142,7 +142,7 @@ def world_page(document: Document) -> str:
         eyebrow="One network",
         heading=world["name"],
         question=f"{count(world['epochs'], 'epoch')} of {seconds(world['epoch_s'])}; "
-        f"{count(len(document['plans']), 'plan')} ran. {WORK}",
+        f"{count(len(document['plans']), 'plan')} ran. {WORK}{'' if doubt is None else f' {capital(doubt)}.'}",
         figures=figures,
         verdict=f"Most work: {best}, of the methods that do not know the future. Hindsight: {gain}.",
         sections=sections,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hippo.cost.calibration import uncalibrated
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 from hippo.network.worlds.judge import Comparison
 from hippo.network.worlds.play import MethodRun
@@ -20,7 +21,7 @@ Document = dict[str, Any]
 
 
 def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str, begin_s: float = 0.0) -> Document:
-    """The document of one world: ``methods``, ``plans``, ``kpis`` and what the world is.
+    """The document of one world: ``methods``, ``plans``, ``kpis``, what the world is and ``uncalibrated``.
 
     ``baseline``: the run that rewards and requirements are measured against. ``begin_s``: time of the first epoch.
     """
@@ -43,6 +44,7 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
             for index, each in zip(plans, configurations, strict=True)
         ],
         "kpis": {"baseline": baseline} | {name: kpis(judged.runs[name], base) for name in methods},
+        "uncalibrated": uncalibrated(world.problem),
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How
@@ -181,6 +182,7 @@ class Story:
             "decisions": [told.document() for told in self.decisions],
             "running": [int(index) for index in self.mine.running],
             "plans": self._plans(),
+            "uncalibrated": uncalibrated(self.problem),
         }
 
     def _plans(self) -> Mapping[str, object]:
