@@ -69,10 +69,19 @@ def test_reading_is_bounded_and_says_what_is_wrong(tmp_path: Path) -> None:
         (tmp_path, "cannot read the cluster file: Is a directory."),
         ("a\0b", "cannot read the cluster file: embedded null byte."),
         ("/dev/zero", "cluster file is larger than 32 MB."),
+        (b"c.yaml", "cluster file: must be a path (got b'c.yaml')."),
     ]:
         with pytest.raises(InputError) as caught:
-            read_text(given, what="cluster file")
+            read_text(given, what="cluster file")  # type: ignore[arg-type]
         assert words in str(caught.value)
     path.write_bytes(b"name: \xff")
     with pytest.raises(InputError, match=r"cluster file is not text: byte 6 is not UTF-8"):
         read_text(path, what="cluster file")
+
+
+def test_a_number_is_no_path_and_the_file_that_is_open_under_it_stays_open(tmp_path: Path) -> None:
+    (tmp_path / "open.txt").write_text("still here")
+    with (tmp_path / "open.txt").open() as stream:
+        with pytest.raises(InputError, match="^plan file: must be a path"):
+            read_text(stream.fileno(), what="plan file")  # type: ignore[arg-type]
+        assert stream.read() == "still here"

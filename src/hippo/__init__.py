@@ -147,12 +147,14 @@ class _FrontDoor(ModuleType):
 
 
 def _naming_arguments(function: FunctionType) -> Callable[..., object]:
-    """The function, whose ``InputError`` names arguments (``global_batch``) where the command names options."""
+    """The function, which checks its arguments, and whose ``InputError`` names them where the command names options."""
 
     @wraps(function)
     def called(*arguments: object, **named: object) -> object:
+        from hippo.arguments import check_call
         from hippo.errors import InputError
 
+        check_call(function, arguments, named)
         try:
             return function(*arguments, **named)
         except InputError as error:

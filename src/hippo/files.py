@@ -29,8 +29,11 @@ def read_text(path: str | Path, *, what: str, limit_bytes: int = MAX_DOCUMENT_BY
     Raises
     ------
     InputError
-        The file is missing, a folder, unreadable, larger than ``limit_bytes`` or not UTF-8.
+        The file is missing, a folder, unreadable, larger than ``limit_bytes`` or not UTF-8; or no path is given: a
+        number would be taken for an open file, which is then closed.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError("must be a path", source=what, value=path, remedy="give the path of an existing file")
     source = str(path) or what
     try:
         with open(path, "rb") as stream:

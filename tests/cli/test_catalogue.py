@@ -42,9 +42,13 @@ def test_the_schema_of_a_file(hippo, file):
     assert hippo("catalogue", "schema", file).document["title"] == f"hippo {file}"
 
 
-@pytest.mark.parametrize("words", [("schema", "clutser"), ("schema",), ("gpus", "cluster")])
+@pytest.mark.parametrize("words", [("schema", "clutser"), ("gpus", "cluster")])
 def test_a_schema_that_does_not_exist(refused, words):
     assert "schema" in refused("catalogue", *words)
+
+
+def test_a_schema_that_is_not_named(refused):
+    assert "To fix: name one: cluster, profile." in refused("catalogue", "schema")
 
 
 def test_the_first_line_says_something(hippo):

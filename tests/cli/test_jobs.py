@@ -288,6 +288,8 @@ def test_traces_that_are_refused(refused, cluster, trace, tmp_path):
     assert "a negative duration" in refused("jobs", "replay", trace([{**A, "duration_s": -1}]), *words)
     assert "--out" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.txt")
     assert "too little to fit" in refused("jobs", "generate", "--like", trace(BOTH), "--out", tmp_path / "x.csv")
+    (tmp_path / "folder.csv").mkdir()
+    assert "--out: is a folder" in refused("jobs", "generate", "--like", "absent", "--out", tmp_path / "folder.csv")
     assert not (tmp_path / "x.csv").exists()
 
 

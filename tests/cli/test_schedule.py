@@ -302,6 +302,16 @@ def test_wrong_options(refused, options, said):
     assert said in refused("schedule", *(word for pair in pairs for word in pair), *options)
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(refused, tmp_path, monkeypatch):
+    def search(*_: object, **__: object) -> None:
+        raise AssertionError("searched first")
+
+    monkeypatch.setattr("hippo.schedule.solve.solve", search)
+    (tmp_path / "taken").write_text("")
+    assert "--csv: is a folder" in refused("schedule", *SMALL, "--csv", tmp_path)
+    assert "is a file, not a folder" in refused("schedule", *SMALL, "--csv", tmp_path / "taken" / "order.csv")
+
+
 def test_a_problem_that_is_not_whole(refused):
     assert "--micro-batches: is missing" in refused("schedule", "--stages", 2, "--times", "1,1,1")
     assert "--problem" in refused("schedule")

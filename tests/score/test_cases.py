@@ -158,3 +158,9 @@ def test_a_file_that_is_no_list_of_rows(tmp_path: Path, text: str):
         load_cases(path)
     with pytest.raises(InputError):
         load_cases(tmp_path / "missing.json")
+
+
+def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cases.json").write_text("[]")
+    with pytest.raises(InputError, match=r"cases\.json: the file holds no rows\. To fix: give one row"):
+        load_cases(tmp_path / "cases.json")

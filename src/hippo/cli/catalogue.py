@@ -65,8 +65,11 @@ def catalogue(choice: Choice) -> None:
 def _schema(file: str | None) -> str:
     from importlib.resources import files
 
+    if file is None:
+        remedy = f"name one: {', '.join(SCHEMAS)}"
+        raise InputError("of which file is not said", source=f"hippo catalogue {SCHEMA}", remedy=remedy)
     if file not in SCHEMAS:
-        raise UnknownNameError("schema", file or "", SCHEMAS, source=f"hippo catalogue {SCHEMA}")
+        raise UnknownNameError("schema", file, SCHEMAS, source=f"hippo catalogue {SCHEMA}")
     return (files("hippo.problem") / "schemas" / f"{file}.json").read_text(encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hippo.cli.options import Json, Seed, takes
-from hippo.cli.output import check_folder, finish, mention, print_document, print_view, say, write_files
+from hippo.cli.output import check_file, check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def generate(drawing: Drawing) -> None:
     from hippo.front_door.queues import JobsDrawing, generate_jobs
 
     wanted = JobsDrawing(**{each.name: getattr(drawing, each.name) for each in fields(JobsDrawing)})
+    check_file(drawing.out)
     with Watch("drawing jobs") as progress:
         document = generate_jobs(wanted, progress=progress)
     for remark in document["remarks"]:

@@ -127,6 +127,13 @@ def check_folder(folder: Path, *, option: str = "--out") -> None:
         )
 
 
+def check_file(file: Path, *, option: str = "--out") -> None:
+    """The same for a single file."""
+    if file.is_dir():
+        raise InputError("is a folder", source=option, value=str(file), remedy="name a file")
+    check_folder(file.absolute().parent, option=option)
+
+
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Writes an answer's files together, after the answer has been printed, and says so; none of them where one fails.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.options import Json, ModelName, Seq, takes
-from hippo.cli.output import check_folder, print_document, print_view, write_files
+from hippo.cli.output import check_file, print_document, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
 
@@ -97,10 +97,7 @@ def _check(choice: Choice, shapes: int) -> None:
         remedy = f"give seconds, above 0 to {LONGEST_BUDGET_S:g}"
         raise InputError("is out of range", source="--seconds", value=choice.seconds, remedy=remedy)
     if choice.out is not None:
-        if choice.out.is_dir():
-            remedy = "name a file, for instance profile.json"
-            raise InputError("is a folder", source="--out", value=str(choice.out), remedy=remedy)
-        check_folder(choice.out.absolute().parent)
+        check_file(choice.out)
     if choice.cluster is not None and choice.out is None:
         remedy = "give --out FILE.json; the cluster file is written beside it"
         raise InputError("there is no place to write it to", source="--cluster", value=choice.cluster, remedy=remedy)

@@ -145,9 +145,12 @@ def _check_words(choice: Choice, inside: Emulation | None) -> None:
 def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
     """The job, checked, and where its checkpoints go; ``quietly``: the command inside the emulation says the rest."""
     from hippo.front_door.running import Checkpoints, job_of
-    from hippo.run.job import RunOptions
+    from hippo.run.job import LIMITS, RunOptions, check_range
 
     problem, plan = read_plan(choice.plan)
+    for name, (low, high) in LIMITS.items():
+        name = name.removesuffix("_s")
+        check_range(f"--{name.replace('_', '-')}", getattr(choice, name), low, high)
     options = RunOptions(
         steps=choice.steps,
         stand_in=choice.stand_in,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hippo.cli.options import LONGEST_S, Json, Seed, takes
-from hippo.cli.output import INFEASIBLE, check_folder, mention, print_view, say, write_files
+from hippo.cli.output import INFEASIBLE, check_file, check_folder, mention, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 
@@ -282,6 +282,8 @@ def _check(choice: Choice) -> None:
             raise InputError("does not go with --order", source=option, remedy="leave one of them out")
     if choice.out is not None:
         check_folder(choice.out)
+    if choice.csv is not None:
+        check_file(choice.csv, option="--csv")
 
 
 def _check_alone(choice: Choice, asked: ProblemFile) -> None:

@@ -53,7 +53,7 @@ class Choice:
 def train(choice: Choice) -> None:
     """Train Hi-PPO, or the learner that --config names.
 
-    Hi-PPO prepares a bank of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
+    Hi-PPO prepares a dataset of worlds first (minutes; kept in --out). For several processes: torchrun --standalone
     --nproc-per-node 2 --no-python hippo train ...
     """
     if choice.print_config:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from hippo import first_use
+from hippo.arguments import check_fields
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.network.dynamics.forecast import FORECASTS
 from hippo.network.evaluate.entrants import Entrant, StaticLevers, compete, held, hi_ppo, named
@@ -196,11 +197,14 @@ class SuiteChoice:
     """Which part of the suite, and who competes."""
 
     methods: tuple[str, ...] | None = None  # None: all
-    policy: Path | None = None  # of hi_ppo; None: the one that ships
+    policy: str | Path | None = None  # of hi_ppo; None: the one that ships
     families: tuple[str, ...] | None = None  # of networks; None: all, and what is not about families
     seeds: int = 20  # worlds of each family
     seed: int = 0  # the first of them
     forecast: str = "kalman"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def evaluate_suite(

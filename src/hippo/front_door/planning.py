@@ -101,7 +101,6 @@ def plan(
     where the time limit does not bind. A problem that no plan fits is an answer (``decision.status``), with what is
     missing among ``decision.reasons``. Raises ``InputError`` for a planner that does not exist.
     """
-    _check_asked(problem, stop)
     found = choose.decide(
         problem,
         _named(planner, progress),
@@ -127,7 +126,6 @@ def compare(
     progress: Progress | None = None,
 ) -> Decision:
     """All planners side by side (``decision.rows``), scored by one judge; each may take the whole time limit."""
-    _check_asked(problem, stop)
     found = choose.compare(
         problem,
         _named(planner, progress),
@@ -147,7 +145,6 @@ def explain(problem: Problem, plan: Plan, stop: Stop = EXPLAIN_STOP, *, seed: in
 
     ``plan`` may come from a decision, from ``hippo.load_plan`` or from your own hand.
     """
-    _check_asked(problem, stop)
     found = explain_plan.explain_plan(
         problem, plan, _named("exact"), stop, baseline=planners(USUAL), replanner=DomainReplanner, seed=seed
     )
@@ -166,7 +163,6 @@ def pareto(
 
     ``auto``: over all plans that the exact search knows; names with commas: over the plans of those planners.
     """
-    _check_asked(problem, stop)
     search = front_candidates if planner == "auto" else None
     usual = planners(USUAL)
     return pareto_front(
@@ -297,16 +293,6 @@ def _anew(names: str) -> type[DomainReplanner] | None:
 
 def _shown(decision: Decision) -> ShownDecision:
     return ShownDecision(**{field.name: getattr(decision, field.name) for field in fields(decision)})
-
-
-def _check_asked(problem: object, stop: object) -> None:
-    """``InputError`` for what is no problem, and for seconds in the place of a stopping rule."""
-    if not isinstance(problem, Problem):
-        remedy = "make one with hippo.problem(model=.., cluster=..)"
-        raise InputError("must be a Problem", key="problem", value=problem, remedy=remedy)
-    if not isinstance(stop, Stop):
-        remedy = "write hippo.Stop(time_limit_s=10)"
-        raise InputError("must be a Stop", key="stop", value=stop, remedy=remedy)
 
 
 def _refuse_broken(problem: Problem, plan: Plan) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo import first_use
+from hippo.arguments import check_fields
 from hippo.decide.wording import count
 from hippo.errors import InfeasibleError, InputError, UnknownNameError
 from hippo.jobs.account import ReplayAccount, played
@@ -50,7 +51,7 @@ class JobsQuestion:
     """What is replayed where, by which rules."""
 
     trace: str | Path  # a file, packed or not; PAI: the folder
-    cluster: str  # cluster file, file of agents, or a catalogue name
+    cluster: str | Path  # cluster file, file of agents, or a catalogue name
     format: str | None = None  # philly, helios, pai, gavel, swf, own; None: told by content
     begin: float | None = None  # jobs from this second of the trace on
     end: float | None = None  # and before this one
@@ -67,6 +68,9 @@ class JobsQuestion:
     weights: Path | None = None  # of ``learned``; None: the shipped ones
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def replay_jobs(
@@ -340,9 +344,12 @@ class JobsDrawing:
     priorities: bool = False  # 0, 1 and 2
     kinds: bool = False  # what jobs do: train, preprocess, predict, deploy
     data_gb: float = 0.0  # of this mean; needs a cluster
-    cluster: str | None = None  # whose domains hold the data
+    cluster: str | Path | None = None  # whose domains hold the data
     skip_bad: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def generate_jobs(drawing: JobsDrawing, *, progress: Progress | None = None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hippo.arguments import check_fields
 from hippo.emulate.emulation import emulation
 from hippo.errors import InputError
 from hippo.plan.check import check
@@ -16,7 +17,7 @@ from hippo.planners.base import Progress
 from hippo.problem.problem import Problem
 from hippo.run.checkpoint import last, refuse_older
 from hippo.run.fits import check_job, check_machine, is_small
-from hippo.run.job import RunJob, RunOptions, check_saving
+from hippo.run.job import MOST_STEPS, RunJob, RunOptions, check_range, check_saving
 from hippo.run.learned_order import with_learned_order
 from hippo.run.move import PlanMoved, Then, after, check_then, run_then
 from hippo.run.predict import RunNetwork, predicted_along, predicted_s
@@ -24,15 +25,8 @@ from hippo.run.reference import reference_losses
 from hippo.run.run import Emulated, Here, Result, RunStep, Saving, WorkerPlace
 from hippo.run.run import run as launch
 
-MOST_STEPS = 1_000_000
 LEARNED = {"learned": "fixed", "learned-ready": "ready"}
 """Orders that the dispatch policy makes, and how they are run: kept to, or as a hint."""
-LIMITS = {
-    "steps": (1, MOST_STEPS),
-    "outer_late": (0, MOST_STEPS),
-    "timeout_s": (1.0, 86_400.0),
-    "learning_rate": (0.0, 1e3),
-}
 
 
 @dataclass(frozen=True)
@@ -42,6 +36,9 @@ class Checkpoints:
     folder: Path
     every: int = 10  # steps; the last step is saved too
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def run(
@@ -76,8 +73,6 @@ def job_of(
 
     ``source``: the plan's file; ``tell`` hears of pipelines whose order is not the policy's that was asked for.
     """
-    for name, (low, high) in LIMITS.items():
-        _check_range(f"--{name.removesuffix('_s').replace('_', '-')}", getattr(options, name), low, high)
     violations = check(problem, plan)
     if violations:
         raise InputError(str(violations[0]), source=source, remedy=violations[0].remedy)
@@ -105,7 +100,7 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
     if options.stand_in:
         remedy = "leave out one of them"
         raise InputError("stand-ins have no layers to save", source="--checkpoint", value="--stand-in", remedy=remedy)
-    _check_range("--every", checkpoints.every, 1, MOST_STEPS)
+    check_range("--every", checkpoints.every, 1, MOST_STEPS)
     check_saving(job, source=source)
     if not checkpoints.resume:
         refuse_older(checkpoints.folder)
@@ -113,11 +108,6 @@ def _resumed(job: RunJob, checkpoints: Checkpoints, *, source: str) -> RunJob:
     found = last(checkpoints.folder, job.problem.model, seed=options.seed)
     resumed = replace(options, first_step=found.step + 1, resume_from=str(found.folder.resolve()))
     return replace(job, options=resumed)
-
-
-def _check_range(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise InputError(f"must be from {low:g} to {high:g}", source=option, value=value, remedy="give such a number")
 
 
 def place_of(job: RunJob, then: Then | None = None, *, source: str = "plan") -> WorkerPlace:

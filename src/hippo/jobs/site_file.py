@@ -40,7 +40,7 @@ _HINTS: Mapping[str, str] = {
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def load_site(name_or_path: str) -> tuple[JobSite, Cluster]:
+def load_site(name_or_path: str | Path) -> tuple[JobSite, Cluster]:
     """The site of a cluster by name or of a file, and the cluster (for names, links and prices).
 
     Raises

@@ -88,10 +88,6 @@ def _pipeline_to_document(pipeline: Pipeline) -> dict[str, Any]:
 
 def save_plan(problem: Problem, plan: Plan, path: str | Path) -> None:
     """Write a plan file; it appears whole or not at all. ``InputError`` where it cannot be written."""
-    given: tuple[object, object] = (problem, plan)
-    if not (isinstance(given[0], Problem) and isinstance(given[1], Plan)):
-        remedy = "call save_plan(problem, plan, path)"
-        raise InputError("takes a problem, a plan and a path, in this order", source="save_plan", remedy=remedy)
     write_whole(path, json_text(plan_to_document(problem, plan)))
 
 

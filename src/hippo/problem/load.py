@@ -138,9 +138,6 @@ def _named_or_read(
     what: str,
 ) -> _Found:
     """A name of the table wins over a file of that name, not over a path; what is neither is an unknown name."""
-    if not isinstance(text, str):
-        remedy = "give a name of the catalogue, the path of a file, or a mapping of that file's form"
-        raise InputError(f"cannot be a {type(text).__name__}", source=f"--{what}", value=text, remedy=remedy)
     key = text.strip().lower()
     found, path = known.get(aliases.get(key, key)), Path(text)
     if found is not None and not (os.sep in text and os.path.exists(path)):

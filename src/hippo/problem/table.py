@@ -177,6 +177,9 @@ def open_table(
             continue
         if hints and key in hints:
             table.refuse(key, "unknown key", hints[key])
+        if not isinstance(key, str):
+            remedy = "write the name of a key"
+            raise InputError("a key must be a string", source=source, key=place or None, value=key, remedy=remedy)
         raise UnknownNameError("key", key[:60], known or (), source=source, key=table.key(key[:60]), value=value[key])
     return table
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from hippo.arguments import check_fields
 from hippo.errors import InputError
 from hippo.files import json_text, write_whole
 from hippo.plan.codec import plan_from_document, plan_to_document
@@ -14,6 +15,14 @@ from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
 FILE = "job.json"
+MOST_STEPS = 1_000_000
+LIMITS = {
+    "steps": (1, MOST_STEPS),
+    "outer_late": (0, MOST_STEPS),
+    "timeout_s": (1.0, 86_400.0),
+    "learning_rate": (0.0, 1e3),
+}
+"""Least and largest values of options of a run."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,11 @@ class RunOptions:
     outer_late: int = 0  # steps that replicas train on while their outer sum goes round (local SGD)
     first_step: int = 1  # of this run, where it goes on from a checkpoint
     resume_from: str | None = None  # folder of that checkpoint
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name, (low, high) in LIMITS.items():
+            check_range(name, getattr(self, name), low, high)
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,12 @@ class RunJob:
         problem, plan = plan_from_document(document["plan"], source=FILE)
         known = {each.name for each in fields(RunOptions)}
         return cls(problem, plan, RunOptions(**{k: v for k, v in document["options"].items() if k in known}))
+
+
+def check_range(source: str, value: float, low: float, high: float) -> None:
+    """``InputError`` for a number out of range, by the name of its argument or option."""
+    if not low <= value <= high:
+        raise InputError(f"must be from {low:g} to {high:g}", source=source, value=value, remedy="give such a number")
 
 
 # -------------------------------------------------------------------------------------------------------------- saving

@@ -93,6 +93,8 @@ def load_cases(path: str | Path) -> tuple[PublishedRun, ...]:
         rows = rows["rows"]
     if not isinstance(rows, list):
         raise InputError("the file must hold a list of rows", source=source, remedy="docs/contracts.md has the form")
+    if not rows:
+        raise InputError("the file holds no rows", source=source, remedy="give one row at least")
     return tuple(_Row(row, source, f"[{index}]").case() for index, row in enumerate(rows))
 
 

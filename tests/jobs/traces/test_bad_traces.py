@@ -193,6 +193,23 @@ def test_missing_values_are_passed_over_and_counted(reading: Reading):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "name,arrival_s,duration_s,devices\na,0,1,2\nb,1,1,nan\nc,2,1,\n",
+        OWN.replace('"duration_s": 1}', '"duration_s": 1, "devices": 2}')
+        % ",\n".join(
+            '{{"name": "{}", "arrival_s": 1, "duration_s": 1, "devices": {}}}'.format(*each)
+            for each in (("b", '"nan"'), ("c", "null"))
+        ),
+    ],
+)
+def test_jobs_without_a_number_of_devices_are_passed_over(reading: Reading, text: str):
+    trace = reading(text)
+    assert list(trace.workload.devices) == [2]
+    assert trace.passed == {"no number of devices": 2}
+
+
+@pytest.mark.parametrize(
     ("content", "told"),
     [
         (b"", "the trace is empty"),

@@ -14,7 +14,7 @@ from hippo.network.dynamics.forecast import Forecast, Telemetry
 from hippo.network.hi_ppo import coordinator as hi
 from hippo.network.hi_ppo import verification
 from hippo.network.hi_ppo.coordinator import CoordinatorSettings, HiPpo
-from hippo.network.hi_ppo.observation import Sight
+from hippo.network.hi_ppo.observation import Observed
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules import renewal
 from hippo.network.rules.move import STREAMING
@@ -72,8 +72,8 @@ class Agents:
         self.liked, self.wait, self.asked = (*liked, KEEP), wait, 0
         self.graphs: tuple[str, ...] = ("global",)
 
-    def see(self, view: View, *, quiet: float) -> Sight:
-        return Sight(SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked)
+    def see(self, view: View, *, quiet: float) -> Observed:
+        return Observed(SimpleNamespace(option_mask=np.ones((1, len(self.liked)), dtype=bool)), self.liked)
 
     def act(self, observation: SimpleNamespace) -> SimpleNamespace:
         self.asked += 1

@@ -88,7 +88,7 @@ class LoopSettings:
     """Jobs from one review to the next: so many that ended, or so many that came."""
     margins: Margins = field(default_factory=Margins)
     explore: bool = False
-    """Whether decisions are drawn from the policy's probabilities; else the likeliest is taken."""
+    """Whether decisions are drawn from the policy's probabilities; else the most probable is taken."""
     background: str = "process"
     durable: str = "full"
     seed: int = 0

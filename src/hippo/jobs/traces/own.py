@@ -2,8 +2,8 @@
 
 JSON: ``{"hippo_jobs": 1, "jobs": [{"name", "arrival_s", "duration_s", "devices", ..}]}``. CSV: a header with any of the
 fields of ``hippo.jobs.job.Job``; arrival_s and duration_s must be there; ``runs_on`` parts its words with ``|``; an
-empty field stands for the default. An unknown field is refused, and a value that ``Job`` would refuse. ``model`` is a
-name of the catalogue, or the path of a ``config.json``.
+empty field stands for the default, but for ``devices``: such a job is passed over. An unknown field is refused, and a
+value that ``Job`` would refuse. ``model`` is a name of the catalogue, or the path of a ``config.json``.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _read_json(text: str, start: int, passed: Passed, tally: Tally) -> None:
 
 def _columns(lines: list[int], held: list[dict[str, Any]]) -> Chunk:
     texts: dict[str, Sequence[str]] = {name: [_text(entry.get(name)) for entry in held] for name in FIELDS}
+    texts["devices"] = [_text(entry.get("devices", 1)) for entry in held]
     return Chunk(np.array(lines, np.int64), texts)
 
 
@@ -108,9 +109,9 @@ def _add(chunk: Chunk, passed: Passed, tally: Tally) -> None:
         tally.add(name, read_in(TextColumn(name, chunk.texts.get(name, empty), chunk.line), passed))
     priorities = TextColumn("priority", chunk.texts.get("priority", empty), chunk.line)
     tally.add("priority", counts(priorities, passed, least=-MOST_PRIORITY, most=MOST_PRIORITY))
-    devices = counts(TextColumn("devices", chunk.texts.get("devices", empty), chunk.line), passed)
+    devices = chunk.texts.get("devices", ("1",) * len(chunk.line))
     _check_models(chunk, passed)
-    tally.add("devices", np.where(np.isnan(devices), 1.0, devices))
+    tally.add("devices", counts(TextColumn("devices", devices, chunk.line), passed))
     for name in WORDS:
         tally.say(name, [text.strip() for text in chunk.texts.get(name, empty)])
     tally.say("kind", _kinds(chunk, passed))

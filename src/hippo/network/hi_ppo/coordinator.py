@@ -50,7 +50,7 @@ from hippo.network.hi_ppo.account import (
     said,
 )
 from hippo.network.hi_ppo.constructor import CONSTRUCTING, construct
-from hippo.network.hi_ppo.observation import Sight, look
+from hippo.network.hi_ppo.observation import Observed, observed
 from hippo.network.hi_ppo.verification import (
     CLEARLY,
     KEEP,
@@ -74,7 +74,7 @@ from hippo.network.rules.trigger import Due, Seen, Standing, Thresholds, due, ru
 from hippo.network.rules.view import Action, How, View
 
 Floats = NDArray[np.float64]
-See = Callable[..., Sight]
+See = Callable[..., Observed]
 """``see(view, quiet=epochs since the last change)``."""
 CLEAR_LEVER = 0.001
 """Share by which a lever must do more now to be pulled though the agents did not propose it."""
@@ -140,7 +140,7 @@ class HiPpo:
         self.policy = _shipped() if policy is None else policy
         self.settings, self.clock = settings, clock
         self.account: Account | None = None
-        self._see = look if see is None else see
+        self._see = observed if see is None else see
         self._last: Seen | None = None
         self._changed = 0  # epoch of the last answer that changed something
         self._refresher = Refresher(plans=settings.fresh)
@@ -159,9 +159,9 @@ class HiPpo:
         compromise = not preferences.work_alone(view.weights)
         if compromise:
             preferences.propose(view)
-        sight = self._see(view, quiet=0.0)
-        actions = sight.answers
-        order, log_probs = self._preferred(sight.observation)
+        found = self._see(view, quiet=0.0)
+        actions = found.answers
+        order, log_probs = self._preferred(found.observation)
         able = [option for option in order if runs(view, actions[option].target)]
         if not able:
             chosen, probability = Action(How.SWITCH, quickest(view)), 0.0
@@ -252,15 +252,15 @@ class HiPpo:
     # -------------------------------------------------------------------------------------------------------- steps
     def _decided(self, view: View, happened: Due, began: float) -> Account:
         """Proposal and verification, as far as there is time."""
-        sight = self._see(view, quiet=float(view.epoch - self._changed))
-        proposal, probability, barred = self._proposed(view, sight)
+        found = self._see(view, quiet=float(view.epoch - self._changed))
+        proposal, probability, barred = self._proposed(view, found)
         proposed = self.clock()
         times = DecisionTimes(self._slow_s, proposed - began)
         account = Account(happened, proposal, PROPOSED, proposal, probability, barred, times=times)
         if times.proposal_s > self.settings.upper_s:
             return replace(account, action=degraded(view), outcome=LATE, late=UPPER)
         if self.settings.verify and (view.phase == STILL or proposal.how is How.CANCEL):
-            account = self._verified(view, account, sight.firsts)
+            account = self._verified(view, account, found.firsts)
         account = self._awaited(view, _settled(view, account))
         return replace(account, times=replace(times, verification_s=self.clock() - proposed))
 
@@ -281,12 +281,12 @@ class HiPpo:
             if not names & set(plan.domains):
                 view.cache.add(plan, origin=CONSTRUCTED)
 
-    def _proposed(self, view: View, sight: Sight) -> tuple[Action, float, tuple[Action, ...]]:
-        """The upper agent's likeliest answer that is allowed, its probability, and those that it liked better."""
-        order, log_probs = self._preferred(sight.observation)
+    def _proposed(self, view: View, found: Observed) -> tuple[Action, float, tuple[Action, ...]]:
+        """The upper agent's most probable answer that is allowed, its probability, and those that it liked better."""
+        order, log_probs = self._preferred(found.observation)
         barred: list[Action] = []
         for option in order:
-            action = sight.answers[option]
+            action = found.answers[option]
             if allowed(view, action):
                 return action, float(np.exp(log_probs[option])), tuple(barred)
             barred.append(action)

@@ -58,7 +58,7 @@ def _fitted(array: Any, sizes: tuple[int, ...]) -> Any:
 
 
 class FlatPpo:
-    """The method: the likeliest option whenever a decision is due. ``file``: another policy of ``train_flat_ppo``."""
+    """The most probable option whenever a decision is due. ``file``: another policy of ``train_flat_ppo``."""
 
     name = "flat_ppo"
 
@@ -70,7 +70,7 @@ class FlatPpo:
         self._last: Seen | None = None
 
     def begin(self, view: View) -> int:
-        """Where the run begins: the likeliest option of a first decision; without any, as ``static`` does."""
+        """Where the run begins: the most probable option of a first decision; without any, as ``static`` does."""
         found = start(view)
         self._refresher.begin(view)
         self._changed = self._before = view.epoch
@@ -80,7 +80,7 @@ class FlatPpo:
         return self._answer.target
 
     def decide(self, view: View) -> Action:
-        """The likeliest option, where a decision is due."""
+        """The most probable option, where a decision is due."""
         if self._changed == view.epoch:  # asked again: the first answer is forgotten
             self._changed = self._before
         stands, self._answer = standing(view), Action(How.KEEP)

@@ -20,19 +20,19 @@ from hippo.network.rules.move import STILL
 from hippo.network.rules.view import Action, View
 
 
-class Sight(NamedTuple):
-    """One view, seen."""
+class Observed(NamedTuple):
+    """One view as the agents observe it."""
 
     observation: Observation
     answers: tuple[Action, ...]  # of each option
     firsts: Firsts | None = None  # None: whoever needs them looks ahead
 
 
-def look(view: View, *, quiet: float) -> Sight:
+def observed(view: View, *, quiet: float) -> Observed:
     """From a view to what the upper agent sees; ``quiet``: epochs since the last decision that changed something."""
     scene = scene_of(view)
     observation, answers = observe(view, quiet=quiet, scene=scene)
-    return Sight(observation, answers, firsts_in(scene, view))
+    return Observed(observation, answers, firsts_in(scene, view))
 
 
 def firsts_in(scene: Scene, view: View) -> Firsts | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hippo.errors import InputError, UnknownNameError
 from hippo.learn.serving import chooser, constructor, upper
 from hippo.learn.weights import Form
-from hippo.network.construction import observe as drafting
+from hippo.network.construction import observe as construction
 from hippo.network.dynamics.forecast import HORIZONS
 from hippo.network.hi_ppo.constructor import ARRANGE, CONSTRUCT, DOMAIN_INPUTS, RECIPE, ROW_INPUTS
 from hippo.network.observation.features import (
@@ -138,8 +138,10 @@ def example(name: str, worlds: int = 1, domains: int = 2, rows: int = 3) -> dict
         options = (zeros(m, OPTIONS), zeros(m, k), zeros(m, k, k), np.ones((w, m), dtype=bool))
         return Observation(*seen, *options)._asdict()
     if name == CONSTRUCT:
-        drafts = (zeros(k, drafting.NODES), zeros(k, k, drafting.PAIRS), there, zeros(drafting.DRAFTS))
-        candidates = (zeros(k, 2, drafting.CANDIDATES), zeros(1, drafting.CANDIDATES))
+        drafts = (zeros(k, construction.NODES), zeros(k, k, construction.PAIRS), there, zeros(construction.DRAFTS))
+        candidates = (zeros(k, 2, construction.CANDIDATES), zeros(1, construction.CANDIDATES))
         return dict(zip(DOMAIN_INPUTS, (*drafts, *candidates), strict=True))
-    sizes = (drafting.RECIPES, drafting.DRAFTS) if name == RECIPE else (drafting.LAYOUTS, drafting.PLACES)
-    return dict(zip(ROW_INPUTS, (zeros(m, sizes[0]), zeros(sizes[1])), strict=True))
+    rows, context = construction.LAYOUTS, construction.PLACES
+    if name == RECIPE:
+        rows, context = construction.RECIPES, construction.DRAFTS
+    return dict(zip(ROW_INPUTS, (zeros(m, rows), zeros(context)), strict=True))
