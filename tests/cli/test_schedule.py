@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from importlib import import_module
 
 import pytest
 from tests.dispatch.drawn_draws import lazy_weights
@@ -306,7 +307,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_search(refused, tmp
     def search(*_: object, **__: object) -> None:
         raise AssertionError("searched first")
 
-    monkeypatch.setattr("hippo.schedule.solve.solve", search)
+    monkeypatch.setattr(import_module("hippo.schedule.solve"), "solve", search)
     (tmp_path / "taken").write_text("")
     assert "--csv: is a folder" in refused("schedule", *SMALL, "--csv", tmp_path)
     assert "is a file, not a folder" in refused("schedule", *SMALL, "--csv", tmp_path / "taken" / "order.csv")

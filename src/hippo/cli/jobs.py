@@ -11,6 +11,7 @@ import typer
 from hippo.cli.options import Json, Seed, takes
 from hippo.cli.output import check_file, check_folder, finish, mention, print_document, print_view, say, write_files
 from hippo.cli.progress import Watch
+from hippo.errors import InputError
 
 if TYPE_CHECKING:
     from hippo.jobs.policies.policy import QueuePolicy
@@ -106,7 +107,11 @@ def replay(wanted: Wanted) -> None:
 
     if wanted.out is not None:
         check_folder(wanted.out)
-    question = JobsQuestion(**{each.name: getattr(wanted, each.name) for each in fields(JobsQuestion)})
+    try:
+        question = JobsQuestion(**{each.name: getattr(wanted, each.name) for each in fields(JobsQuestion)})
+    except InputError as error:  # by the names of options
+        option = f"--{str(error.key).replace('_', '-')}"
+        raise InputError(error.problem, source=option, value=error.value, remedy=error.remedy) from None
     with Watch("replaying") as progress:
         account = replay_jobs(question, wanted.policy.split(","), everyone=wanted.compare, progress=progress)
     for remark in account.remarks:
