@@ -26,13 +26,13 @@ from hippo.problem.gpus import gpu
 from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.transport import GOODPUT
 from hippo.problem.workload import Workload
 from hippo.schedule.best import best
 from hippo.schedule.schedule import letters_of
 from hippo.simulate.fast import step_time
 from hippo.simulate.lower import lower
 from hippo.simulate.ordering import ordering
-from hippo.simulate.transport.transport import GOODPUT
 from hippo.units import bytes_per_s_from_gbps
 
 WAVES, MESSAGE_BYTES, PASS_S = 8, 2 * 2**20, 0.06

@@ -17,7 +17,6 @@ from hippo.plan.plan import (
     Stage,
     Sync,
 )
-from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
 from hippo.problem.gpus import GPUS
@@ -25,6 +24,7 @@ from hippo.problem.model import Experts, Model, gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.runtimes import runtime_of, tp_refusal
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps, s_from_ms, s_from_us
 
@@ -190,7 +190,7 @@ def _pipelines(draw: st.DrawFn, problem: Problem, free: dict[str, list[str]]) ->
     stages: list[Stage] = []
     wanted = draw(st.integers(1, min(4, problem.model.num_layers)))
     tp, dp = draw(st.sampled_from([(1, 1), (2, 1), (1, 2), (2, 2)]))
-    if tp_refusal(problem.model, tp, runtime_rules("any")):
+    if tp_refusal(problem.model, tp, runtime_of("any")):
         tp = 1
     for domain in draw(st.permutations(sorted(free))):
         while len(free[domain]) >= tp * dp and len(stages) < wanted:

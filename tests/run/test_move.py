@@ -12,6 +12,7 @@ import torch
 
 from hippo.errors import InputError
 from hippo.plan.plan import Plan
+from hippo.problem.transport import HIPPO
 from hippo.run import checkpoint, move
 from hippo.run.executor import handing
 from hippo.run.executor.handing import Both, Giver, Taker
@@ -23,7 +24,6 @@ from hippo.run.model.weights import TensorSplit, forms
 from hippo.run.move import Then, check_then, run_then
 from hippo.run.run import Crew, RunError, Saving
 from hippo.run.work import Work
-from hippo.simulate.transport.transport import HIPPO
 
 from .worlds import GPT2, PLANS, pipelines, problem
 

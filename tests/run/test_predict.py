@@ -11,12 +11,12 @@ from tests.run.worlds import PLANS, problem
 
 from hippo.emulate.emulation import VARIABLE
 from hippo.problem.links import Trace
+from hippo.problem.transport import HIPPO
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
 from hippo.simulate.transport.carried import carried
-from hippo.simulate.transport.transport import HIPPO
 
 
 def job(name: str = "stages", **options: object) -> RunJob:

@@ -45,8 +45,12 @@ class Question:
     seq: Seq = None
     precision: Precision = None
     runtime: Annotated[
-        str, typer.Option(metavar="any|megatron|torch|deepspeed", help="Keep to what this runtime can express.")
-    ] = "any"
+        str,
+        typer.Option(metavar="hippo|megatron|torch|deepspeed|ideal", help="What will run it; ideal: nothing does."),
+    ] = "hippo"
+    all_reduce: Annotated[
+        str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
+    ] = "auto"
     profile: ProfileFile = None
     uniform_cuts: Annotated[bool, typer.Option("--uniform-cuts", help="Cut into equal numbers of blocks only.")] = False
     allow_local_sgd: Annotated[
@@ -77,6 +81,7 @@ class Question:
             seq=self.seq,
             precision=self.precision,
             runtime=self.runtime,
+            all_reduce=self.all_reduce,
             profile=self.profile,
             uniform_cuts=self.uniform_cuts,
             allow_local_sgd=self.allow_local_sgd,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,8 +46,9 @@ class Choice:
     ] = None
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
     transport: Annotated[
-        str, typer.Option(metavar="ideal|hippo|torch", help="TCP and the runtime between domains; ideal: neither.")
-    ] = IDEAL
+        str | None,
+        typer.Option(metavar="ideal|hippo|torch", help="What carries its messages instead of the plan's runtime."),
+    ] = None
     astra_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="ASTRA-sim's analytical binary, for --engine astra.")
     ] = None
@@ -60,8 +61,8 @@ def simulate(choice: Choice) -> None:
     """A plan played again: under noise, or along a network trace.
 
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
-    --transport: messages as TCP carries them under hippo's executor or under torch's runtime; a step then meets what
-    moves while it runs.
+    The time is that under the plan's runtime. --transport: messages as TCP carries them under hippo's executor or under
+    torch's runtime, or as nothing does (ideal); a step then meets what moves while it runs.
     --dispatch: each pipeline alone, by its order, by that as a hint, or by the policy that ships.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
@@ -69,12 +70,15 @@ def simulate(choice: Choice) -> None:
 
     _check(choice)
     problem, plan = read_plan(choice.plan)
+    if choice.transport is not None:
+        problem = replace(problem, runtime=IDEAL)  # what carries messages is played beside it
     with Watch("simulating") as watch:
         if choice.dispatch is not None:
             from hippo.first_use import prepare_schedules
 
             prepare_schedules(varies=True, progress=watch)
-        document: dict[str, Any] = {"engine": choice.engine, "transport": choice.transport}
+        carrier = choice.transport or problem.rules.transport.name
+        document: dict[str, Any] = {"engine": choice.engine, "runtime": problem.runtime, "transport": carrier}
         document["uncalibrated"] = uncalibrated(problem)
         document |= _base(problem, plan, choice)
         if choice.trace is not None:
@@ -133,15 +137,17 @@ def _check_dispatch(choice: Choice) -> None:
         return
     if choice.dispatch not in DISPATCHERS:
         raise UnknownNameError("dispatcher", choice.dispatch, DISPATCHERS, source="--dispatch")
-    for option, given in (("--trace", choice.trace is not None), ("--transport", choice.transport != IDEAL)):
+    for option, given in (("--trace", choice.trace is not None), ("--transport", choice.transport is not None)):
         if given:
             raise InputError("does not go with --dispatch", source=option, remedy="leave one of them out")
 
 
 def _check_transport(choice: Choice) -> None:
     """``InputError`` for an unknown transport, and where what is asked for does not know it."""
-    from hippo.simulate.transport.transport import transport
+    from hippo.problem.transport import transport
 
+    if choice.transport is None:
+        return
     waits = transport(choice.transport).rendezvous
     if choice.transport != IDEAL and choice.engine != "fast":
         remedy = f"use --engine fast, or --transport {IDEAL}"
@@ -173,9 +179,9 @@ def _step_time(problem: Problem, plan: Plan, program: Program, choice: Choice) -
     """Seconds of the step by the engine, and what else it has to tell."""
     from hippo.registry import engine
 
-    if choice.transport != IDEAL:
+    if choice.transport is not None and choice.transport != IDEAL:
+        from hippo.problem.transport import transport
         from hippo.simulate.transport.play import step_time
-        from hippo.simulate.transport.transport import transport
 
         return step_time(program, transport(choice.transport)), {}
     play = engine(choice.engine)
@@ -196,15 +202,15 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     import numpy as np
 
     from hippo.network.dynamics.robust import Spread
+    from hippo.problem.transport import transport
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
     from hippo.simulate.transport.carried import carried
-    from hippo.simulate.transport.transport import transport
 
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
     noise = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     rng = np.random.default_rng(choice.seed)
-    program = carried(lower(problem, plan), transport(choice.transport))
+    program = carried(lower(problem, plan), transport(choice.transport or IDEAL))
     seconds = step_times(program, noise=noise, samples=samples, rng=rng)
     return {"samples": samples, "fluctuation": noise, **_told(Spread(seconds))}
 
@@ -244,17 +250,17 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     from hippo.network.dynamics.network import states_of
     from hippo.network.dynamics.robust import Spread
     from hippo.problem.load import load_trace
+    from hippo.problem.transport import transport
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
     from hippo.simulate.transport.carried import carried, carried_trace
     from hippo.simulate.transport.play import along
-    from hippo.simulate.transport.transport import transport
 
     assert choice.trace is not None
     trace, program = load_trace(choice.trace, problem.cluster), lower(problem, plan)
     share = states_of(trace)[1]
-    noise, carrier = choice.fluctuation or 0.0, transport(choice.transport)
-    if choice.transport != IDEAL and not noise:
+    noise, carrier = choice.fluctuation or 0.0, transport(choice.transport or IDEAL)
+    if carrier is not transport(IDEAL) and not noise:
         seconds = along(program, carrier, trace)
     else:
         moved = carried_trace(trace, carrier)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hippo.decide.decision import Decision
 from hippo.decide.wording import percent
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
 from hippo.score.judge import flaw, judge
@@ -57,7 +56,7 @@ def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decisi
 
 def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str] | None:
     """The plan with the order that ``best`` finds, and who found it; None: nothing to gain, or not for this plan."""
-    rules, line = runtime_rules(problem.runtime), plan.pipelines[0]
+    rules, line = problem.rules, plan.pipelines[0]
     operations = 3 * len(line.stages) * line.num_micro_batches
     alone = len(plan.pipelines) == 1 and plan.interleave == 1 and len(line.stages) > 1
     if not alone or rules.schedules is not None or operations > MOST_OPERATIONS:

@@ -144,7 +144,7 @@ def _bandwidth_threshold(game: Judged, links: Links) -> LinkThreshold:
         factor = crossing(lambda shrink: not enough(shrink), start=1.0, end=1 / WIDEST) or 1 / WIDEST
     else:
         factor = crossing(enough, start=1.0, end=WIDEST) or WIDEST
-    actual = pair_rate_bytes_per_s(game, links)
+    actual = pair_rate_bytes_per_s(game, links) / game.problem.cluster.links[links[0]].goodput
     name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
     return LinkThreshold(name, "bandwidth", actual, actual * factor, ALLOWED, lost, factor > 1)
@@ -160,7 +160,7 @@ def _latency_threshold(game: Judged, links: Links) -> LinkThreshold:
         factor = crossing(lambda shrink: not costs(shrink), start=1.0, end=1 / WIDEST) or 0.0
     else:
         factor = crossing(costs, start=1.0, end=WIDEST) or WIDEST
-    actual = max(float(game.program.link_latency_s[link]) for link in links)
+    actual = max(game.problem.cluster.links[link].latency_s for link in links)
     name = link_name(game.problem.cluster, links)
     lost = max(1 - best / game.step_time_s, 0.0)
     return LinkThreshold(name, "latency", actual, actual * factor, ALLOWED, lost, factor < 1)

@@ -258,7 +258,7 @@ def _actual(contest: Rivalry, knob: Knob) -> tuple[float, str]:
     links = contest.winner.problem.cluster.links
     if knob.links and knob.quantity == "bandwidth":
         game = contest.rival if knob.links[0] in contest.rival.links_used else contest.winner
-        return gbps_from_bytes_per_s(pair_rate_bytes_per_s(game, knob.links)), "Gbit/s"
+        return gbps_from_bytes_per_s(pair_rate_bytes_per_s(game, knob.links) / links[knob.links[0]].goodput), "Gbit/s"
     values = {_in_unit(links[link], knob.quantity) for link in knob.links or range(len(links))}
     return next(iter(values)) if len(values) == 1 else (1.0, "x")
 

@@ -12,9 +12,9 @@ from time import process_time
 from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
 from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
-from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.base import Planner, Stop
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import tp_refusal
 from hippo.score.judge import Judged, flaw, judge, memory
 
 STEPS = (
@@ -169,8 +169,9 @@ def _freedoms(problem: Problem) -> Iterator[tuple[str, Problem]]:
     if problem.objective.bandwidth_floor_bytes_per_s is not None:
         free = replace(problem.objective, bandwidth_floor_bytes_per_s=None)
         yield "with cuts on links of any bandwidth", replace(problem, objective=free)
-    if problem.runtime != "any":
-        yield f"with --runtime any instead of {problem.runtime}", replace(problem, runtime="any", uniform_cuts=False)
+    if problem.runtime not in ("hippo", "ideal"):
+        words = f"with --runtime hippo instead of {problem.runtime}"
+        yield words, replace(problem, runtime="hippo", uniform_cuts=False)
 
 
 def _shorter(problem: Problem) -> Iterator[tuple[str, Problem]]:
@@ -259,4 +260,4 @@ def _refusal(problem: Problem, tp: int) -> str | None:
     """Why no plan splits layers over ``tp`` GPUs; None: one may."""
     if tp > max(domain.gpus for domain in problem.cluster.domains):
         return f"no domain has the {tp:,} GPUs of tp {tp:,}"
-    return tp_refusal(problem.model, tp, runtime_rules(problem.runtime))
+    return tp_refusal(problem.model, tp, problem.rules)

@@ -12,16 +12,16 @@ from hippo.errors import HippoError, InfeasibleError, UnknownNameError
 from hippo.export.ranks import RankOrder
 from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
-from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.base import Stop
 from hippo.planners.exact.search import Exact
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import Runtime, runtime_of
 from hippo.score.judge import evaluate, fits
 
 # -------------------------------------------------------------------------------------------------------------- limits
 # What a runtime cannot express of a plan, in sentences.
 #
-# The rules of ``plan/runtimes.py`` say most of it. What they leave open because no planner needs it to be closed is
+# The rules of ``problem/runtimes.py`` say most of it. What they leave open because no planner needs it to be closed is
 # added here: none of the runtimes lets one domain pass on traffic of two others, or runs DiLoCo in one job.
 
 SPOKEN: Mapping[str, str] = MappingProxyType(
@@ -74,7 +74,7 @@ def left_out(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) -> Near
     ``unsaid``: sentences on what the target cannot express beyond the rules of its runtime.
     """
     asked = replace(problem, runtime=runtime, allow_local_sgd=False)
-    return _sound(asked, plain(plan, runtime_rules(runtime)), unsaid, anew=False)
+    return _sound(asked, plain(plan, runtime_of(runtime)), unsaid, anew=False)
 
 
 def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | None:
@@ -86,7 +86,7 @@ def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | No
         return None
     if proposal.plan is None:
         return None
-    return _sound(asked, plain(proposal.plan, runtime_rules(runtime)), unsaid, anew=True)
+    return _sound(asked, plain(proposal.plan, runtime_of(runtime)), unsaid, anew=True)
 
 
 def _sound(problem: Problem, plan: Plan, unsaid: Unsaid, *, anew: bool) -> Nearest | None:
@@ -96,27 +96,28 @@ def _sound(problem: Problem, plan: Plan, unsaid: Unsaid, *, anew: bool) -> Neare
     return Nearest(plan, evaluate(problem, plan).step_time_s, anew) if fits(problem, plan) else None
 
 
-def plain(plan: Plan, rules: RuntimeRules) -> Plan:
+def plain(plan: Plan, rules: Runtime) -> Plan:
     """The plan with everything left out that the rules forbid and that leaving out mends."""
     free = rules.schedules is None
     name = plan.schedule.name if free or plan.schedule.name in (rules.schedules or ()) else "1f1b"
     limit = plan.schedule.live_limit if rules.live_limit else None
     deep = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
     shardings = rules.shardings_with_pipeline if deep else rules.shardings
+    sharding = plan.sharding if plan.sharding in shardings else _sharding(plan.sharding, shardings)
     return replace(
         plan,
         pipelines=tuple(_plain_pipeline(each, plan, rules, name) for each in plan.pipelines),
         schedule=ScheduleChoice(name, limit),
         interleave=plan.interleave if name == "interleaved" and rules.interleave else 1,
-        sharding=plan.sharding if plan.sharding in shardings else _sharding(plan.sharding, shardings),
+        sharding=sharding,
         recompute=plan.recompute if plan.recompute in rules.recompute else "full",
         relays=(),
         compression=(),
-        sync=Sync(),
+        sync=Sync(all_reduce=rules.all_reduces(sharding)[0]) if len(plan.pipelines) > 1 else Sync(),
     )
 
 
-def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: RuntimeRules, schedule: str) -> Pipeline:
+def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: Runtime, schedule: str) -> Pipeline:
     """Its own order and warm-up where the schedule keeps them; the first pipeline's cuts and a fair share."""
     kept = schedule == plan.schedule.name
     first, stages, waves = plan.pipelines[0], pipeline.stages, pipeline.num_micro_batches

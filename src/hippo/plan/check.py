@@ -14,8 +14,8 @@ from types import MappingProxyType
 import numpy as np
 
 from hippo.plan.plan import WITH_ORDER, Pipeline, Plan, Stage
-from hippo.plan.runtimes import cuts_are_uniform, runtime_rules, tp_refusal
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import cuts_are_uniform, tp_refusal
 
 # ----------------------------------------------------------------------------------------------------------- own order
 # Whether the order that a plan writes out for a pipeline is one: every wave once, each kind after what it needs.
@@ -194,7 +194,7 @@ def _batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _splits(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """Tensor, context and expert parallelism divide what they split."""
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     refusals = {tp: tp_refusal(problem.model, tp, rules) for tp in {stage.tp for _, _, stage in _stages(plan)}}
     for where, _, stage in _stages(plan):
         if refusals[stage.tp]:
@@ -239,6 +239,9 @@ def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
     if plan.sync.method == "local_sgd" and not problem.allow_local_sgd:
         message = "local SGD changes the optimizer and was not allowed (--allow-local-sgd)"
         yield Violation("local SGD", "sync.method", message)
+    if len(plan.pipelines) > 1 and problem.all_reduce not in ("auto", plan.sync.all_reduce):
+        message = f"sums go {plan.sync.all_reduce}, not {problem.all_reduce} (--all-reduce)"
+        yield Violation("all-reduce", "sync.all_reduce", message)
     if plan.sync.method == "allreduce" and plan.sync.every != 1:
         message = f"replicas that sum gradients agree every step, not every {plan.sync.every}"
         yield Violation("sync", "sync.every", message)
@@ -359,7 +362,7 @@ def _has_ring(domains: Sequence[str], pairs: frozenset[Pair]) -> bool:
 # -------------------------------------------------------------------------------------------------------------- runtime
 def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """What the runtime can express."""
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     name = rules.name
     deep = any(len(pipeline.stages) > 1 for pipeline in plan.pipelines)
     shardings = rules.shardings_with_pipeline if deep else rules.shardings
@@ -382,6 +385,13 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
             yield Violation("runtime", key, f"{name} cannot express {label} {value!r}{beside}")
     if any(pipeline.warm_up for pipeline in plan.pipelines) and not rules.live_limit:
         yield Violation("runtime", "pipelines.warm_up", f"{name} runs no further ahead than 1F1B does")
+    if plan.relays and not rules.relays:
+        yield Violation("runtime", "relays", f"{name} sends nothing through a third domain")
+    several = len(plan.domains) > 1 and len(plan.pipelines) > 1
+    if several and plan.sync.all_reduce not in rules.all_reduces(plan.sharding):
+        needed = " or ".join(rules.two_level) or "nothing"
+        message = f"{name} sums on two levels with sharding {needed} alone, not {plan.sharding}"
+        yield Violation("runtime", "sync.all_reduce", message)
     if plan.compression and not rules.compression:
         yield Violation("runtime", "compression", f"{name} cannot compress activations")
     yield from _runtime_shapes(problem, plan)
@@ -389,7 +399,7 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 def _runtime_shapes(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """What the runtime wants to be the same in all stages and pipelines."""
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     first, name = plan.pipelines[0], rules.name
     if rules.uniform_tp_dp:
         widths = sorted({(stage.tp, stage.dp) for _, _, stage in _stages(plan)})
@@ -439,6 +449,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "expert parallel": "use a degree that divides the experts and the ranks of every stage",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
+        "all-reduce": "write what was asked for, or ask for --all-reduce auto",
         "sync": "write every: 1, or the method local_sgd",
         "uniform cuts": "cut into stages of equally many blocks, or do not ask for uniform cuts",
         "profile": "use what the profile measures, or measure more",
@@ -447,7 +458,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "links": "add the link to the cluster, relay the pair, or put the stages elsewhere",
         "bandwidth floor": "cut across faster links, or lower the floor",
         "sync links": "add links or relays until a ring joins these domains, or put the stages elsewhere",
-        "runtime": "keep to what the runtime can express, or ask for --runtime any",
+        "runtime": "keep to what the runtime can express, or ask for another --runtime",
     }
 )
 """Remedies as imperative sentences without a full stop."""

@@ -12,8 +12,6 @@ from typing import Any
 from hippo.errors import InputError
 from hippo.files import json_text, read_text, write_whole
 from hippo.plan.plan import (
-    RECOMPUTE,
-    SHARDING,
     SYNC,
     Compression,
     Pipeline,
@@ -27,6 +25,7 @@ from hippo.problem.cluster_yaml import PRECISIONS
 from hippo.problem.codec import problem_from_document, problem_to_document
 from hippo.problem.document import parse_json
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import ALL_REDUCE, RECOMPUTE, SHARDING
 from hippo.problem.table import Table, open_table
 
 VERSION = 1
@@ -66,7 +65,7 @@ def plan_to_document(problem: Problem, plan: Plan) -> dict[str, Any]:
         "schedule": schedule,
         "relays": [{"from": relay.source, "to": relay.destination, "via": relay.via} for relay in plan.relays],
         "compression": [{"from": c.source, "to": c.destination, "kind": c.kind} for c in plan.compression],
-        "sync": {"method": plan.sync.method, "every": plan.sync.every},
+        "sync": {"method": plan.sync.method, "every": plan.sync.every, "all_reduce": plan.sync.all_reduce},
     }
 
 
@@ -207,5 +206,9 @@ def _schedule(table: Table) -> ScheduleChoice:
 def _sync(table: Table) -> Sync:
     if not table.has("sync"):
         return Sync()
-    row = table.table("sync", known=("method", "every"))
-    return Sync(row.choice("method", SYNC, default="allreduce"), row.integer("every", default=1))
+    row = table.table("sync", known=("method", "every", "all_reduce"))
+    return Sync(
+        row.choice("method", ALL_REDUCE, SYNC, default="allreduce"),
+        row.integer("every", default=1),
+        row.choice("all_reduce", ALL_REDUCE, default="two-level"),
+    )

@@ -51,7 +51,7 @@ class PlanDiff:
         for (source, destination), num_bytes in self.link_bytes.items():
             link = cluster.link(source, destination)
             assert link is not None
-            times.append(num_bytes / link.rate_bytes_per_s(cluster.domain(source).nodes) + link.latency_s)
+            times.append(num_bytes / link.rate_bytes_per_s(cluster.domain(source).nodes) + link.delay_s)
         return max(times)
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RECOMPUTE = ("none", "selective", "full")
-SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 SYNC = ("allreduce", "local_sgd")
 WITH_ORDER = "best"  # the schedule whose order stands in the plan
 
@@ -91,10 +89,16 @@ class Compression:
 
 @dataclass(frozen=True)
 class Sync:
-    """How replicas agree: gradients summed every step, or parameters averaged every ``every`` steps (local SGD)."""
+    """How replicas agree: gradients summed every step, or parameters averaged every ``every`` steps (local SGD).
+
+    ``all_reduce`` is the way of a sum over n data-parallel ranks in K domains. ``two-level``: reduce-scatter inside
+    each domain, each rank's shard over the domains in parallel, gather inside; a domain sends 2 (K - 1) / K of the
+    bytes. ``ring``: one flat ring through all ranks, domain after domain; a domain sends 2 (n - 1) / n of them.
+    """
 
     method: str = "allreduce"
     every: int = 1
+    all_reduce: str = "two-level"
 
 
 @dataclass(frozen=True)

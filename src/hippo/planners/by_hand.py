@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from hippo.errors import InputError
-from hippo.plan.plan import RECOMPUTE, SHARDING, Plan, ScheduleChoice
+from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.cuts import even_cuts
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Cluster
 from hippo.problem.cluster_yaml import cluster_from_document
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE, SHARDING
 
 DOMAIN = "site"
 

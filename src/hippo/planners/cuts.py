@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.runtimes import runtime_rules
 from hippo.problem.problem import Problem
 
 Cuts = tuple[int, ...]
@@ -110,7 +109,7 @@ def _fill(sums: NDArray[np.float64], bound: float, stages: int, far: Reach) -> C
 
 def may_differ(problem: Problem) -> bool:
     """Whether replicas may work through different numbers of waves."""
-    return not runtime_rules(problem.runtime).equal_shares
+    return not problem.rules.equal_shares
 
 
 def deal_waves(sequences: int, micro_batch: int, widths: Sequence[int], *, differ: bool) -> tuple[int, ...] | None:

@@ -7,20 +7,25 @@ replicas. Planners search over recipes times layouts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
-from hippo.plan.plan import RECOMPUTE, Pipeline, Plan, ScheduleChoice, Sync
-from hippo.plan.runtimes import runtime_rules, tp_refusal
+from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE, tp_refusal
 
 LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
 STATE_SHARDINGS = ("none", "optimizer", "gradients")  # shardings that leave the time of a micro-batch as it is
+
+
+def agreed(problem: Problem, sync: Sync, sharding: str, pipelines: int) -> Sync:
+    """How so many pipelines agree: ``sync``, by sums that go as the problem's runtime and the user have it."""
+    return sync if pipelines == 1 else replace(sync, all_reduce=problem.all_reduce_with(sharding))
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Recipe:
             sharding=self.sharding,
             interleave=self.interleave,
             schedule=self.schedule,
-            sync=self.sync,
+            sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
         )
 
 
@@ -81,7 +86,7 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
 def tensor_widths(costs: CostModel, domain: Domain) -> tuple[int, ...]:
     """Tensor-parallel degrees inside a node: powers of two that split the model (Megatron-LM, SC'21, takeaway 1)."""
     problem, allowed = costs.problem, costs.allowed_layouts()
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     return tuple(
         tp
         for tp in powers_of_two(domain.gpus_per_node)
@@ -105,7 +110,7 @@ def recomputations(costs: CostModel) -> tuple[str, ...]:
     With a profile only the modes that it has rows for.
     """
     problem, domain = costs.problem, costs.problem.cluster.domains[0].name
-    modes = [mode for mode in RECOMPUTE if mode in runtime_rules(problem.runtime).recompute]
+    modes = [mode for mode in RECOMPUTE if mode in problem.rules.recompute]
     if problem.profile is not None:
         measured = {row.recompute for row in problem.profile.rows}
         return tuple(mode for mode in modes if mode in measured)
@@ -122,7 +127,7 @@ def shardings(problem: Problem, wanted: Sequence[str], *, pipeline: bool) -> tup
     Beside a pipeline sharded gradients must be reduced for every micro-batch, so they stand in for a sharded optimizer
     only where the runtime has nothing else (DeepSpeed refuses them, ``PipelineEngine``).
     """
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     known = rules.shardings_with_pipeline if pipeline else rules.shardings
     found = [name for name in wanted if name in known]
     return tuple(name for name in found if not (pipeline and name == "gradients" and "optimizer" in found))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+
+from hippo.problem.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Domain:
 @dataclass(frozen=True)
 class Link:
     """Directed WAN edge. ``bandwidth_bytes_per_s`` is shared by all flows (None: only the per-node cap binds);
-    ``per_node_bytes_per_s`` caps what one node sends into it."""
+    ``per_node_bytes_per_s`` caps what one node sends into it. Both are bytes on the wire, as cluster files have them;
+    what a runtime gets through is payload: ``goodput`` of them, ``overhead_s`` later a message."""
 
     source: str
     destination: str
@@ -64,15 +67,22 @@ class Link:
     latency_s: float  # one way
     price_usd_per_gb: float
     per_node_bytes_per_s: float | None = None
+    goodput: float = 1.0
+    overhead_s: float = 0.0
 
     def rate_bytes_per_s(self, sending_nodes: int) -> float:
-        """Bytes/s that ``sending_nodes`` nodes of the source reach together when alone on the link."""
+        """Bytes/s of payload that ``sending_nodes`` nodes of the source reach together when alone on the link."""
         rates = []
         if self.bandwidth_bytes_per_s is not None:
             rates.append(self.bandwidth_bytes_per_s)
         if self.per_node_bytes_per_s is not None:
             rates.append(self.per_node_bytes_per_s * sending_nodes)
-        return min(rates)
+        return min(rates) * self.goodput
+
+    @property
+    def delay_s(self) -> float:
+        """Seconds from the last byte's leaving to the receiver's having the message."""
+        return self.latency_s + self.overhead_s
 
 
 @dataclass(frozen=True)
@@ -121,3 +131,11 @@ class Cluster:
     def gpus(self) -> int:
         """GPUs of all domains."""
         return sum(domain.gpus for domain in self.domains)
+
+    def under(self, transport: Transport) -> Cluster:
+        """The cluster with links that carry what a transport gets through them; itself where they do already."""
+        goodput, overhead_s = transport.goodput, transport.overhead_s
+        if all((link.goodput, link.overhead_s) == (goodput, overhead_s) for link in self.links):
+            return self
+        links = tuple(replace(link, goodput=goodput, overhead_s=overhead_s) for link in self.links)
+        return replace(self, links=links)

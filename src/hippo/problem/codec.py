@@ -19,11 +19,11 @@ from hippo.problem.catalogue.clusters import CLUSTERS
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster_yaml import PRECISIONS, cluster_from_document, cluster_to_document
 from hippo.problem.config_json import MAX_BLOCKS
-from hippo.problem.load import RUNTIMES
 from hippo.problem.model import Attention, Experts, FeedForward, LatentAttention, Layer, LayerKind, Model
 from hippo.problem.objective import OBJECTIVES, Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import profile_from_document, profile_to_document
+from hippo.problem.runtimes import ALL_REDUCE, OTHER_NAMES, RUNTIMES
 from hippo.problem.table import Table, open_table
 from hippo.problem.workload import Software, Workload
 
@@ -43,6 +43,7 @@ def problem_to_document(problem: Problem) -> dict[str, object]:
         "runtime": problem.runtime,
         "uniform_cuts": problem.uniform_cuts,
         "allow_local_sgd": problem.allow_local_sgd,
+        "all_reduce": problem.all_reduce,
     }
     if problem.profile is not None:
         document["profile"] = profile_to_document(problem.profile)
@@ -93,9 +94,10 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         workload=_workload(table),
         objective=_objective(table) if table.has("objective") else Objective(),
         profile=profile,
-        runtime=table.choice("runtime", RUNTIMES, default="any"),
+        runtime=table.choice("runtime", (*RUNTIMES, *OTHER_NAMES), default="ideal"),
         uniform_cuts=table.flag("uniform_cuts", default=False),
         allow_local_sgd=table.flag("allow_local_sgd", default=False),
+        all_reduce=table.choice("all_reduce", ("auto", *ALL_REDUCE), default="auto"),
     )
 
 

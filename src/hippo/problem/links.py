@@ -11,19 +11,20 @@ from hippo.problem.cluster import Cluster
 
 
 def base_bandwidth(cluster: Cluster) -> NDArray[np.float64]:
-    """Bytes/s of every link, (E,); one with a cap per node only carries what all nodes of its source send together."""
+    """Bytes/s of payload of every link, (E,); one with a cap per node only carries what all nodes of its source send
+    together."""
     rates = [
         link.rate_bytes_per_s(cluster.domain(link.source).nodes)
         if link.bandwidth_bytes_per_s is None
-        else link.bandwidth_bytes_per_s
+        else link.bandwidth_bytes_per_s * link.goodput
         for link in cluster.links
     ]
     return np.array(rates, dtype=np.float64)
 
 
 def base_latency(cluster: Cluster) -> NDArray[np.float64]:
-    """One-way seconds of every link, (E,)."""
-    return np.array([link.latency_s for link in cluster.links], dtype=np.float64)
+    """One-way seconds of every link, (E,), with what the runtime adds to each message."""
+    return np.array([link.delay_s for link in cluster.links], dtype=np.float64)
 
 
 def per_node_only(cluster: Cluster) -> NDArray[np.bool_]:
@@ -39,7 +40,7 @@ def per_node_only(cluster: Cluster) -> NDArray[np.bool_]:
 class Trace:
     """State of the links at instants ``time_s``; a value holds until the next instant.
 
-    T instants, E links in the order of ``cluster.links``.
+    T instants, E links in the order of ``cluster.links``; payload and delays as those links carry them.
     """
 
     time_s: NDArray[np.float64]  # (T,), increasing

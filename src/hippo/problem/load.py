@@ -20,11 +20,11 @@ from hippo.problem.model import Model
 from hippo.problem.objective import objective_from_text
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, check_profile, profile_from_document
+from hippo.problem.runtimes import ALL_REDUCE, name_of
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps
 
-RUNTIMES = ("any", "megatron", "torch", "deepspeed")
 DEFAULT_SEQ = 4096
 MAX_SEQ = 1 << 24
 MAX_BATCH = 1_048_576
@@ -40,10 +40,11 @@ def load_problem(
     global_batch: int = 1024,
     seq: int | None = None,
     precision: str | None = None,
-    runtime: str = "any",
+    runtime: str = "hippo",
     profile: str | Path | None = None,
     uniform_cuts: bool = False,
     allow_local_sgd: bool = False,
+    all_reduce: str = "auto",
     balance_delta: float | None = None,
     bandwidth_floor_gbps: float | None = None,
 ) -> Problem:
@@ -61,13 +62,15 @@ def load_problem(
     precision
         None: the profile's, else bf16, else what the GPU has.
     runtime
-        ``any``, or the runtime whose limits the plan must keep (``plan/check.py``).
+        What runs the plan (``runtimes.RUNTIMES``): its limits are kept and its time is told. ``ideal``: none does.
     profile
         JSON of measured layers, which overrule formulas.
     uniform_cuts
         Only plans whose stages hold equally many blocks (differing by one where they do not divide).
     allow_local_sgd
         Whether plans may let replicas agree every H steps only, which changes the optimizer.
+    all_reduce
+        How replicas of several domains sum: ``two-level``, ``ring``, or ``auto``: what sends less of what there is.
     balance_delta, bandwidth_floor_gbps
         Constraints: most relative spread of the domains' compute; slowest link that may be cut across.
 
@@ -76,8 +79,9 @@ def load_problem(
     InputError
         Anything that is wrong, with its file, key, value and remedy.
     """
-    if runtime not in RUNTIMES:
-        raise UnknownNameError("runtime", str(runtime)[:60], RUNTIMES, source="--runtime")
+    runtime = name_of(runtime)
+    if all_reduce not in ("auto", *ALL_REDUCE):
+        raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
     the_model, the_cluster = load_model(model), load_cluster(cluster)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
@@ -92,6 +96,7 @@ def load_problem(
         runtime=runtime,
         uniform_cuts=uniform_cuts,
         allow_local_sgd=allow_local_sgd,
+        all_reduce=all_reduce,
     )
 
 

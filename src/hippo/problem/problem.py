@@ -10,6 +10,7 @@ from hippo.problem.cluster_yaml import MAX_GBPS
 from hippo.problem.model import Model
 from hippo.problem.objective import Objective
 from hippo.problem.profile import Profile
+from hippo.problem.runtimes import Runtime, name_of, runtime_of
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps, s_from_ms
 
@@ -23,9 +24,23 @@ class Problem:
     workload: Workload
     objective: Objective = field(default_factory=Objective)
     profile: Profile | None = None
-    runtime: str = "any"  # any, megatron, torch, deepspeed: what may be expressed (plan/check)
+    runtime: str = "ideal"  # hippo, megatron, torch, deepspeed, ideal: what runs the plan (``runtimes.RUNTIMES``)
     uniform_cuts: bool = False
     allow_local_sgd: bool = False
+    all_reduce: str = "auto"  # two-level, ring, auto: how replicas of several domains sum
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runtime", name_of(self.runtime))
+        object.__setattr__(self, "cluster", self.cluster.under(self.rules.transport))
+
+    @property
+    def rules(self) -> Runtime:
+        """What runs the plan."""
+        return runtime_of(self.runtime)
+
+    def all_reduce_with(self, sharding: str) -> str:
+        """How replicas of several domains sum: as asked for, else the way with fewer bytes that the runtime has."""
+        return self.rules.all_reduces(sharding)[0] if self.all_reduce == "auto" else self.all_reduce
 
     def with_link(
         self,

@@ -62,7 +62,8 @@ def trace_from_csv(text: str, cluster: Cluster, *, source: str, complete: bool =
     if complete:
         _check_first(changes, cluster, source, times[0])
     bandwidth_bytes_per_s, latency_s = _filled(changes, cluster, len(times))
-    return Trace(np.array(times), bandwidth_bytes_per_s, latency_s, source)
+    goodput, overhead_s = np.array([(link.goodput, link.overhead_s) for link in cluster.links]).reshape(-1, 2).T
+    return Trace(np.array(times), bandwidth_bytes_per_s * goodput, latency_s + overhead_s, source)
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
@@ -137,7 +138,7 @@ def _filled(
         state[:, instant, link] = bandwidth, latency
     base = np.array(
         [
-            [link.rate_bytes_per_s(cluster.domain(link.source).nodes) for link in cluster.links],
+            [link.rate_bytes_per_s(cluster.domain(link.source).nodes) / link.goodput for link in cluster.links],
             [link.latency_s for link in cluster.links],
         ]
     )

@@ -111,7 +111,7 @@ def _counters(story: PlanStory) -> Iterator[Event]:
     Its last byte arrives a latency later; the rate is the mean over the message.
     """
     timeline, cluster = story.timeline, story.problem.cluster
-    latency_s = np.array([link.latency_s for link in cluster.links])[timeline.message_link]
+    latency_s = np.array([link.delay_s for link in cluster.links])[timeline.message_link]
     left_s = np.maximum(timeline.message_end_s - latency_s, timeline.message_start_s + 1e-9)
     gbps = gbps_from_bytes_per_s(1.0) * timeline.message_bytes / (left_s - timeline.message_start_s)
     for e in np.unique(timeline.message_link).tolist():

@@ -28,7 +28,7 @@ def question_line(problem: Problem) -> str:
         f"{workload.global_batch:,} sequences of {workload.seq:,} tokens a step",
         workload.precision,
     ]
-    parts += [f"for {problem.runtime}"] if problem.runtime != "any" else []
+    parts += [f"under {problem.rules.told}" if problem.runtime != "ideal" else f"ideal: {problem.rules.told}"]
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
     doubt = uncalibrated(problem)

@@ -163,14 +163,17 @@ def packed(story: Story, names: dict[int, str]) -> dict[str, object]:
     order = _order(story)
     shares = np.clip(story.bandwidth_bytes_per_s[:, order] / story.base_bytes_per_s[order], 0.0, MOST_SHARE)
     levels = np.where(shares > 0, np.maximum(1, np.round(100 * shares)), 0).astype(np.uint8)
-    used = {index: at for at, index in enumerate(story.used)}
+    used, edges = {index: at for at, index in enumerate(story.used)}, story.problem.cluster.links
     return {
         "begin_s": story.begin_s,
         "epoch_s": story.epoch_s,
         "epochs": story.epochs,
         "layers": story.problem.model.num_layers,
         "links": [
-            {"name": name, "gbps": round(gbps_from_bytes_per_s(float(story.base_bytes_per_s[link])), 4)}
+            {
+                "name": name,
+                "gbps": round(gbps_from_bytes_per_s(float(story.base_bytes_per_s[link]) / edges[link].goodput), 4),
+            }
             for link, name in ((link, link_words(story.problem)[link]) for link in order)
         ],
         "heat": b64encode(np.ascontiguousarray(levels.T).tobytes()).decode(),

@@ -14,8 +14,8 @@ from math import inf
 
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
+from hippo.problem.transport import HIPPO, Transport, lost_s
 from hippo.run.work import Work, Worker
-from hippo.simulate.transport.transport import HIPPO, Transport, lost_s
 
 STATE = 3  # numbers per parameter: master, first and second moment
 BEFORE = "before"
@@ -101,10 +101,10 @@ def wan_bytes(old: Work, new: Work, given: tuple[Hand, ...], *, number_bytes: in
 
 def predicted_s(cluster: Cluster, moved: Mapping[tuple[str, str], float], transport: Transport = HIPPO) -> float:
     """Seconds of a stop-and-copy: links work side by side, each at its goodput, over streams that are fresh."""
-    slowest, congestion = 0.0, transport.congestion
+    slowest, congestion, carried = 0.0, transport.congestion, cluster.under(transport)
     for pair, size in moved.items():
-        link = cluster.links[cluster.link_index[pair]]
-        rate, rtt_s = transport.goodput * link.rate_bytes_per_s(1), 2 * link.latency_s
+        link = carried.links[carried.link_index[pair]]
+        rate, rtt_s = link.rate_bytes_per_s(1), 2 * link.latency_s
         lost = lost_s(size, rate, rtt_s, window_bytes=congestion.initial_bytes, paced_rtts=congestion.paced_rtts)
         slowest = max(slowest, link.latency_s + size / rate + lost)
     return slowest

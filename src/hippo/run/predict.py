@@ -21,6 +21,7 @@ from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
+from hippo.problem.transport import CONGESTIONS, HIPPO, IDEAL, TORCH, Transport
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
@@ -31,7 +32,6 @@ from hippo.simulate.program import Program
 from hippo.simulate.timeline import OPTIMIZER
 from hippo.simulate.transport.carried import from_instant
 from hippo.simulate.transport.play import step_time, step_times
-from hippo.simulate.transport.transport import CONGESTIONS, HIPPO, TORCH, Transport
 from hippo.simulate.transport.world import Circumstances
 
 Floats = NDArray[np.float64]
@@ -69,7 +69,7 @@ class RunNetwork:
             return cls(emulated=False)
         if inside.trace is None:
             return cls(congestion=inside.congestion)
-        trace = load_trace(Path(inside.trace), cluster)
+        trace = load_trace(Path(inside.trace), cluster.under(IDEAL))
         return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
 
 
@@ -102,7 +102,7 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: Result | None =
 
 
 def _program(job: RunJob, result: Result | None) -> Program:
-    program = lower(job.problem, as_run(job))
+    program = lower(replace(job.problem, runtime="ideal"), as_run(job))
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)
 
 

@@ -1,9 +1,11 @@
 """How replicas agree: the layers they share, rings across domains, tied embeddings, parameters sharded over the WAN.
 
 Pipelines may cut the model differently. Layers held by the same ranks form one group; groups on the same links
-queue, so their times add up. An all-reduce is hierarchical: inside each domain first, then one ring across the domains
-on which every domain sends ``2 (n - 1) / n`` of the bytes. A reduce-scatter and an all-gather (sharded optimizer,
-sharded gradients) send as much. Local SGD agrees every H steps: bytes and latencies are divided by H.
+queue, so their times add up. A sum goes the way that the plan says (``Sync.all_reduce``): on two levels, inside each
+domain first, then over a ring of the K domains on which every domain sends ``2 (K - 1) / K`` of the bytes; or over one
+flat ring of all n data-parallel ranks, domain after domain, whose hops between domains carry ``2 (n - 1) / n`` of them.
+A reduce-scatter and an all-gather (sharded optimizer, sharded gradients) send as much. Local SGD agrees every H steps:
+bytes and latencies are divided by H.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Stage
+from hippo.problem.links import base_bandwidth, base_latency
 from hippo.simulate.costs import chunk_layers, nodes
 from hippo.simulate.program import Gather, SyncGroup
 from hippo.simulate.ring import ring
@@ -86,19 +89,40 @@ def _inside_domains(replicas: Replicas) -> tuple[SyncGroup, ...]:
 def group(
     replicas: Replicas, ranks: tuple[int, ...], num_bytes: float, pairs: tuple[tuple[int, ...], ...], every: int = 1
 ) -> SyncGroup:
-    """Ranks that agree on ``num_bytes`` over the pairs of a ring, every ``every`` steps."""
-    rounds = 2 * (len(pairs) - 1) if pairs else 0
-    share = rounds / len(pairs) * num_bytes if pairs else 0.0
+    """Ranks that agree on ``num_bytes`` over the pairs of domains of a ring, every ``every`` steps."""
+    flat = bool(pairs) and replicas.plan.sync.all_reduce == "ring"
+    members = sum(replicas.stages[rank].dp for rank in ranks) if flat else len(pairs)
+    share = 2 * (members - 1) / members * num_bytes if pairs else 0.0
+    rounds = _rounds(replicas.routes, pairs, members, num_bytes) if pairs else 0.0
     load: dict[int, float] = {}
     for pair in pairs:
         for link in pair:
             load[link] = load.get(link, 0.0) + share
     domains = replicas.domains(ranks)
     local_s = 0.0
-    if len(domains) < len(ranks):
+    if len(domains) < len(ranks) and not flat:  # a flat ring's hops inside a domain run beside those between domains
         local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
     caps = tuple(_cap(replicas, ranks, link) for link in load)
     return SyncGroup(ranks, tuple(load), tuple(load.values()), rounds / every, local_s, pairs, caps)
+
+
+def _rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num_bytes: float) -> float:
+    """Latencies of the farthest pair that a ring of n members over K pairs waits for, beyond what its links carry.
+
+    A piece (1 / n of the bytes) makes 2 (n - 1) hops, of which x = ceil(2 (n - 1) K / n) lie between domains. Pieces
+    follow one another, so the ring ends when the slowest link has carried all of its 2 (n - 1) and the last has
+    arrived, or when one piece has made its x hops of a latency and a transfer each, whichever is later. With a member
+    in each domain (n = K) that is 2 (K - 1) hops (Patarasuk and Yuan 2009, section 3).
+    """
+    hops, between = 2 * (members - 1), -(-2 * (members - 1) * len(pairs) // members)
+    if between == hops:
+        return float(hops)
+    bandwidth, delay = base_bandwidth(routes.cluster), base_latency(routes.cluster)
+    late = max(float(sum(delay[link] for link in pair)) for pair in pairs)
+    piece = max(num_bytes / members / min(bandwidth[link] for link in pair) for pair in pairs)
+    if late <= 0.0:
+        return 0.0
+    return max(1.0, between - (hops - between) * piece / late)
 
 
 def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:

@@ -146,8 +146,7 @@ class Border:
         """Over the link or the two links of a relay, no faster than the nodes of the sender may send."""
         links = self.routes.links(sender.domain, receiver.domain)
         sent = num_bytes * self.routes.compressed(sender.domain, receiver.domain, self.plan.precision)
-        cap = self.routes.cluster.links[links[0]].per_node_bytes_per_s
-        nic = np.inf if cap is None else cap * len(nodes(sender.devices))
+        nic = self.routes.nic_bytes_per_s(links[0], len(nodes(sender.devices)))
         return Message(sent, links[0], links[1] if len(links) > 1 else -1, 0.0, nic)
 
     def _inside(self, one: Stage, two: Stage, num_bytes: float) -> tuple[Message, Message]:
@@ -163,7 +162,8 @@ class Border:
         return down, down if same else self._delayed(one.domain, num_bytes / over_there, same_node=False)
 
     def _delayed(self, domain: str, num_bytes: float, *, same_node: bool) -> Message:
-        return Message(0.0, -1, -1, self.cost.p2p_seconds(domain, num_bytes, same_node=same_node), np.inf)
+        seconds = self.cost.p2p_seconds(domain, num_bytes, same_node=same_node)
+        return Message(0.0, -1, -1, seconds + self.cost.problem.rules.transport.overhead_s, np.inf)
 
 
 def _orders(plan: Plan) -> dict[str, Any]:

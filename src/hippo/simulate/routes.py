@@ -56,8 +56,8 @@ class Routes:
 
     def nic_bytes_per_s(self, link: int, sending_nodes: int) -> float:
         """Bytes/s that ``sending_nodes`` nodes may send into the link together (inf: no cap per node)."""
-        cap = self.cluster.links[link].per_node_bytes_per_s
-        return np.inf if cap is None else cap * sending_nodes
+        edge = self.cluster.links[link]
+        return np.inf if edge.per_node_bytes_per_s is None else edge.per_node_bytes_per_s * edge.goodput * sending_nodes
 
     def compressed(self, source: str, destination: str, precision: str) -> float:
         """Share of the bytes of an activation that is sent, in (0, 1]."""

@@ -10,7 +10,6 @@ from tests.planners.least_play import field_of, random_world
 from tests.planners.tiny import domain, problem
 
 from hippo.cost.stage import Layout
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.exact.layouts import (
     DomainLayout,
     LayerTables,
@@ -23,6 +22,7 @@ from hippo.planners.exact.layouts import (
     tensor_widths,
 )
 from hippo.planners.exact.space import Field
+from hippo.problem.runtimes import runtime_of
 
 
 def test_tensor_widths_divide_the_node_or_take_whole_small_nodes() -> None:
@@ -40,7 +40,7 @@ def test_a_single_lane_shards_nothing_and_runtimes_have_their_own() -> None:
     for runtime in ("any", "megatron", "torch", "deepspeed"):
         asked = problem((domain("a", 1, 4),), runtime=runtime)
         assert shardings(asked, 1) == ("none",)
-        assert set(shardings(asked, 2)) <= set(runtime_rules(runtime).shardings)
+        assert set(shardings(asked, 2)) <= set(runtime_of(runtime).shardings)
     assert shardings(problem((domain("a", 1, 4),), runtime="megatron"), 2) == ("none", "optimizer")
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.simulate.transport.worlds import measured_world
 
 from hippo.problem.links import Trace
+from hippo.problem.transport import BBR, CUBIC, GOODPUT, HIPPO, TORCH, Transport, lost_s
 from hippo.simulate.transport.play import step_time, step_times
-from hippo.simulate.transport.transport import BBR, CUBIC, GOODPUT, HIPPO, TORCH, Transport, lost_s
 from hippo.simulate.transport.world import Circumstances
 
 NAIVE = Transport("naive", GOODPUT)

@@ -13,14 +13,7 @@ from tests.simulate.worlds import random_program
 
 from hippo.errors import InputError, UnknownNameError
 from hippo.problem.links import Trace
-from hippo.schedule.schedule import given as given_order
-from hippo.schedule.schedule import order
-from hippo.simulate import fast
-from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
-from hippo.simulate.program import Program
-from hippo.simulate.transport.carried import carried, carried_trace, from_instant
-from hippo.simulate.transport.play import is_quick, play, step_time, step_times
-from hippo.simulate.transport.transport import (
+from hippo.problem.transport import (
     BBR,
     CUBIC,
     GOODPUT,
@@ -32,6 +25,13 @@ from hippo.simulate.transport.transport import (
     lost_s,
     transport,
 )
+from hippo.schedule.schedule import given as given_order
+from hippo.schedule.schedule import order
+from hippo.simulate import fast
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
+from hippo.simulate.program import Program
+from hippo.simulate.transport.carried import carried, carried_trace, from_instant
+from hippo.simulate.transport.play import is_quick, play, step_time, step_times
 from hippo.simulate.transport.world import CarriedWorld, Circumstances
 
 ASKING = Transport("asking", rendezvous=True)

@@ -13,9 +13,9 @@ from hippo.errors import InputError
 from hippo.measure.profile.device import DTYPES, device_at_hand, free_bytes, gpu_of, name_of
 from hippo.measure.profile.layer import time_layer
 from hippo.measure.profile.rows import LayerTimes, ProfiledDevice, ProfiledRow, ProfileRequest, TimedShape
-from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.problem.model import Layer, Model
 from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.runtimes import runtime_of, tp_refusal
 from hippo.run.fits import refuse_model
 
 _ROOM = 3.0
@@ -34,7 +34,7 @@ def check_asked(asked: ProfileRequest) -> None:
         problem = f"exceeds the {learned} learned positions of {asked.model.name}"
         raise InputError(problem, source="--seq", value=asked.seq, remedy=f"write at most {learned}")
     for tp in asked.widths:
-        refusal = tp_refusal(asked.model, tp, runtime_rules("any"))
+        refusal = tp_refusal(asked.model, tp, runtime_of("ideal"))
         if refusal:
             raise InputError(str(refusal), source="--tp", value=tp, remedy="leave it out")
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.cost.stage import Layout
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.exact.layouts import LayerTables, Mode, divisors, room_for_lanes, tensor_widths
 from hippo.planners.recipe import recomputations
 from hippo.problem.problem import Problem
@@ -166,7 +165,7 @@ def stranded_share(nodes: int, gpus_per_node: int, *, tp: int, groups: int) -> f
 def _choices(tables: LayerTables) -> Iterator[Choice]:
     """Waves that divide the batch, each with every recomputation and sharding worth it."""
     problem, batch = tables.problem, tables.problem.workload.global_batch
-    known = runtime_rules(problem.runtime).shardings
+    known = problem.rules.shardings
     shardings = [next((name for name in group if name in known), None) for group in SHARDINGS]
     for wave in divisors(batch):
         if wave * MOST_WAVE_SHARE > batch and wave > 1:

@@ -83,7 +83,7 @@ def trace_to_csv(trace: Trace, cluster: Cluster) -> str:
     changed[1:] = (bandwidth[1:] != bandwidth[:-1]) | (latency[1:] != latency[:-1])
     for instant, link in zip(*np.nonzero(changed), strict=True):
         edge = cluster.links[link]
-        gbps = gbps_from_bytes_per_s(float(bandwidth[instant, link]))
-        ms = ms_from_s(float(latency[instant, link]))
+        gbps = gbps_from_bytes_per_s(float(bandwidth[instant, link]) / edge.goodput)
+        ms = ms_from_s(float(latency[instant, link]) - edge.overhead_s)
         lines.append(f"{trace.time_s[instant]:.10g},{edge.source},{edge.destination},{gbps:.9g},{ms:.9g}")
     return "\n".join(lines) + "\n"

@@ -24,7 +24,6 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.network.plans.plan_cache import COMPRESSED_WORTH, PlanCache
 from hippo.network.plans.replan import Net, Replanner, under
 from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.orders import orders
 from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.problem import Problem
@@ -164,7 +163,7 @@ def routed(bench: Bench, plan: Plan) -> Iterator[Plan]:
 
 def timed(bench: Bench, plan: Plan) -> Iterator[Plan]:
     """The plan with orders of operations made for the state, and with the run-ahead that suits it."""
-    rules = runtime_rules(bench.problem.runtime)
+    rules = bench.problem.rules
     if plan.interleave > 1 or all(len(line.stages) == 1 for line in plan.pipelines):
         return
     if rules.live_limit:
@@ -176,7 +175,7 @@ def timed(bench: Bench, plan: Plan) -> Iterator[Plan]:
 def compressed(bench: Bench, plan: Plan) -> Iterator[Plan]:
     """The plan with every border between domains in eight bits, as it is and with an order of its own."""
     pairs = tuple(Compression(*pair, "fp8") for pair in _borders(plan))
-    if pairs and not plan.compression and runtime_rules(bench.problem.runtime).compression:
+    if pairs and not plan.compression and bench.problem.rules.compression:
         squeezed = replace(plan, compression=pairs)
         yield squeezed
         yield from timed(bench, squeezed)
@@ -196,7 +195,7 @@ def split(bench: Bench, plan: Plan) -> Iterator[Plan]:
 def dealt(bench: Bench, plan: Plan) -> Iterator[Plan]:
     """The plan with the batch dealt to its pipelines by the pace that each of them keeps in that state."""
     widths = [line.stages[0].dp for line in plan.pipelines]
-    if len(widths) < 2 or len(set(widths)) > 1 or runtime_rules(bench.problem.runtime).equal_shares:
+    if len(widths) < 2 or len(set(widths)) > 1 or bench.problem.rules.equal_shares:
         return
     pace = np.array([_seconds_per_wave(bench, plan, index) for index in range(len(widths))])
     total, share = sum(line.num_micro_batches for line in plan.pipelines), (1.0 / pace) / (1.0 / pace).sum()

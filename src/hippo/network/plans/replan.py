@@ -232,10 +232,11 @@ def under(problem: Problem, state: Net) -> Problem:
 
 
 def _changed(link: Link, bandwidth: float, share: float, latency: float) -> Link:
+    late = float(latency) - link.overhead_s
     if link.bandwidth_bytes_per_s is None:
         assert link.per_node_bytes_per_s is not None
-        return replace(link, per_node_bytes_per_s=link.per_node_bytes_per_s * share, latency_s=float(latency))
-    return replace(link, bandwidth_bytes_per_s=float(bandwidth), latency_s=float(latency))
+        return replace(link, per_node_bytes_per_s=link.per_node_bytes_per_s * share, latency_s=late)
+    return replace(link, bandwidth_bytes_per_s=float(bandwidth) / link.goodput, latency_s=late)
 
 
 def _ordered(field: Field) -> Plan | None:

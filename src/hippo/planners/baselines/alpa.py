@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
@@ -301,7 +300,7 @@ def _meshes(problem: Problem) -> Iterator[Mesh]:
         narrow = powers_of_two(per_node) if nodes < MANY_NODES else ()
         sizes = tuple(sorted({*narrow, *(count * per_node for count in wide)}))
         mesh = Mesh(nodes, per_node, sizes, most)
-        yield from _one_width(problem, mesh) if runtime_rules(problem.runtime).uniform_tp_dp else (mesh,)
+        yield from _one_width(problem, mesh) if problem.rules.uniform_tp_dp else (mesh,)
 
 
 def _one_width(problem: Problem, mesh: Mesh) -> Iterator[Mesh]:

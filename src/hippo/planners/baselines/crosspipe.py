@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, ScheduleChoice
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, bottleneck_cuts, even_cuts, mixed_bottleneck_cuts
 from hippo.planners.inside_domain import Reject
@@ -57,7 +56,7 @@ class CrossPipe:
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))
-        if shortlist.best is not None and runtime_rules(problem.runtime).schedules is None:
+        if shortlist.best is not None and problem.rules.schedules is None:
             own = ordered(problem, shortlist.best.plan)
             shortlist.try_all([] if own is None else [own])
         nothing = f"No pipeline of {problem.model.name} over two or more linked domains fits."
@@ -168,7 +167,7 @@ class CrossPipeSearch:
         if there is None or back is None:
             return float("inf")
         links = (there, back)
-        return sum(link.latency_s + num_bytes / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links)
+        return sum(link.delay_s + num_bytes / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links)
 
     def _link_seconds(
         self, domains: tuple[str, ...], tp: int, dp: int, recipe: Recipe
@@ -246,7 +245,7 @@ class CrossPipeSearch:
         ``room`` (p,) is how many micro-batches each stage can keep; stage i keeps ``ceil(live_limit (p - i) / p)``.
         """
         stages = candidate.stages
-        if not runtime_rules(self.costs.problem.runtime).live_limit:
+        if not self.costs.problem.rules.live_limit:
             return ScheduleChoice("1f1b")
         returns, busy = self._link_seconds(candidate.domains, candidate.tp, candidate.dp, candidate.recipe)
         pace = max(float(spans.max()), *busy)
@@ -283,7 +282,7 @@ def _sending_nodes(domain: Domain, tp: int, dp: int) -> int:
 def _plans(problem: Problem, candidate: AcrossDomains) -> Iterator[Plan]:
     """The candidate with forwards ahead, and as GPipe (all forwards first) where the runtime has it."""
     yield candidate.plan(problem)
-    schedules = runtime_rules(problem.runtime).schedules
+    schedules = problem.rules.schedules
     if schedules is None or "gpipe" in schedules:
         yield replace(candidate, recipe=replace(candidate.recipe, schedule=ScheduleChoice("gpipe"))).plan(problem)
 

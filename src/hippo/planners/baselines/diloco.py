@@ -8,7 +8,6 @@ from itertools import islice
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Sync
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import deal_sequences
 from hippo.planners.inside_domain import DomainSearch, Inside, Reject
@@ -44,7 +43,7 @@ class Diloco:
         clock = StopClock.of(stop)
         if not problem.allow_local_sgd:
             return infeasible(self.name, "The user has not allowed local SGD.", clock)
-        if not runtime_rules(problem.runtime).local_sgd:
+        if not problem.rules.local_sgd:
             return infeasible(self.name, f"{problem.runtime} cannot express local SGD.", clock)
         shortlist = ShortList(problem, clock)
         shortlist.try_all(_plans(problem, shortlist.reject_memory), most=TRIED)
@@ -73,7 +72,7 @@ def _replicas(costs: CostModel, reject: Reject, scanned: int) -> list[Mapping[Ke
     """For each domain that holds the model its fastest layout of every key; fewer than two such domains: []."""
     domains = list(costs.problem.cluster.domains)
     while len(domains) >= 2:
-        if runtime_rules(costs.problem.runtime).equal_shares and costs.problem.workload.global_batch % len(domains):
+        if costs.problem.rules.equal_shares and costs.problem.workload.global_batch % len(domains):
             domains.pop()  # a uniform world deals every replica as much
             continue
         layouts = _layouts(costs, domains, reject, scanned)
@@ -85,7 +84,7 @@ def _replicas(costs: CostModel, reject: Reject, scanned: int) -> list[Mapping[Ke
 
 def _layouts(costs: CostModel, domains: Sequence[Domain], reject: Reject, scanned: int) -> list[Mapping[Key, Inside]]:
     """The fastest layouts of each domain for its share of the batch, in proportion to its GPUs; alike ones once."""
-    uniform = runtime_rules(costs.problem.runtime).uniform_tp_dp
+    uniform = costs.problem.rules.uniform_tp_dp
     weights = [1 if uniform else domain.gpus for domain in domains]
     shares = deal_sequences(costs.problem.workload.global_batch, weights, grain=_grain(costs.problem, weights))
     known: dict[tuple[Domain, int], Mapping[Key, Inside]] = {}

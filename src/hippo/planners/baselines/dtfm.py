@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
@@ -96,7 +95,7 @@ class DeviceGrid:
 
     def plan(self, problem: Problem, lanes: Sequence[Lane]) -> Plan:
         """The grid with its lanes on named devices."""
-        alike = runtime_rules(problem.runtime).uniform_tp_dp
+        alike = problem.rules.uniform_tp_dp
         sketches = pipelines_of_lanes(lanes, self.cuts, (self.tp,) * self.pp, self.waves, alike=alike)
         return self.recipe.plan(problem, place(problem.cluster, sketches))
 
@@ -125,7 +124,7 @@ class Layouts:
     def fitted(self, grid: DeviceGrid, lanes: Sequence[Lane]) -> DeviceGrid | None:
         """The grid with a recipe that fits these lanes: state is sharded among lanes that visit the same domains."""
         counts = Counter(lanes).values()
-        alike = gcd(*counts) if runtime_rules(self.costs.problem.runtime).uniform_tp_dp else min(counts)
+        alike = gcd(*counts) if self.costs.problem.rules.uniform_tp_dp else min(counts)
         return grid if alike == grid.dp else self._grid(grid.tp, grid.pp, grid.dp, alike)
 
     def _deals(self, devices: int) -> bool:
@@ -240,7 +239,7 @@ def _there_and_back(problem: Problem, pair: tuple[str, str], grid: DeviceGrid) -
             return float("inf"), 0.0
         domain = problem.cluster.domain(source)
         nodes = min(domain.nodes, -(-grid.dp * grid.tp // domain.gpus_per_node))
-        latency_s += link.latency_s
+        latency_s += link.delay_s
         s_per_byte += grid.dp / max(link.rate_bytes_per_s(nodes), 1e-9)
     return latency_s, s_per_byte
 

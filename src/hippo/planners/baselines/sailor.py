@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from hippo.cost.cost_model import CostModel
 from hippo.cost.measured import ENDLESS_S
 from hippo.plan.plan import Plan
-from hippo.plan.runtimes import runtime_rules
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
 from hippo.planners.inside_domain import Reject
@@ -317,7 +316,7 @@ class SailorSearch:
         if not pairs:
             return float("inf"), 0.0
         rates = [sum(1 / max(link.rate_bytes_per_s(1), 1e-9) for link in pair) for pair in pairs]
-        return min(there.latency_s + back.latency_s for there, back in pairs), min(rates)
+        return min(there.delay_s + back.delay_s for there, back in pairs), min(rates)
 
     def _narrowest(self, setting: SailorSetting, dp: int, waves: int) -> NDArray[np.int64] | None:
         """H2: for each stage the narrowest tensor width that fits; None: a stage does not fit at any width."""
@@ -349,7 +348,7 @@ class SailorSearch:
 
     @cached_property
     def _uniform(self) -> bool:
-        return runtime_rules(self.costs.problem.runtime).uniform_tp_dp
+        return self.costs.problem.rules.uniform_tp_dp
 
     def _sync_seconds(self, setting: SailorSetting, tps: tuple[int, ...], dp: int, regions: tuple[str, ...]) -> float:
         """Slowest synchronisation and update of a stage, inside its region; equal stages are asked for once."""
@@ -399,7 +398,7 @@ class RegionChain:
         there, back = self.cluster.link(a, b), self.cluster.link(b, a)
         if there is None or back is None:
             return float("inf")
-        return sum(link.latency_s + self.lane_bytes / max(link.rate_bytes_per_s(1), 1e-9) for link in (there, back))
+        return sum(link.delay_s + self.lane_bytes / max(link.rate_bytes_per_s(1), 1e-9) for link in (there, back))
 
     def seconds(self, regions: tuple[str, ...]) -> float:
         """The estimate for stages in these regions."""

@@ -34,6 +34,7 @@ from hippo.planners.brute.space import (
     syncs,
 )
 from hippo.planners.placement import place
+from hippo.planners.recipe import agreed
 from hippo.planners.shortlist import StopClock
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
@@ -161,7 +162,7 @@ class _BruteSearch:
                     interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,
-                    sync=sync,
+                    sync=agreed(problem, sync, common.sharding, len(arranged)),
                 )
 
     def _try(self, plan: Plan) -> None:

@@ -14,11 +14,11 @@ from itertools import combinations, combinations_with_replacement, permutations,
 from math import inf
 
 from hippo.cost.stage import Layout
-from hippo.plan.plan import RECOMPUTE, SHARDING, Relay, ScheduleChoice, Sync
-from hippo.plan.runtimes import runtime_rules, tp_refusal
+from hippo.plan.plan import Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE, SHARDING, tp_refusal
 from hippo.simulate.costs import cost_model
 
 Free = tuple[int, ...]  # GPUs left in each domain of the cluster
@@ -57,7 +57,7 @@ class Common:
 
 def commons(problem: Problem, space: Space) -> tuple[Common, ...]:
     """Every combination that the runtime can express; micro-batches are the divisors of the batch."""
-    rules, batch = runtime_rules(problem.runtime), problem.workload.global_batch
+    rules, batch = problem.rules, problem.workload.global_batch
     sizes = [size for size in range(1, batch + 1) if batch % size == 0]
     recompute = [mode for mode in space.recompute if mode in rules.recompute]
     sharding = [kind for kind in space.sharding if kind in (*rules.shardings, *rules.shardings_with_pipeline)]
@@ -219,7 +219,7 @@ class Sketches:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Tensor widths that split the model."""
-        rules, most = runtime_rules(self.problem.runtime), max(domain.gpus for domain in self.problem.cluster.domains)
+        rules, most = self.problem.rules, max(domain.gpus for domain in self.problem.cluster.domains)
         return tuple(tp for tp in range(1, most + 1) if tp_refusal(self.problem.model, tp, rules) is None)
 
     def _measured(self, tp: int, size: int) -> bool:
@@ -267,7 +267,7 @@ def schedules(
 
     All warm-ups hold 1F1B, GPipe and every limit of live micro-batches. On a stage alone they are all one.
     """
-    rules = runtime_rules(problem.runtime)
+    rules = problem.rules
     if common.chunks > 1:
         yield ScheduleChoice("interleaved"), ((),) * len(sketches)
         return
@@ -309,7 +309,7 @@ def _pairs(sketches: Set, *, closed: bool) -> list[tuple[str, str]]:
 
 def syncs(problem: Problem, space: Space, sketches: Set) -> tuple[Sync, ...]:
     """How the replicas may agree."""
-    local = problem.allow_local_sgd and runtime_rules(problem.runtime).local_sgd and len(sketches) > 1
+    local = problem.allow_local_sgd and problem.rules.local_sgd and len(sketches) > 1
     return (Sync(), Sync("local_sgd", space.average_every)) if local else (Sync(),)
 
 

@@ -336,7 +336,8 @@ class Courses(NamedTuple):
     pace: Floats  # (W, 3, n) per byte
     slowest: Floats  # (W,)
     tail_s: Floats  # (W,)
-    sync_s: Floats  # (W, n)
+    sync_s: Floats  # (W, n) with one rank of each domain on the ring
+    carried_s: Floats  # (W, n) of it what links carry, without latencies
 
 
 class Entries(NamedTuple):
@@ -346,6 +347,7 @@ class Entries(NamedTuple):
     rough: Floats  # (S,) in the unit of the objective
     per_second: Floats  # (S,)
     fixed: Floats  # (S,)
+    longer: Floats  # (S,) ``space.ring_share``
 
 
 class ShapeNumbers(NamedTuple):
@@ -375,13 +377,13 @@ def settle_one(sorts, courses, entries, standing, one, asked, enough, cuts):  # 
     span, groups, wave = courses.span[way], courses.groups[way], sorts.wave[layout]
     p, hop, size, lots = span * q, sorts.hop_s[layout], wave * wave_bytes, batch // wave
     before, after, down, sync = np.empty(p), np.empty(p), np.empty(p), np.empty(p)
-    latency, pace = courses.latency_s[way], courses.pace[way]
+    latency, pace, longer = courses.latency_s[way], courses.pace[way], entries.longer[one]
     for i in range(p):
         j, hops = i // q, i - i // q
         before[i] = latency[0, j] + pace[0, j] * size + 2 * hop * hops
         after[i] = latency[1, j] + pace[1, j] * size + 2 * hop * (span * (q - 1) - hops)
         down[i] = latency[2, j] + pace[2, j] * size + hop * hops
-        sync[i] = courses.sync_s[way, j]
+        sync[i] = courses.sync_s[way, j] if longer == 1.0 else courses.carried_s[way, j] * longer
     most = -(-lots // groups)
     fewer = (lots // groups - 1) / max(1, most - 1)  # whoever has the slowest border may have fewer waves
     slowest = courses.slowest[way] * wave * wave_bytes * fewer

@@ -10,6 +10,7 @@ from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
 from hippo.planners.placement import PipelineSketch, place
+from hippo.planners.recipe import agreed
 from hippo.problem.problem import Problem
 from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
@@ -51,7 +52,7 @@ class Candidate:
             sharding=self.sharding,
             schedule=self.schedule,
             relays=self.relays,
-            sync=self.sync,
+            sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
         )
 
 

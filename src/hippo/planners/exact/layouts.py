@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from hippo.cost.collectives import Fabric
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout, StageCost
-from hippo.plan.plan import RECOMPUTE
-from hippo.plan.runtimes import runtime_rules, tp_refusal
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.recipe import Recipe
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RECOMPUTE, tp_refusal
 from hippo.simulate.costs import cost_model
 
 Floats = NDArray[np.float64]
@@ -278,7 +277,7 @@ class DomainLayout:
 
 def tensor_widths(problem: Problem, domain: Domain) -> list[int]:
     """tp degrees that divide what they split: divisors of a node's GPUs; of small nodes also several whole ones."""
-    rules, node = runtime_rules(problem.runtime), domain.gpus_per_node
+    rules, node = problem.rules, domain.gpus_per_node
     wide = [node * nodes for nodes in range(2, min(domain.nodes, WIDEST // node) + 1)]
     fitting = [tp for tp in (*divisors(node), *wide) if tp_refusal(problem.model, tp, rules) is None]
     return [tp for tp in fitting if problem.workload.seq % tp == 0]
@@ -292,7 +291,7 @@ def room_for_lanes(domain: Domain, tp: int) -> int:
 
 def shardings(problem: Problem, dp: int) -> tuple[str, ...]:
     """What ``dp`` lanes may shard; a single lane has nothing to."""
-    return tuple(name for name in SHARDING if name in runtime_rules(problem.runtime).shardings) if dp > 1 else ("none",)
+    return tuple(name for name in SHARDING if name in problem.rules.shardings) if dp > 1 else ("none",)
 
 
 def layouts(tables: LayerTables, kind: int) -> list[DomainLayout]:
@@ -323,7 +322,7 @@ def all_layouts(tables: LayerTables, kind: int) -> Iterator[DomainLayout]:
 def _recompute(tables: LayerTables, kind: int, tp: int, micro_batch: int) -> list[str]:
     """Degrees of recomputation that fit one micro-batch of one layer and that no other degree beats."""
     kept: list[tuple[str, float, float]] = []
-    allowed = runtime_rules(tables.problem.runtime).recompute
+    allowed = tables.problem.rules.recompute
     degrees = RECOMPUTE if tables.problem.profile is None else tables.profiled_recompute(tp, micro_batch)
     for recompute in (degree for degree in degrees if degree in allowed):
         mode = Mode(micro_batch, recompute, "none")

@@ -16,7 +16,7 @@ from hippo.planners.exact.bounds import NO_LIMIT, held
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
-from hippo.planners.exact.uniform import PlanShape, refine, warm_ups
+from hippo.planners.exact.uniform import PlanShape, agreed_s, refine, warm_ups
 from hippo.planners.exact.ways import DomainWay, real_way
 from hippo.planners.placement import PipelineSketch, StageSketch
 
@@ -51,7 +51,9 @@ def search_replicas(field: Field) -> None:
             waves = deal(batch // micro_batch, [seat.layout.dp for seat in chosen], speeds)
             if waves is not None:
                 busy = max(own * seat.layout.wave * seat.seconds for own, seat in zip(waves, chosen, strict=True))
-                offers.append((busy + float(field.sync_s(way)[0]), len(offers), way, chosen, waves))
+                offers.append(
+                    (busy + float(agreed_s(field, way, chosen[0].layout)[0]), len(offers), way, chosen, waves)
+                )
     for wait, _, way, chosen, waves in sorted(offers, key=lambda offer: offer[:2])[:MOST_PLAYED]:
         if wait >= field.tried.value or field.tried.must_stop:
             return

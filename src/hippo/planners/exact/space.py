@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.plan.plan import Sync
-from hippo.plan.runtimes import RuntimeRules, runtime_rules
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, layouts
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import Runtime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,6 +41,8 @@ class LayoutRows:
     lone: NDArray[np.bool_]  # only for pipelines of one stage
     nodes: Ints  # most nodes of a stage
     lane: Ints  # GPUs of a stage
+    dp: Ints
+    flat: NDArray[np.bool_]  # whether replicas in several domains sum over one flat ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +60,15 @@ class Field:
     def of(cls, problem: Problem, tried: Tried, *, split: bool = True) -> Field:
         """A problem with tables of its own; ``split``: bounds hold for backwards that are split, too, where the runtime
         plays any order."""
-        rules = runtime_rules(problem.runtime)
+        rules = problem.rules
         return cls(
             problem, LayerTables.of(problem, split=split and rules.schedules is None and rules.live_limit), tried
         )
 
     @cached_property
-    def rules(self) -> RuntimeRules:
+    def rules(self) -> Runtime:
         """Limits of the runtime."""
-        return runtime_rules(self.problem.runtime)
+        return self.problem.rules
 
     @cached_property
     def layouts(self) -> tuple[list[DomainLayout], ...]:
@@ -100,15 +102,14 @@ class Field:
             kept = self.tables.kept(*where[1:], layout.mode.sharding)[-1]
             lone = layout.mode.sharding == "gradients"
             nodes = layout.nodes(self.tables.examples[kind].gpus_per_node)
-            gpus = layout.tp * layout.dp
+            gpus, flat = layout.tp * layout.dp, self.problem.all_reduce_with(layout.mode.sharding) == "ring"
             seconds_of = (seconds[-1], trip[-1], early, spared, blocks)
             sums = kept, once[1] + fixed, self.ends_s(layout)
-            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus))
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 13).T
-        total, trips, earlies, spare, inner, state, least, ends = columns[:8]
-        wave, stages, nodes, gpus = columns[[8, 9, 11, 12]].astype(np.int64)
-        lone_rows = columns[10].astype(bool)
-        return LayoutRows(total, trips, earlies, spare, inner, state, least, ends, wave, stages, lone_rows, nodes, gpus)
+            rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.dp, flat))
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 15).T
+        wave, stages, nodes, gpus, dp = columns[[8, 9, 11, 12, 13]].astype(np.int64)
+        lone_rows, flats = columns[[10, 14]].astype(bool)
+        return LayoutRows(*columns[:8], wave, stages, lone_rows, nodes, gpus, dp, flats)
 
     @property
     def wave_bytes(self) -> float:
@@ -124,6 +125,10 @@ class Field:
     def sync_s(self, way: DomainWay) -> Floats:
         """(n,) seconds in which the groups would agree on the whole model over the ring of each position."""
         return (self.tables.gradient_bytes * way.sync_pace + way.sync_s) / self.sync.every
+
+    def carried_s(self, way: DomainWay) -> Floats:
+        """(n,) of them those in which links carry, without latencies."""
+        return self.tables.gradient_bytes * way.sync_pace / self.sync.every
 
     def tail_s(self, way: DomainWay) -> float:
         """Seconds after the first stage is done: tied embeddings in two domains."""
@@ -182,7 +187,9 @@ class Field:
         key = ("routes", senders)
         if key not in self._cache:
             floor = self.problem.objective.bandwidth_floor_bytes_per_s
-            self._cache[key] = DomainRoutes.of(self.problem.cluster, floor_bytes_per_s=floor, senders=senders)
+            self._cache[key] = DomainRoutes.of(
+                self.problem.cluster, floor_bytes_per_s=floor, senders=senders, relays=self.rules.relays
+            )
         return self._cache[key]  # type: ignore[return-value]
 
     def _senders(self, kind: int) -> list[int]:
@@ -194,6 +201,14 @@ class Field:
         if key not in self._cache:
             self._cache[key] = lines(self.routes(senders), self.members(kind), tied_bytes=self.tied_bytes)
         return self._cache[key]  # type: ignore[return-value]
+
+
+def ring_share(groups: Ints | int, dp: Ints | int, *, flat: NDArray[np.bool_] | bool) -> Floats:
+    """By how much more a flat ring of ``dp`` ranks in each of so many domains carries than one with a single rank in
+    each, elementwise; 1 where sums go on two levels. Its latencies overlap with that, and a bound leaves them out."""
+    several = np.maximum(groups, 2)
+    share = (several * dp - 1) / (dp * (several - 1.0))
+    return np.where(np.asarray(flat) & (np.asarray(groups) > 1) & (np.asarray(dp) > 1), share, 1.0)
 
 
 def early_share(forward: Floats, total: Floats) -> float:

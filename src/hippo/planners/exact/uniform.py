@@ -32,7 +32,7 @@ from hippo.planners.exact.bounds import (
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.polish import ordered_candidate
-from hippo.planners.exact.space import Field
+from hippo.planners.exact.space import Field, ring_share
 from hippo.planners.exact.ways import DomainWay
 from hippo.planners.placement import PipelineSketch, StageSketch
 from hippo.planners.run_ahead import ChainTimes
@@ -103,11 +103,12 @@ def sorts(field: Field, kind: int) -> Sorts:
 def courses(field: Field, ways: list[DomainWay]) -> Courses:
     """The ways as the kernel takes them."""
     longest = max(way.span for way in ways)
-    latency, pace, sync = (np.zeros((len(ways), *rest, longest)) for rest in ((3,), (3,), ()))
+    latency, pace, sync, carried = (np.zeros((len(ways), *rest, longest)) for rest in ((3,), (3,), (), ()))
     for w, way in enumerate(ways):
         latency[w, :, : way.span] = way.before_s, way.after_s, way.down_s
         pace[w, :, : way.span] = way.before_pace, way.after_pace, way.down_pace
         sync[w, : way.span] = field.sync_s(way)
+        carried[w, : way.span] = field.carried_s(way)
     return Courses(
         np.array([way.span for way in ways]),
         np.array([way.groups for way in ways]),
@@ -117,17 +118,20 @@ def courses(field: Field, ways: list[DomainWay]) -> Courses:
         np.array([way.slowest for way in ways], dtype=np.float64),
         np.array([field.tail_s(way) for way in ways], dtype=np.float64),
         sync,
+        carried,
     )
 
 
 def _entries(field: Field, kind: int, ways: list[DomainWay], rough: Floats, keys: Ints) -> Entries:
     """Shapes with their price by the objective; of the money, no more than its least egress."""
+    rows, groups = field.layout_rows(kind), np.array([way.groups for way in ways])[keys[:, 1]]
+    longer = ring_share(groups, rows.dp[keys[:, 0]], flat=rows.flat[keys[:, 0]])
     if field.problem.objective.name != "cost":
-        return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)))
+        return Entries(keys, rough, np.ones(len(rough)), np.zeros(len(rough)), longer)
     size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
-    gpus = size[keys[:, 1]] * keys[:, 2] * field.layout_rows(kind).lane[keys[:, 0]]
+    gpus = size[keys[:, 1]] * keys[:, 2] * rows.lane[keys[:, 0]]
     rent = np.array([rent_usd_per_s(field.problem.cluster.gpu, each) for each in gpus.tolist()])
-    return Entries(keys, rough, rent, egress[keys[:, 1]])
+    return Entries(keys, rough, rent, egress[keys[:, 1]], longer)
 
 
 FEW_RULES = 10  # by which long orders are made while many shapes are played; the best of them gets one by all
@@ -216,6 +220,7 @@ class Range:
     ends: Floats  # (R,) seconds in which both ends sum what they share, where they lie in one domain
     work: Floats  # (R,) seconds of the blocks
     lane: Ints  # (R,) GPUs of a stage
+    longer: Floats  # (R,) ``space.ring_share``
 
     @classmethod
     def of(cls, field: Field, kind: int, way: DomainWay) -> Range:
@@ -248,6 +253,7 @@ class Range:
             ends=np.where(q > 1, rows.ends[at], 0.0),
             work=m * rows.blocks[at],
             lane=rows.lane[at],
+            longer=ring_share(way.groups, rows.dp[at], flat=rows.flat[at]),
         )
 
 
@@ -260,8 +266,9 @@ def rough_bounds(field: Field, kind: int, way: DomainWay) -> tuple[Floats, Range
     bound = np.maximum(own.trip + links, own.bubbled) + own.once + tail
     if own.early is not None:  # stages between the ends do not wait for tied embeddings
         bound = np.maximum(bound, own.early)
-    agreed = float(field.sync_s(way).min()) * field.tables.blocks_share
-    if agreed > 0:
+    agreed = np.where(own.longer > 1.0, own.longer * field.carried_s(way).min(), field.sync_s(way).min())
+    agreed *= field.tables.blocks_share
+    if (agreed > 0).all():
         bound = np.maximum(bound, agreed / way.span / (1 - (own.work / (own.work + agreed)) ** own.stages))
     if field.problem.objective.name == "cost":
         gpus = way.size * own.stages * own.lane
@@ -350,6 +357,12 @@ def shape_of(field: Field, layout: DomainLayout, way: DomainWay, stages: int) ->
     return PlanShape(layout, way, stages, tuple(each + (group < more) for group in range(way.groups)))
 
 
+def agreed_s(field: Field, way: DomainWay, layout: DomainLayout) -> Floats:
+    """(n,) seconds in which replicas of a layout agree on the whole model over the ring of each position, at least."""
+    longer = ring_share(way.groups, layout.dp, flat=field.problem.all_reduce_with(layout.mode.sharding) == "ring")
+    return field.sync_s(way) if longer == 1.0 else field.carried_s(way) * longer
+
+
 def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0) -> tuple[float, Ints]:
     """Least worth of the shape over all cuts, and those cuts; inf: no cut fits, or none is below ``ceiling``.
 
@@ -365,7 +378,7 @@ def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0
         before,
         after,
         down,
-        sync=np.repeat(field.sync_s(way), shape.stages),
+        sync=np.repeat(agreed_s(field, way, layout), shape.stages),
         per_domain=shape.stages,
         waves=max(shape.waves),
         ahead=field.rules.live_limit,

@@ -38,10 +38,13 @@ class DomainRoutes:
     _under: dict[float, tuple[Floats, Floats, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int | None = 0) -> DomainRoutes:
+    def of(
+        cls, cluster: Cluster, *, floor_bytes_per_s: float | None, senders: int | None = 0, relays: bool = True
+    ) -> DomainRoutes:
         """Routes over links of at least ``floor_bytes_per_s``.
 
-        ``senders``: nodes that send; 0: all of a domain; None: whatever the links themselves carry.
+        ``senders``: nodes that send; 0: all of a domain; None: whatever the links themselves carry. ``relays``: whether
+        a pair may send through a third domain.
         """
         size = len(cluster.domains)
         pace, latency, onward = (np.full((size, size), np.inf) for _ in range(3))
@@ -52,16 +55,16 @@ class DomainRoutes:
             rate = base if senders is None else link.rate_bytes_per_s(min(senders or nodes, nodes))
             if rate > 0 and whole >= (floor_bytes_per_s or 0.0):
                 onward[i, j] = 1.0 / base  # a relay is not held up by the nodes of the middle
-                pace[i, j], latency[i, j] = 1.0 / rate, link.latency_s
+                pace[i, j], latency[i, j] = 1.0 / rate, link.delay_s
         best, delay, via = pace.copy(), latency.copy(), np.full((size, size), -1)
-        for k in range(size):
+        for k in range(size if relays else 0):
             through = np.maximum(pace[:, k, None], onward[None, k, :])
             np.fill_diagonal(through, np.inf)
             better = through < best * (1 - 1e-9)
             best, via = np.where(better, through, best), np.where(better, k, via)
             delay = np.where(better, latency[:, k, None] + latency[None, k, :], delay)
-        two_hops = np.min(latency[:, :, None] + latency[None, :, :], axis=1)
-        return cls(cluster, best, delay, via, pace, latency, np.minimum(latency, two_hops))
+        least = np.minimum(latency, np.min(latency[:, :, None] + latency[None, :, :], axis=1)) if relays else latency
+        return cls(cluster, best, delay, via, pace, latency, least)
 
     @cached_property
     def pair_pace(self) -> Floats:

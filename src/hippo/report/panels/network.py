@@ -69,7 +69,7 @@ def _flow(story: PlanStory, link: Link, num_bytes: float) -> Flow:
         link.destination,
         num_bytes / 1e9,
         num_bytes / capacity if capacity > 0 else 0.0,
-        gbps_from_bytes_per_s(rate),
+        gbps_from_bytes_per_s(rate / link.goodput),
         ms_from_s(link.latency_s),
         num_bytes / 1e9 * link.price_usd_per_gb,
     )

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.links import Trace
+from hippo.problem.transport import DRAINED_EVERY_S, Transport
 from hippo.simulate.program import FORWARD, Program
-from hippo.simulate.transport.transport import DRAINED_EVERY_S, Transport
 
 Floats = NDArray[np.float64]
 

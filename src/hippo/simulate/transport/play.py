@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.links import Trace
+from hippo.problem.transport import Transport
 from hippo.simulate import batch, fast
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline
 from hippo.simulate.transport.carried import carried, carried_trace, from_instant
-from hippo.simulate.transport.transport import Transport
 from hippo.simulate.transport.world import CarriedWorld, Circumstances
 
 USUAL = Circumstances()

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from simpy.events import AnyOf, Event
 
 from hippo.problem.links import Trace
+from hippo.problem.transport import Transport, lost_s
 from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program
 from hippo.simulate.reference import SimulatedLink, SimulatedWorld, Steps
-from hippo.simulate.transport.transport import Transport, lost_s
 
 # --------------------------------------------------------------------------------------------------------------- links
 # Links that move while a message is on its way. T instants.

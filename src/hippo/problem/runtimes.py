@@ -1,4 +1,4 @@
-"""What a training runtime can express, as data that planners and checks share.
+"""What trains: what a runtime can express, how its sums go, and what carries its messages. Data that all rooms share.
 
 Read from the runtimes' own parsers and sources: Megatron-LM 0.16 (``validate_args``, ``PipelineParallelLayerLayout``),
 torch 2.13 with torchtitan 0.3 (one ``DeviceMesh``, schedules from CSV), DeepSpeed 0.19 (``PipelineEngine``).
@@ -10,15 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hippo.plan.plan import RECOMPUTE, SHARDING
+from hippo.errors import UnknownNameError
 from hippo.problem.model import Model
+from hippo.problem.transport import HIPPO, IDEAL, Transport
+
+RECOMPUTE = ("none", "selective", "full")
+SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
+ALL_REDUCE = ("two-level", "ring")
+"""Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
 @dataclass(frozen=True)
-class RuntimeRules:
-    """Limits of one runtime; the defaults limit nothing."""
+class Runtime:
+    """A runtime; the defaults limit nothing."""
 
-    name: str = "any"
+    name: str = "ideal"
+    told: str = "no runtime does this"
     uniform_tp_dp: bool = False  # every stage of every pipeline has the same tp and dp, every pipeline as many stages
     uniform_cuts_across_replicas: bool = False  # every pipeline is cut at the same layers
     equal_shares: bool = False  # every pipeline works through the same number of waves
@@ -32,18 +39,34 @@ class RuntimeRules:
     context_parallel: bool = True
     expert_parallel: bool = True
     compression: bool = True
+    relays: bool = True  # traffic of two domains through a third
     local_sgd: bool = True
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
+    two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
+    transport: Transport = IDEAL
+    assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
+
+    def all_reduces(self, sharding: str) -> tuple[str, ...]:
+        """Ways in which replicas of several domains can sum, the one that sends less first."""
+        return tuple(way for way in ALL_REDUCE if way == "ring" or sharding in self.two_level)
 
 
-_ONE_MESH = RuntimeRules(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True)
+_ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
 
-RUNTIME_RULES: Mapping[str, RuntimeRules] = MappingProxyType(
+RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
-        "any": RuntimeRules(),
+        "hippo": Runtime(
+            name="hippo",
+            told="hippo's executor",
+            context_parallel=False,
+            expert_parallel=False,
+            relays=False,
+            transport=HIPPO,
+        ),
         "megatron": replace(
             _ONE_MESH,
             name="megatron",
+            told="Megatron-LM",
             schedules=frozenset({"1f1b", "interleaved"}),
             live_limit=False,
             interleave_in_rounds=True,
@@ -52,18 +75,22 @@ RUNTIME_RULES: Mapping[str, RuntimeRules] = MappingProxyType(
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
+            two_level=("optimizer",),  # --num-distributed-optimizer-instances
         ),
         "torch": replace(
             _ONE_MESH,
             name="torch",
+            told="torch's pipelining",
             shardings=("none", "gradients", "full", "hybrid"),
             shardings_with_pipeline=("none", "gradients", "full", "hybrid"),
             compression=False,
             kv_heads_divide=True,
+            two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
         ),
         "deepspeed": replace(
             _ONE_MESH,
             name="deepspeed",
+            told="DeepSpeed",
             schedules=frozenset({"1f1b"}),
             live_limit=False,
             interleave=False,
@@ -73,18 +100,30 @@ RUNTIME_RULES: Mapping[str, RuntimeRules] = MappingProxyType(
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
+            two_level=("hybrid",),  # MiCS
         ),
+        "ideal": Runtime(),
     }
 )
-"""Rules by the name that ``--runtime`` takes."""
+"""Runtimes by the name that ``--runtime`` takes."""
+
+OTHER_NAMES: Mapping[str, str] = MappingProxyType({"any": "ideal"})
 
 
-def runtime_rules(runtime: str) -> RuntimeRules:
-    """The rules of a runtime; ``KeyError`` for a name that ``problem/load.py`` would have refused."""
-    return RUNTIME_RULES[runtime]
+def name_of(name: str) -> str:
+    """The name that a runtime has here; ``UnknownNameError`` lists them."""
+    found = OTHER_NAMES.get(name, name)
+    if found not in RUNTIMES:
+        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source="--runtime")
+    return found
 
 
-def tp_refusal(model: Model, tp: int, rules: RuntimeRules) -> str | None:
+def runtime_of(name: str) -> Runtime:
+    """A runtime by name; raises as ``name_of``."""
+    return RUNTIMES[name_of(name)]
+
+
+def tp_refusal(model: Model, tp: int, rules: Runtime) -> str | None:
     """Why the model cannot be split over ``tp`` tensor-parallel ranks, in words; None: it can.
 
     Heads and widths must divide; fewer key-value heads than ranks are repeated where the runtime can do that.
