@@ -1,4 +1,4 @@
-"""Runtimes whose senders and receivers have to meet, against a player of messages that shares no code with the engine."""
+"""Runtimes whose senders and receivers have to meet, against a player of messages that shares no code with them."""
 
 from __future__ import annotations
 
