@@ -21,10 +21,10 @@ compare: $(BASE) ## the same by every planner, side by side: out/compare/report.
 	@$(BIN)/hippo compare --model $(MODEL) --cluster $(CLUSTER) --out out/compare
 
 test: $(DEV) ## every quick test, on two cores
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(DEV) ## every test, the slow ones too, on other examples each time; what is exported, by its targets' parsers
-	@$(BIN)/python -m pytest -n 2 --hypothesis-profile exploring
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile exploring
 	@bash tools/targets.sh
 
 check: $(DEV) ## lint, types, import contract

@@ -38,7 +38,7 @@ settings.register_profile(
     derandomize=False,
     max_examples=300,
 )
-settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=15)
+settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=10)
 settings.load_profile("hippo")
 
 
