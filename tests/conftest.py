@@ -42,7 +42,7 @@ settings.register_profile("hippo", settings.get_profile("exploring"), derandomiz
 settings.load_profile("hippo")
 
 
-gc.disable()  # modules and syntax trees of thousands of tests stay: to look for garbage in them takes a third of the time
+gc.disable()  # what is collected stays: to look for garbage in it takes a third of the time
 
 
 def pytest_collection_finish() -> None:
