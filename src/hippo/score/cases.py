@@ -98,7 +98,7 @@ class PublishedRun:
 
 
 def load_cases(path: str | Path) -> tuple[PublishedRun, ...]:
-    """Cases of a JSON file, a list of rows or an object with ``rows``; ``InputError`` names file, key, value, remedy."""
+    """Cases of a JSON list of rows, or an object with ``rows``; ``InputError`` names file, key, value and remedy."""
     source = str(path)
     return cases_of(parse_json(read_text(path, what="file of cases"), source), source)
 

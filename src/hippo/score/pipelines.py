@@ -29,6 +29,7 @@ from hippo.files import read_text
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.replay import makespan
+from hippo.schedule.schedule import Schedule
 from hippo.units import s_from_ms
 
 Times = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
@@ -85,7 +86,10 @@ def cases(path: Path) -> tuple[MeasuredPipeline, ...]:
     missing = [name for name in _NEEDED if name not in rows[0]]
     if missing:
         raise InputError(
-            "the table has other columns", source=str(path), key=", ".join(missing), remedy=f"give {', '.join(_COLUMNS)}"
+            "the table has other columns",
+            source=str(path),
+            key=", ".join(missing),
+            remedy=f"give {', '.join(_COLUMNS)}",
         )
     shapes = _shapes(rows)
     return tuple(_case(row, shapes, f"{path.name}[{index}]") for index, row in enumerate(rows))
@@ -109,7 +113,10 @@ def _family(row: Mapping[str, str]) -> str:
 
 def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name: str) -> MeasuredPipeline:
     """A row that has what is needed; ``ValueError`` says what of it cannot be read."""
-    stages, micro_batches = _count(row, "pp"), _count(row, "global_batch") // (_count(row, "dp") * _count(row, "micro_batch"))
+    stages, micro_batches = (
+        _count(row, "pp"),
+        _count(row, "global_batch") // (_count(row, "dp") * _count(row, "micro_batch")),
+    )
     if row["method"] not in METHODS:
         raise ValueError(f"method {row['method']} is not one of {', '.join(METHODS)}")
     shape = shapes.get((row.get("model", ""), row.get("gpu", "")))
@@ -181,20 +188,16 @@ def step_seconds(case: MeasuredPipeline) -> float:
     """Seconds of a step with the slow links."""
     assert case.shape is not None
     method = METHODS[case.method]
-    scale = case.healthy_s / _played(replace(case, delays=(0.0,) * len(case.delays)), 1.0)
-    return _played(case, scale) if any(case.delays) else case.healthy_s
+    limit = math.inf if method.order == "1f1b" else case.live_limit
+    unslowed = (RankLink(),) * len(case.delays)
+    healthy = ScheduleProblem(case.micro_batches, *case.shape, unslowed, unslowed, (limit,) * len(case.shape[0]))
+    scale = case.healthy_s / makespan(healthy, _order(method.order, healthy))
+    delays = [each / scale for each in case.delays]  # in the unit of the shape
+    slow = tuple(RankLink(transfer=each) if method.queues else RankLink(latency=each) for each in delays)
+    problem = replace(healthy, down=slow, up=slow)
+    return scale * makespan(problem, _order(method.order, problem if method.planned else healthy))
 
 
 @lru_cache(maxsize=256)
-def _played(case: MeasuredPipeline, scale: float) -> float:
-    """Seconds of a step with F, B and W this many times those logged."""
-    assert case.shape is not None
-    method = METHODS[case.method]
-    forward, backward, weight = (tuple(scale * each for each in kind) for kind in case.shape)
-    slow = tuple(RankLink(transfer=each) if method.queues else RankLink(latency=each) for each in case.delays)
-    limit = (math.inf if method.order == "1f1b" else case.live_limit,) * len(forward)
-    healthy = ScheduleProblem(
-        case.micro_batches, forward, backward, weight, *((RankLink(),) * len(slow),) * 2, limit
-    )
-    problem = replace(healthy, down=slow, up=slow)
-    return makespan(problem, generate(method.order, problem if method.planned else healthy))
+def _order(method: str, problem: ScheduleProblem) -> Schedule:
+    return generate(method, problem)

@@ -33,16 +33,17 @@ from hippo.score import pipelines, wan
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
-from hippo.simulate.lower import lower
+from hippo.simulate.lower import lower, reordered
 from hippo.units import gb_from_bytes
 
 Case = PublishedRun | MeasuredPipeline
+Known = dict[PublishedRun, tuple[float, float]]
 
 DOMAIN = "cluster"
 RACK_GPUS = 64  # of the 72 GPUs of an NVL72 rack, jobs use powers of two
 FABRIC_LATENCY_S = 5e-6
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-_PLAYED = (48, 64)  # waves of a drawn placement: enough for its pace to be even
+_PLAYED = (48, 96)  # waves of a drawn placement: enough for its pace to be even
 RECOMPUTE = ("none", "selective", "full")
 CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
 CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
@@ -144,7 +145,8 @@ def validate(
     cases: Sequence[Case], *, calibration: Calibration = CALIBRATION, skipped: tuple[str, ...] = ()
 ) -> ValidationReport:
     """Every case predicted, errors overall and by family."""
-    rows = tuple(predict(case, calibration=calibration) for case in cases)
+    known: Known = {}
+    rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
     families: dict[str, list[Prediction]] = {}
     for row in rows:
@@ -221,23 +223,24 @@ def comparison_key(case: Case) -> object:
     return (case.family if case.cluster is None else case.cluster.name, sizes, case.global_batch)
 
 
-def predict(case: Case, *, calibration: Calibration = CALIBRATION) -> Prediction:
-    """Step time and memory of one case; a case that cannot be predicted is refused with its reason."""
+def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known | None = None) -> Prediction:
+    """Step time and memory of one case; a case that cannot be predicted is refused with its reason.
+
+    ``known``: what earlier rows with the same calibration have played, and this one adds.
+    """
     if isinstance(case, MeasuredPipeline):
         played = None if case.refusal else pipelines.step_seconds(case)
         deviation_s = None if case.refusal else case.deviation_s
         return Prediction(
             case.id, case.family, case.measured_s, played, None, None, case.refusal, deviation_s=deviation_s
         )
-    nothing = Prediction(
-        case.id, case.family, case.measured_s, None, None, None, case.refusal, apart=case.apart
-    )
+    nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal, apart=case.apart)
     if case.refusal is not None:
         return nothing
     problem = problem_of(case)
     cost = CostModel(problem, replace(calibration, **dict.fromkeys(case.achieved, 1.0)))
     if case.cluster is not None:
-        return replace(nothing, predicted_s=_mean_step(case, problem, cost))
+        return replace(nothing, predicted_s=_mean_step(case, problem, cost, {} if known is None else known))
     best: _Choice | None = None
     for plan in candidates(case):
         peak = peak_bytes(cost, plan)
@@ -277,26 +280,31 @@ class _Choice:
         return self.over, self.recompute, self.seconds
 
 
-def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel) -> float:
-    """Seconds of a step over several places: of the row's placement, or the mean over the drawn ones."""
+def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel, known: Known) -> float:
+    """Seconds of a step over several places: of the row's placement, or the mean over the drawn ones.
+
+    Of drawn ones ``_PLAYED`` waves are played; each more lasts as long as the last of those. ``known``: these times by
+    the case without its batch, filled here.
+    """
     assert case.model is not None
-    stages = cut(case.model, case.pp or 1)
-    return float(np.mean([_long_step(problem, plan, cost) for plan in wan.plans(case, stages)]))
-
-
-def _long_step(problem: Problem, plan: Plan, cost: CostModel) -> float:
-    """Seconds of a step; beyond ``_PLAYED`` waves each more lasts as long as the last ones of those."""
-    waves = plan.pipelines[0].num_micro_batches
-    if waves <= _PLAYED[1]:
-        return fast.step_time(lower(problem, plan, cost=cost))
-    few, more = (
-        fast.step_time(lower(problem, _of_waves(plan, played), cost=cost)) for played in _PLAYED
-    )
+    plans = wan.plans(case, cut(case.model, case.pp or 1))
+    if case.placement != "random":
+        return fast.step_time(lower(problem, next(plans), cost=cost))
+    alike = replace(case, id="", family="", global_batch=None, measured_s=None)
+    if alike not in known:
+        times = np.array([_steps(problem, plan, cost) for plan in plans]).mean(axis=0)
+        known[alike] = float(times[0]), float(times[1])
+    (few, more), waves = known[alike], (case.global_batch or 1) // ((case.dp or 1) * (case.micro_batch or 1))
     return more + (more - few) / (_PLAYED[1] - _PLAYED[0]) * (waves - _PLAYED[1])
 
 
-def _of_waves(plan: Plan, waves: int) -> Plan:
-    return replace(plan, pipelines=tuple(replace(each, num_micro_batches=waves) for each in plan.pipelines))
+def _steps(problem: Problem, plan: Plan, cost: CostModel) -> list[float]:
+    """Seconds of a step of each number of waves of ``_PLAYED``."""
+    program, found = lower(problem, plan, cost=cost), []
+    for waves in _PLAYED:
+        short = replace(plan, pipelines=tuple(replace(each, num_micro_batches=waves) for each in plan.pipelines))
+        found.append(fast.step_time(replace(reordered(program, short), num_waves=np.full(len(plan.pipelines), waves))))
+    return found
 
 
 def peak_bytes(cost: CostModel, plan: Plan) -> float:

@@ -237,4 +237,3 @@ def _tour(cluster: Cluster, case: PublishedRun) -> list[str]:
     orders = np.array(list(permutations(range(len(names)))))
     best = orders[np.argmin(cost[orders[:, :-1], orders[:, 1:]].sum(axis=1))]
     return [names[at] for at in best]
-
