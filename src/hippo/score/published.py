@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ DOMAIN = "cluster"
 RACK_GPUS = 64  # of the 72 GPUs of an NVL72 rack, jobs use powers of two
 FABRIC_LATENCY_S = 5e-6
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-_PLAYED = (48, 96)  # waves of a drawn placement: enough for its pace to be even
+_PLAYED = {"1f1b": (48, 96), "gpipe": (24, 48)}  # waves of a drawn placement by schedule: enough for an even pace
 RECOMPUTE = ("none", "selective", "full")
 CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
 CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
@@ -126,7 +127,7 @@ def load(path: str | Path) -> tuple[Case, ...]:
     path = Path(path)
     if path.suffix == ".csv":
         return pipelines.cases(path)
-    document = parse_json(read_text(path, what="file of cases"), str(path))
+    document: Any = parse_json(read_text(path, what="file of cases"), str(path))
     return wan.cases(document, path) if wan.is_wan(document) else cases_of(document, str(path))
 
 
@@ -238,7 +239,7 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     if case.refusal is not None:
         return nothing
     problem = problem_of(case)
-    cost = CostModel(problem, replace(calibration, **dict.fromkeys(case.achieved, 1.0)))
+    cost = CostModel(problem, reaching(case, calibration))
     if case.cluster is not None:
         return replace(nothing, predicted_s=_mean_step(case, problem, cost, {} if known is None else known))
     best: _Choice | None = None
@@ -294,14 +295,15 @@ def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel, known: Kno
     if alike not in known:
         times = np.array([_steps(problem, plan, cost) for plan in plans]).mean(axis=0)
         known[alike] = float(times[0]), float(times[1])
+    first, second = _PLAYED[case.schedule]
     (few, more), waves = known[alike], (case.global_batch or 1) // ((case.dp or 1) * (case.micro_batch or 1))
-    return more + (more - few) / (_PLAYED[1] - _PLAYED[0]) * (waves - _PLAYED[1])
+    return more + (more - few) / (second - first) * (waves - second)
 
 
 def _steps(problem: Problem, plan: Plan, cost: CostModel) -> list[float]:
     """Seconds of a step of each number of waves of ``_PLAYED``."""
     program, found = lower(problem, plan, cost=cost), []
-    for waves in _PLAYED:
+    for waves in _PLAYED[plan.schedule.name]:
         short = replace(plan, pipelines=tuple(replace(each, num_micro_batches=waves) for each in plan.pipelines))
         found.append(fast.step_time(replace(reordered(program, short), num_waves=np.full(len(plan.pipelines), waves))))
     return found
@@ -340,6 +342,12 @@ def layout_of(plan: Plan) -> Layout:
         num_stages=len(plan.pipelines[0].stages),
         replicas=stage.dp,
     )
+
+
+def reaching(case: PublishedRun, calibration: Calibration) -> Calibration:
+    """The constants for a case: of a network whose figures are what it achieves, no share is taken again."""
+    whole: dict[str, Any] = dict.fromkeys(case.achieved, 1.0)
+    return replace(calibration, **whole)
 
 
 def problem_of(case: PublishedRun) -> Problem:
