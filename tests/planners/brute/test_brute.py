@@ -56,16 +56,16 @@ def test_over_a_slow_link_one_domain_alone_wins():
 
 
 def test_over_a_fast_link_both_domains_pay():
-    plan = best(problem(TWO, FAST))
+    plan = best(problem(TWO, FAST, batch=3))
     assert set(plan.domains) == {"a", "b"}
-    assert seconds(problem(TWO, FAST)) < seconds(problem(TWO[:1]))
+    assert seconds(problem(TWO, FAST, batch=3)) < seconds(problem(TWO[:1], batch=3))
 
 
 def test_without_a_link_nothing_crosses():
     assert seconds(problem(TWO)) == seconds(problem(TWO[:1]))
 
 
-@pytest.mark.parametrize(("direct", "pays"), [(1e10, True), (1e11, False)])
+@pytest.mark.parametrize(("direct", "pays"), [(1e10, True), pytest.param(1e11, False, marks=pytest.mark.slow)])
 def test_a_relay_pays_where_the_straight_link_is_ten_times_slower(direct: float, pays: bool):
     """Three replicas agree on a ring, which needs a -> b or b -> a whichever way it turns."""
     links = both("a", "b", direct, 1e-4) + both("a", "c", 1e11, 1e-4) + both("c", "b", 1e11, 1e-4)
@@ -121,8 +121,8 @@ def test_local_sgd_competes_only_where_it_is_allowed():
 
 
 def test_cost_counts_rent_and_egress():
-    cheap = answer(problem(TWO, FAST, objective=Objective("cost", 0.0, 0.0, 1.0)))
-    quick = score(problem(TWO, FAST))
+    cheap = answer(problem(TWO, FAST, batch=2, objective=Objective("cost", 0.0, 0.0, 1.0)))
+    quick = score(problem(TWO, FAST, batch=2))
     assert cheap.score is not None
     assert cheap.score.usd_per_step < quick.usd_per_step
     assert cheap.score.step_time_s > quick.step_time_s
@@ -149,7 +149,9 @@ def test_domains_in_balance_where_that_is_asked():
         problem(SINGLES, both("a", "b", 1e9) + both("b", "c", 5e9), of=model(1, tied=True), batch=2),
         problem(TWO[:1], of=model(3), batch=2, objective=Objective("cost", 0.0, 0.0, 1.0)),
         problem(SINGLES[:2], both("a", "b", 1e10), runtime="megatron"),
-        problem(SINGLES[:2], both("a", "b", 1e10), of=model(3), uniform_cuts=True),
+        pytest.param(
+            problem(SINGLES[:2], both("a", "b", 1e10), of=model(3), uniform_cuts=True), marks=pytest.mark.slow
+        ),
     ],
     ids=["two domains", "a chain of links", "cost", "megatron", "uniform cuts"],
 )
