@@ -8,6 +8,8 @@ not logged.
 What the methods do was read in the authors' sources (wutianyuan1/PipeMorph): ``failslow_injection.cu`` lets the GPU
 sleep in the stream before every NCCL send over a slow link, either way, so that a message occupies its link that long;
 ``cpu_delegate.py`` sleeps in one of several processes that send in turn, so that messages are late but do not queue.
+1F1B is Megatron-LM's, whose senders and receivers meet; of zero bubble's transfers, one after another on one NCCL
+stream of a rank, the engine has no rule: they go as they are made.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.files import read_text
+from hippo.problem.runtimes import runtime_of
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import RankLink, ScheduleProblem
-from hippo.schedule.replay import makespan
 from hippo.schedule.schedule import Schedule
+from hippo.simulate import fast
+from hippo.simulate.program import Program
 from hippo.units import s_from_ms
 
 Times = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
@@ -42,10 +46,11 @@ class Method(NamedTuple):
     order: str  # schedule method that makes its order
     planned: bool = False  # the order is made for the slow links
     queues: bool = True  # a delay occupies its link
+    runtime: str = "ideal"  # whose messages wait for each other as the authors' do
 
 
 METHODS: Mapping[str, Method] = {
-    "1F1B": Method("1f1b"),
+    "1F1B": Method("1f1b", runtime="megatron"),
     "ZB": Method("zb-auto"),
     "ZB-CPU": Method("zb-auto", queues=False),
     "ZB-CPU-ReSchedule": Method("zb-auto", planned=True, queues=False),
@@ -188,16 +193,63 @@ def step_seconds(case: MeasuredPipeline) -> float:
     """Seconds of a step with the slow links."""
     assert case.shape is not None
     method = METHODS[case.method]
-    limit = math.inf if method.order == "1f1b" else case.live_limit
+    limit = (math.inf if method.order == "1f1b" else case.live_limit,) * len(case.shape[0])
     unslowed = (RankLink(),) * len(case.delays)
-    healthy = ScheduleProblem(case.micro_batches, *case.shape, unslowed, unslowed, (limit,) * len(case.shape[0]))
-    scale = case.healthy_s / makespan(healthy, _order(method.order, healthy))
-    delays = [each / scale for each in case.delays]  # in the unit of the shape
-    slow = tuple(RankLink(transfer=each) if method.queues else RankLink(latency=each) for each in delays)
-    problem = replace(healthy, down=slow, up=slow)
-    return scale * makespan(problem, _order(method.order, problem if method.planned else healthy))
+    healthy = ScheduleProblem(case.micro_batches, *case.shape, unslowed, unslowed, limit)
+    order = _order(method.order, healthy)
+    scale = case.healthy_s / fast.step_time(_program(case, healthy, order, (0.0,) * len(unslowed)))
+    delays = tuple(each / scale for each in case.delays)  # in the unit of the shape
+    if method.planned:
+        late = tuple(RankLink(latency=each) for each in delays)
+        order = _order(method.order, replace(healthy, down=late, up=late))
+    return scale * fast.step_time(_program(case, healthy, order, delays))
 
 
 @lru_cache(maxsize=256)
 def _order(method: str, problem: ScheduleProblem) -> Schedule:
     return generate(method, problem)
+
+
+def _program(
+    case: MeasuredPipeline, problem: ScheduleProblem, schedule: Schedule, delays: tuple[float, ...]
+) -> Program:
+    """The pipeline with these delays as the engine plays it; a way of a border is a link that carries a unit a unit of
+    time."""
+    method, ranks = METHODS[case.method], problem.ranks
+    stage, wait = np.arange(ranks), np.array(delays)
+    down, up = np.append(wait, 0.0)[:, None], np.insert(wait, 0, 0.0)[:, None]
+    nowhere, none, uncapped = np.full((ranks, 1, 2), -1), np.zeros((ranks, 1)), np.full((ranks, 1), math.inf)
+    routes = []
+    for first, size in ((0, down), (ranks, up)):
+        route = nowhere.copy()
+        route[:, 0, 0] = np.where((size[:, 0] > 0) & method.queues, first + stage, -1)
+        routes.append(route)
+    seconds = (np.array(each)[:, None] for each in (problem.forward, problem.backward, problem.weight))
+    forward_s, backward_s, weight_s = seconds
+    return Program(
+        num_waves=np.array([problem.micro_batches]),
+        rank_pipeline=np.zeros(ranks, np.int64),
+        rank_stage=stage,
+        rank_domain=stage,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=weight_s,
+        fused=schedule.fused,
+        sync_s=np.zeros(ranks),
+        finish_s=np.zeros(ranks),
+        down_bytes=down if method.queues else none,
+        up_bytes=up if method.queues else none,
+        down_route=routes[0],
+        up_route=routes[1],
+        down_delay_s=none if method.queues else down,
+        up_delay_s=none if method.queues else up,
+        down_nic_bytes_per_s=uncapped,
+        up_nic_bytes_per_s=uncapped,
+        order=schedule.order,
+        order_start=schedule.order_start,
+        groups=(),
+        link_bandwidth_bytes_per_s=np.ones(2 * ranks),
+        link_latency_s=np.zeros(2 * ranks),
+        extra_link_bytes=np.zeros(2 * ranks),
+        messages=runtime_of(method.runtime).messages,
+    )
