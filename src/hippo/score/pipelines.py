@@ -8,8 +8,7 @@ not logged.
 What the methods do was read in the authors' sources (wutianyuan1/PipeMorph): ``failslow_injection.cu`` lets the GPU
 sleep in the stream before every NCCL send over a slow link, either way, so that a message occupies its link that long;
 ``cpu_delegate.py`` sleeps in one of several processes that send in turn, so that messages are late but do not queue.
-1F1B is Megatron-LM's, whose senders and receivers meet; of zero bubble's transfers, one after another on one NCCL
-stream of a rank, the engine has no rule: they go as they are made.
+1F1B is Megatron-LM's, whose senders and receivers meet; zero bubble's transfers run on one NCCL stream of each rank.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import numpy as np
 
 from hippo.errors import InputError
 from hippo.files import read_text
-from hippo.problem.runtimes import runtime_of
+from hippo.problem.runtimes import Messages, runtime_of
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule
@@ -46,12 +45,12 @@ class Method(NamedTuple):
     order: str  # schedule method that makes its order
     planned: bool = False  # the order is made for the slow links
     queues: bool = True  # a delay occupies its link
-    runtime: str = "ideal"  # whose messages wait for each other as the authors' do
+    messages: Messages = Messages()  # how they wait for each other
 
 
 METHODS: Mapping[str, Method] = {
-    "1F1B": Method("1f1b", runtime="megatron"),
-    "ZB": Method("zb-auto"),
+    "1F1B": Method("1f1b", messages=runtime_of("megatron").messages),
+    "ZB": Method("zb-auto", messages=Messages("stream")),
     "ZB-CPU": Method("zb-auto", queues=False),
     "ZB-CPU-ReSchedule": Method("zb-auto", planned=True, queues=False),
     "ALL-CPU": Method("zb-auto", queues=False),
@@ -251,5 +250,5 @@ def _program(
         link_bandwidth_bytes_per_s=np.ones(2 * ranks),
         link_latency_s=np.zeros(2 * ranks),
         extra_link_bytes=np.zeros(2 * ranks),
-        messages=runtime_of(method.runtime).messages,
+        messages=method.messages,
     )
