@@ -32,6 +32,7 @@ from hippo.schedule.methods import generate
 from hippo.schedule.problem import RankLink, ScheduleProblem
 from hippo.schedule.schedule import Schedule
 from hippo.simulate import fast
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
 from hippo.simulate.program import Program
 from hippo.units import s_from_ms
 
@@ -212,43 +213,19 @@ def _order(method: str, problem: ScheduleProblem) -> Schedule:
 def _program(
     case: MeasuredPipeline, problem: ScheduleProblem, schedule: Schedule, delays: tuple[float, ...]
 ) -> Program:
-    """The pipeline with these delays as the engine plays it; a way of a border is a link that carries a unit a unit of
-    time."""
-    method, ranks = METHODS[case.method], problem.ranks
-    stage, wait = np.arange(ranks), np.array(delays)
-    down, up = np.append(wait, 0.0)[:, None], np.insert(wait, 0, 0.0)[:, None]
-    nowhere, none, uncapped = np.full((ranks, 1, 2), -1), np.zeros((ranks, 1)), np.full((ranks, 1), math.inf)
-    routes = []
-    for first, size in ((0, down), (ranks, up)):
-        route = nowhere.copy()
-        route[:, 0, 0] = np.where((size[:, 0] > 0) & method.queues, first + stage, -1)
-        routes.append(route)
-    seconds = (np.array(each)[:, None] for each in (problem.forward, problem.backward, problem.weight))
-    forward_s, backward_s, weight_s = seconds
-    return Program(
-        num_waves=np.array([problem.micro_batches]),
-        rank_pipeline=np.zeros(ranks, np.int64),
-        rank_stage=stage,
-        rank_domain=stage,
-        forward_s=forward_s,
-        backward_s=backward_s,
-        weight_s=weight_s,
-        fused=schedule.fused,
-        sync_s=np.zeros(ranks),
-        finish_s=np.zeros(ranks),
-        down_bytes=down if method.queues else none,
-        up_bytes=up if method.queues else none,
-        down_route=routes[0],
-        up_route=routes[1],
-        down_delay_s=none if method.queues else down,
-        up_delay_s=none if method.queues else up,
-        down_nic_bytes_per_s=uncapped,
-        up_nic_bytes_per_s=uncapped,
-        order=schedule.order,
-        order_start=schedule.order_start,
-        groups=(),
-        link_bandwidth_bytes_per_s=np.ones(2 * ranks),
-        link_latency_s=np.zeros(2 * ranks),
-        extra_link_bytes=np.zeros(2 * ranks),
-        messages=method.messages,
+    """The pipeline with these delays as the engine plays it."""
+    method, ranks = METHODS[case.method], range(problem.ranks)
+    program = abstract_program(
+        schedule,
+        forward_s=problem.forward,
+        backward_s=problem.backward,
+        weight_s=problem.weight,
+        delay_s=0.0 if method.queues else delays,
     )
+    slow = {border: 2 * at for at, border in enumerate(np.flatnonzero(delays).tolist())}
+    if method.queues and slow:
+        lines = [PlannedLine(1.0 / delays[border]) for border in slow for _ in range(2)]  # a byte a message, each way
+        down = [[slow[rank]] if rank in slow else [] for rank in ranks]
+        up = [[slow[rank - 1] + 1] if rank - 1 in slow else [] for rank in ranks]
+        program = on_links(program, lines, down=down, up=up, num_bytes=1.0)
+    return replace(program, messages=method.messages)
