@@ -93,6 +93,8 @@ def test_pairs_are_methods_on_the_same_links_and_clear_by_three_deviations(tmp_p
         ({"method": "DualPipe"}, "method DualPipe is not one of"),
         ({"slow_links": "0_2"}, "slow_links 0_2 joins no two neighbours"),
         ({"delay_s": "fast"}, "delay_s is not a number"),
+        ({"global_batch": "1000000"}, "1000000 micro-batches over 2 stages"),
+        ({"method": "ZB", "zb_mem_limit": "0.5"}, "the limit is 0.5"),
         ({"pp": "3"}, "no row of this model logs F, B and W of each stage"),
         ({"model": "9B"}, "no row of this model logs F, B and W of each stage"),
     ],

@@ -138,6 +138,11 @@ def test_what_a_row_lacks_refuses_it_and_a_column_that_nothing_reads_is_counted(
     assert report.unknown == {"mean_ms": 1}
 
 
+def test_a_row_that_is_no_object(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"rows\[1\]: a row must be an object"):
+        read(tmp_path, ROW, 3)  # type: ignore[arg-type]
+
+
 def test_without_the_networks_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "geo_open.json").write_text(json.dumps({"rows": [ROW]}))
     with pytest.raises(InputError, match="wan_dtfm.json"):

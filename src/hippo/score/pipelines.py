@@ -56,6 +56,8 @@ METHODS: Mapping[str, Method] = {
     "ZB-CPU-ReSchedule": Method("zb-auto", planned=True, queues=False),
     "ALL-CPU": Method("zb-auto", queues=False),
 }
+MOST_PASSES = 100_000
+"""Micro-batches times stages of a row that is played."""
 _COLUMNS = (
     *("branch", "experiment", "model", "gpu", "method", "slow_links", "delay_s", "pp", "tp", "dp", "micro_batch"),
     *("global_batch", "layers", "hidden", "heads", "zb_mem_limit", "iterations", "healthy_ms_iters5to7"),
@@ -122,6 +124,8 @@ def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name
         _count(row, "pp"),
         _count(row, "global_batch") // (_count(row, "dp") * _count(row, "micro_batch")),
     )
+    if stages * micro_batches > MOST_PASSES or micro_batches < 1:
+        raise ValueError(f"{micro_batches} micro-batches over {stages} stages are not from 1 to {MOST_PASSES} passes")
     if row["method"] not in METHODS:
         raise ValueError(f"method {row['method']} is not one of {', '.join(METHODS)}")
     shape = shapes.get((row.get("model", ""), row.get("gpu", "")))

@@ -21,7 +21,7 @@ import numpy as np
 from hippo.cost.calibration import CALIBRATION, Calibration
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
-from hippo.errors import InputError
+from hippo.errors import InfeasibleError, InputError
 from hippo.files import read_text
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.cluster import Cluster, Domain
@@ -230,11 +230,7 @@ def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known 
     ``known``: what earlier rows with the same calibration have played, and this one adds.
     """
     if isinstance(case, MeasuredPipeline):
-        played = None if case.refusal else pipelines.step_seconds(case)
-        deviation_s = None if case.refusal else case.deviation_s
-        return Prediction(
-            case.id, case.family, case.measured_s, played, None, None, case.refusal, deviation_s=deviation_s
-        )
+        return _predict_pipeline(case)
     nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal, apart=case.apart)
     if case.refusal is not None:
         return nothing
@@ -279,6 +275,16 @@ class _Choice:
     def key(self) -> tuple[bool, int, float]:
         """Fits first, then the least recomputation, then the least time."""
         return self.over, self.recompute, self.seconds
+
+
+def _predict_pipeline(case: MeasuredPipeline) -> Prediction:
+    played, refused = None, case.refusal
+    if refused is None:
+        try:
+            played = pipelines.step_seconds(case)
+        except InfeasibleError as error:  # no such order within the row's memory limit
+            refused = str(error)
+    return Prediction(case.id, case.family, case.measured_s, played, None, None, refused, deviation_s=case.deviation_s)
 
 
 def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel, known: Known) -> float:

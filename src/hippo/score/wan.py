@@ -24,8 +24,11 @@ from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage, Sync
 from hippo.problem.cluster import Cluster, Domain, Gpu, Link
+from hippo.problem.cluster_yaml import MAX_GPUS
+from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_WIDTH
 from hippo.problem.document import parse_json
 from hippo.problem.gpus import gpu
+from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.workload import Software
 from hippo.score.cases import USUAL_VOCAB, PublishedRun
@@ -41,6 +44,10 @@ _NEEDED = (
     *("precision", "recompute", "mean_s", "layout"),
 )
 _BESIDE = ("seconds_per_iter", "pflop", "pflops")
+_LIMITS = {
+    **{"layers": MAX_BLOCKS, "hidden": MAX_HIDDEN, "heads": MAX_HEADS, "seq": MAX_WIDTH},
+    **{"micro_batch": MAX_BATCH, "global_batch": MAX_BATCH, "gpus": MAX_GPUS},
+}
 _OURS = "ours"  # of the rows' authors: GPipe, activations sent and received beside computation
 _REACHED = ("bus_efficiency_inter", "bus_efficiency_intra")
 
@@ -58,6 +65,12 @@ def cases(document: Mapping[str, Any], path: Path) -> tuple[PublishedRun, ...]:
     networks = found.get("cases") if isinstance(found, dict) else None
     if not isinstance(networks, dict):
         raise InputError("the networks of the cases are missing", source=str(beside), key="cases", remedy="give them")
+    for index, row in enumerate(document["rows"]):
+        if not isinstance(row, dict):
+            remedy = "give objects with the keys of docs/contracts.md"
+            raise InputError(
+                "a row must be an object", source=str(path), key=f"rows[{index}]", value=row, remedy=remedy
+            )
     return tuple(_case(row, networks, f"{path}[{index}]") for index, row in enumerate(document["rows"]))
 
 
@@ -115,9 +128,9 @@ def _case(row: Mapping[str, Any], networks: Mapping[str, Any], where: str) -> Pu
 
 def _wrong(row: Mapping[str, Any], degrees: Mapping[str, int]) -> str | None:
     """What of a row without holes cannot be read as this form has it."""
-    for key in ("layers", "hidden", "heads", "seq", "micro_batch", "global_batch", "gpus"):
-        if not isinstance(row[key], int) or isinstance(row[key], bool) or row[key] < 1:
-            return f"{key} is not a positive whole number"
+    for key, most in _LIMITS.items():
+        if not isinstance(row[key], int) or isinstance(row[key], bool) or not 0 < row[key] <= most:
+            return f"{key} is not a whole number from 1 to {most}"
     if not isinstance(row["mean_s"], (int, float)) or not 0 < row["mean_s"] < np.inf:
         return "mean_s is not a positive number of seconds"
     if (row["precision"], str(row["recompute"])[:4]) != ("fp16", "full"):
