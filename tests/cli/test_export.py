@@ -46,8 +46,11 @@ def test_files_command_and_notes(hippo: Hippo, plan_file: Path, tmp_path: Path, 
     assert all(Path(name).is_file() for name in document["files"])
     assert document["command"] in (tmp_path / "out" / "README.md").read_text()
     assert document["notes"]
-    again = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert again == json.loads(plan_file.read_text())
+    again, given = json.loads((tmp_path / "out" / "plan.json").read_text()), json.loads(plan_file.read_text())
+    runtime = {"deepspeed": "deepspeed", "torchtitan": "torch"}.get(target, "megatron")  # the first that can run it
+    assert again["problem"].pop("runtime") == document["expected"]["runtime"] == runtime
+    assert document["expected"]["planned"]["runtime"] == given["problem"].pop("runtime") == "ideal"
+    assert again == given
 
 
 def test_the_command_on_stdout_and_the_rest_on_stderr(hippo: Hippo, plan_file: Path, tmp_path: Path):
