@@ -218,7 +218,14 @@ def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) ->
             "No plan that it can run was found in passing. Nearest way out: another target, or a launcher "
             "(--to torchrun) with --program own."
         )
-    raise InexpressibleError(reasons) if lacks_means(plan, runtime_of(runtime)) else InfeasibleError(reasons)
+    raise _refusal(reasons, means=lacks_means(plan, runtime_of(runtime)))
+
+
+def _refusal(reasons: Sequence[str], *, means: bool) -> InfeasibleError:
+    """``means``: it is a collective or a lever that is not there."""
+    if not means:
+        return InfeasibleError(reasons)
+    return InexpressibleError([reasons[0], "To fix: export a plan without that, or for another target.", *reasons[1:]])
 
 
 def _told(problem: Problem, plan: Plan, found: Nearest) -> str:
@@ -262,8 +269,7 @@ def _chosen(problem: Problem, plan: Plan) -> str:
         "program of yours, which reads its part in ranks.json."
     )
     means = all(lacks_means(plan, runtime_of(runtime)) for runtime in unsaid)
-    refusal = InexpressibleError if means else InfeasibleError
-    raise refusal([f"No runtime known here can run this plan. {told}", way_out])
+    raise _refusal([f"No runtime known here can run this plan. {told}", way_out], means=means)
 
 
 def instead(problem: Problem, plan: Plan, target: str, wished: str) -> tuple[Plan, tuple[str, ...]]:
