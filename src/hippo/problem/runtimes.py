@@ -21,6 +21,15 @@ ALL_REDUCE = ("two-level", "ring")
 
 
 @dataclass(frozen=True)
+class Messages:
+    """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
+
+    calls: str = "free"  # they go when they are made, receives are posted ahead; coupled, apart, late
+    sender: str = "taken"  # when the sender's part is over: taken, by its receiver, or met: the receiver is there
+    notice: bool = False  # whether the receiver's word that it is there comes back over the link, behind what it sent
+
+
+@dataclass(frozen=True)
 class Runtime:
     """A runtime; the defaults limit nothing."""
 
@@ -44,6 +53,7 @@ class Runtime:
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     transport: Transport = IDEAL
+    messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
@@ -76,6 +86,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("optimizer",),  # --num-distributed-optimizer-instances
+            messages=Messages("coupled"),
         ),
         "torch": replace(
             _ONE_MESH,
@@ -86,6 +97,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
+            messages=Messages("late", sender="met", notice=True),
         ),
         "deepspeed": replace(
             _ONE_MESH,
@@ -101,6 +113,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # MiCS
+            messages=Messages("apart"),
         ),
         "ideal": Runtime(),
     }
