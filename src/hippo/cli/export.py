@@ -76,8 +76,7 @@ def export(choice: Choice) -> None:
     problem, plan = read_plan(choice.plan)
     places = _places(choice.place or [], plan)
     with Watch(f"exporting to {choice.to}"):
-        options = {"program": choice.program, "places": places, "nearest": choice.nearest}
-        found = files_of(problem, plan, choice.to, **options)
+        found = files_of(problem, plan, choice.to, program=choice.program, places=places, nearest=choice.nearest)
     write_export(choice.out, found.files, force=choice.force)
     names, doubt = list(listing(found.files)), uncalibrated(problem)
     if choice.json:

@@ -283,7 +283,8 @@ def export(
     from hippo.registry import exporter
 
     _refuse_broken(problem, plan)
-    target, told = exporter(to), ()
+    target = exporter(to)
+    told: tuple[str, ...] = ()
     plan = in_ring_order(problem, plan)
     if nearest:
         plan, told = instead(problem, plan, to, program)
