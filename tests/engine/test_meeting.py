@@ -32,15 +32,15 @@ def drawn(seed: int) -> Pipeline:
     return Pipeline(one_f_one_b(ranks, waves), tuple(seconds), tuple(borders))
 
 
-def program_of(pipeline: Pipeline, runtime: str) -> Program:
+def program_of(pipeline: Pipeline, runtime: str, name: str = "1f1b") -> Program:
     """The same for the engine: a link of its own for each way of each border, a byte a message."""
     ranks, waves = len(pipeline.orders), 1 + max(micro for _, micro in pipeline.orders[0])
-    schedule = generate("1f1b", ScheduleProblem.uniform(ranks, waves))
-    forward, backward = ([each[kind] for each in pipeline.seconds] for kind in "FB")
+    schedule = generate(name, ScheduleProblem.uniform(ranks, waves))
+    forward, backward, weight = ([each[kind] for each in pipeline.seconds] for kind in "FBW")
     lines = [PlannedLine(1.0 / b.transfer_s[way], b.delay_s[way]) for b in pipeline.borders for way in (0, 1)]
     down = [[2 * rank] if rank + 1 < ranks else [] for rank in range(ranks)]
     up = [[2 * rank - 1] if rank else [] for rank in range(ranks)]
-    program = abstract_program(schedule, forward_s=forward, backward_s=backward)
+    program = abstract_program(schedule, forward_s=forward, backward_s=backward, weight_s=weight)
     return replace(on_links(program, lines, down=down, up=up, num_bytes=1.0), messages=RUNTIMES[runtime].messages)
 
 
@@ -48,8 +48,27 @@ def program_of(pipeline: Pipeline, runtime: str) -> Program:
 def test_operations_start_when_the_judge_says(runtime: str) -> None:
     for seed in range(25):
         pipeline = drawn(seed)
+        if runtime == "torch" and len(pipeline.orders[-1]) < 2 * len(pipeline.orders):
+            continue  # Schedule1F1B refuses fewer micro-batches than stages
         played = fast.play(program_of(pipeline, runtime))
         told = sorted(start for start, _ in judged(pipeline, runtime).operations.values())
+        assert sorted(played.op_start_s[: len(told)].tolist()) == pytest.approx(told), seed
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-h2"])
+def test_orders_that_torch_has_no_class_for_post_receives_as_it_does(name: str) -> None:
+    letters = {0: "F", 1: "B", 2: "W"}
+    for seed in range(15):
+        plain = drawn(seed)
+        ranks, waves = len(plain.orders), 1 + max(micro for _, micro in plain.orders[0])
+        schedule = generate(name, ScheduleProblem.uniform(ranks, waves))
+        orders = tuple(
+            tuple((letters[kind], wave) for kind, _, wave in schedule.rank(rank).tolist()) for rank in range(ranks)
+        )
+        seconds = tuple({"F": one["F"], "B": 0.5 * one["B"], "W": 0.4 * one["B"]} for one in plain.seconds)
+        pipeline = replace(plain, orders=orders, seconds=seconds)
+        told = sorted(start for start, _ in judged(pipeline, "torch").operations.values())
+        played = fast.play(program_of(pipeline, "torch", name))
         assert sorted(played.op_start_s[: len(told)].tolist()) == pytest.approx(told), seed
 
 

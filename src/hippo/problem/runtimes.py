@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
 from hippo.problem.model import Model
-from hippo.problem.transport import HIPPO, IDEAL, Transport
+from hippo.problem.transport import HIPPO, IDEAL, NCCL, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
@@ -61,6 +61,7 @@ class Runtime:
         return tuple(way for way in ALL_REDUCE if way == "ring" or sharding in self.two_level)
 
 
+NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as TCP can, without loss"
 _ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
@@ -86,7 +87,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("optimizer",),  # --num-distributed-optimizer-instances
+            transport=NCCL,
             messages=Messages("coupled"),
+            assumed=(NCCL_ASSUMED,),
         ),
         "torch": replace(
             _ONE_MESH,
@@ -97,7 +100,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
+            transport=TORCH,
             messages=Messages("late", sender="met", notice=True),
+            assumed=("between domains torch is taken to run gloo, as it was measured in the emulator",),
         ),
         "deepspeed": replace(
             _ONE_MESH,
@@ -113,7 +118,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # MiCS
+            transport=NCCL,
             messages=Messages("apart"),
+            assumed=(NCCL_ASSUMED,),
         ),
         "ideal": Runtime(),
     }

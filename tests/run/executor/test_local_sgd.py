@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,12 @@ from .test_training import trained
 
 TWINS = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
 REPLICAS = {"twins": (GPT2, TWINS), "unlike shares": PLANS["unlike shares"], "everything": PLANS["everything"]}
+QUICK = [("twins", 0), ("twins", 1), ("unlike shares", 1)]
+SLOW = [each for each in product(REPLICAS, [0, 1]) if each not in QUICK]
+CASES = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
 
-@pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize("name", REPLICAS)
+@pytest.mark.parametrize(("name", "late"), CASES)
 def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, tmp_path: Path):
     model, plan = REPLICAS[name]
     plan = replace(plan, sync=Sync("local_sgd", 2))

@@ -46,7 +46,7 @@ def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     assert expected[-1] < expected[0]
 
 
-@pytest.mark.parametrize("name", ["stages", "everything"])
+@pytest.mark.parametrize("name", ["stages", pytest.param("everything", marks=pytest.mark.slow)])
 def test_in_single_precision_too(name: str, tmp_path: Path):
     model, plan = PLANS[name]
     job = RunJob(problem(model), plan, RunOptions(steps=STEPS, timeout_s=20.0))
