@@ -49,7 +49,7 @@ class Expected:
         found.append(f"Expected: {_priced(self.run)} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
         if planned.runtime != own.runtime:
             found.append(f"The plan was made {_for(planned.runtime)}: {_priced(self.planned)} there.")
-        return (*found, *(f"Assumed: {each}" for each in own.rules.assumed))
+        return (*found, *(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed))
 
     def _one_domain(self, other: Judged) -> str:
         quicker = other.step_time_s < (1 - AS_GOOD) * self.run.step_time_s

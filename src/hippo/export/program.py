@@ -102,11 +102,16 @@ def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | No
 
 
 def _sound(problem: Problem, plan: Plan, unsaid: Unsaid, *, anew: bool) -> Nearest | None:
-    """The plan with its step time, if it is one, fits, and the runtime can express it."""
+    """The plan with its step time, if it is one, fits, and the runtime can express and play it."""
     if check(problem, plan) or cannot_express(problem, plan, problem.runtime) or unsaid(problem, plan):
         return None
-    plan = sums.in_ring_order(problem, plan)
-    return Nearest(plan, evaluate(problem, plan).step_time_s, anew) if fits(problem, plan) else None
+    if not fits(problem, plan):
+        return None
+    try:
+        plan = sums.in_ring_order(problem, plan)
+        return Nearest(plan, evaluate(problem, plan).step_time_s, anew)
+    except HippoError:  # no link, or ranks that would wait for each other for ever
+        return None
 
 
 def plain(plan: Plan, rules: Runtime) -> Plan:
@@ -225,7 +230,7 @@ def _refusal(reasons: Sequence[str], *, means: bool) -> InfeasibleError:
     """``means``: it is a collective or a lever that is not there."""
     if not means:
         return InfeasibleError(reasons)
-    return InexpressibleError([reasons[0], "To fix: export a plan without that, or for another target.", *reasons[1:]])
+    return InexpressibleError([*reasons, "To fix: export a plan without that, or for another target."])
 
 
 def _told(problem: Problem, plan: Plan, found: Nearest) -> str:
