@@ -6,15 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from hippo.plan.plan import (
-    Compression,
-    Pipeline,
-    Plan,
-    Relay,
-    ScheduleChoice,
-    Stage,
-    Sync,
-)
+from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
 from hippo.problem.gpus import GPUS
