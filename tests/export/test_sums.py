@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
@@ -15,7 +16,7 @@ from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage, Sync
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.problem import Problem
 
-from .conftest import exported
+from .conftest import Asked, Written, exported
 from .examples import cluster, devices, example, replicas
 
 TWO_LEVEL, RING = Sync(all_reduce="two-level"), Sync(all_reduce="ring")
@@ -177,3 +178,36 @@ def test_a_schedule_alone_is_no_lack_of_means():
     with pytest.raises(InfeasibleError) as refusal:
         megatron.program(problem, replace(plan, schedule=ScheduleChoice("gpipe")))
     assert not isinstance(refusal.value, InexpressibleError)
+
+
+# ------------------------------------------------------------------------------------------------------ its own parser
+MICS = """
+import json, os
+import torch
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import deepspeed
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=int(os.environ["RANK"]), world_size=8)
+deepspeed.init_distributed(dist_backend="fake", auto_mpi_discovery=False)
+from deepspeed.runtime.config import DeepSpeedConfig
+try:
+    config = DeepSpeedConfig(json.load(open("ds_config.json")))
+    from deepspeed.runtime.zero.mics_utils import create_mics_comm_groups
+    groups = create_mics_comm_groups(config.mics_shard_size, None, config.mics_hierarchial_params_gather)
+    ranks = torch.distributed.get_process_group_ranks
+    print(json.dumps([ranks(groups.param_shard_group), ranks(groups.param_repli_group)]))
+except Exception as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_deepspeed_groups_the_lanes_of_a_domain_or_says_that_it_no_longer_does(written: Written, ask: Asked):
+    problem, plan = lines(("a", 0), ("a", 2), ("b", 0), ("b", 2), sharding="hybrid", sync=TWO_LEVEL)
+    folder = written("deepspeed", problem, plan)
+    answer = ask("deepspeed", folder, MICS, RANK=5, LOCAL_RANK=1)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    told = json.loads(answer.stdout.splitlines()[-1])
+    if tuple(map(int, version("deepspeed").split(".")[:3])) < (0, 19, 7):
+        assert told == [[4, 5, 6, 7], [1, 5]]  # rank 5 shards inside b and sums with its like in a
+    else:
+        assert told.startswith("MiCS ZeRO-3 sharding has been removed")
+        assert "DeepSpeed 0.19.6 or older" in (folder / "README.md").read_text()

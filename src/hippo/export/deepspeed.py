@@ -28,6 +28,10 @@ STAND_IN = (
 WHOLE = (
     "DeepSpeed leaves tensor parallelism to the layers: every tensor-parallel rank of the stand-in holds whole layers."
 )
+MICS = (
+    "Two levels are MiCS: install DeepSpeed 0.19.6 or older. 0.19.7 took MiCS out and refuses ds_config.json for it; it "
+    "sums over one flat ring only."
+)
 UNIVERSAL = (
     "To load a checkpoint under other cuts, tp or pp, convert it: ds_to_universal.py --input_folder .. --output_folder "
     '.., then "load_universal": true under "checkpoint" in ds_config.json.'
@@ -74,7 +78,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("TRAIN", "arguments for train.py: --steps N, --save DIR; may stay empty"),
         ),
         environment=sums.environment(plan),
-        notes=(STAND_IN, *([WHOLE] if stage.tp > 1 else []), UNIVERSAL),
+        notes=(*([MICS] if mics else []), STAND_IN, *([WHOLE] if stage.tp > 1 else []), UNIVERSAL),
     )
 
 
