@@ -29,7 +29,7 @@ WHOLE = (
     "DeepSpeed leaves tensor parallelism to the layers: every tensor-parallel rank of the stand-in holds whole layers."
 )
 MICS = (
-    "Two levels are MiCS: install DeepSpeed 0.19.6 or older. 0.19.7 took MiCS out and refuses ds_config.json for it; it "
+    "Two levels are MiCS: install DeepSpeed 0.19.6 or older. 0.19.7 took MiCS out and refuses ds_config.json; it "
     "sums over one flat ring only."
 )
 UNIVERSAL = (
