@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +183,39 @@ def test_a_schedule_alone_is_no_lack_of_means():
 
 
 # ------------------------------------------------------------------------------------------------------ its own parser
+INSTANCES = """
+import json, os
+import torch
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from megatron.core import parallel_state
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=int(os.environ["RANK"]), world_size=16)
+parallel_state.initialize_model_parallel(
+    tensor_model_parallel_size=2,
+    pipeline_model_parallel_size=2,
+    num_distributed_optimizer_instances=int(os.environ["NUMBER"]),
+    order="tp-cp-ep-pp-dp",  # --use-tp-pp-dp-mapping
+    create_gloo_process_groups=False,
+)
+ranks = torch.distributed.get_process_group_ranks
+inside = parallel_state.get_data_parallel_group(with_context_parallel=True, partial_data_parallel=True)
+print(json.dumps([ranks(inside), ranks(parallel_state.get_inter_distributed_optimizer_instance_group())]))
+"""
+
+
+def test_megatron_holds_each_instance_inside_a_domain(tmp_path: Path, needs: Callable[[str], None], ask: Asked):
+    needs("einops")
+    made = megatron.program(*sharded("optimizer", TWO_LEVEL))
+    assert "--use-tp-pp-dp-mapping" in made.words
+    assert "--num-distributed-optimizer-instances 2" in made.words
+    answer = ask("megatron", tmp_path, INSTANCES, RANK=10, NUMBER=2)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    inside, across = json.loads(answer.stdout.splitlines()[-1])
+    assert (inside, across) == ([10, 14], [2, 10])
+    domains = [each.node.split("/")[0] for each in made.placed.ranks]
+    assert [domains[rank] for rank in inside] == ["dc-b", "dc-b"]
+    assert [domains[rank] for rank in across] == ["dc-a", "dc-b"]
+
+
 MICS = """
 import json, os
 import torch

@@ -133,6 +133,7 @@ RESHARDABLE = (
     "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
     "--dist-ckpt-optim-fully-reshardable lets the optimizer's state follow."
 )
+EINOPS = "Several instances of the optimizer need the Python package einops on every host."
 WHERE = "Flags are those of Megatron-LM with Megatron Core 0.16 and later; the layout needs 0.14."
 
 
@@ -166,7 +167,13 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("DATA", "flags for data and tokenizer; until it is set: mock data and no tokenizer"),
             Blank("TRAIN", "flags for the rest: iterations, learning rate, logging; until it is set: 100 iterations"),
         ),
-        notes=(_order_note(problem, plan), RESHARDABLE, WHERE, *([ROUTER] if sparse else [])),
+        notes=(
+            _order_note(problem, plan),
+            *([EINOPS] if _instances(plan) > 1 else []),
+            RESHARDABLE,
+            WHERE,
+            *([ROUTER] if sparse else []),
+        ),
         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **sums.environment(plan)},
     )
 
@@ -194,9 +201,9 @@ def unsaid(problem: Problem, plan: Plan) -> list[str]:
             f"Megatron-LM divides experts among the {lanes} data-parallel lanes, so expert parallel "
             f"{plan.expert_parallel} must divide them (tp {first.tp} is used inside each expert)"
         )
-    number = sums.instances(plan) if plan.sharding == "optimizer" and plan.sync.all_reduce == "two-level" else 1
+    number = _instances(plan)
     each = lanes // plan.expert_parallel
-    if number and each % number:
+    if each % number:
         found.append(
             f"Megatron-LM divides the {each} lanes of each expert among the {number} instances of its optimizer, so "
             "their number must divide them"
@@ -231,14 +238,17 @@ def parallel_flags(model: Model, plan: Plan) -> list[str]:
     return [*flags, *RECOMPUTE[plan.recompute]]
 
 
+def _instances(plan: Plan) -> int:
+    """Instances of a sharded optimizer: one in each domain where sums are two-level, one where they are a flat ring."""
+    two_level = plan.sharding == "optimizer" and plan.sync.all_reduce == "two-level" and sums.crosses(plan)
+    return (sums.instances(plan) or 1) if two_level else 1
+
+
 def _optimizer_flags(plan: Plan) -> list[str]:
-    """A sharded optimizer: an instance in each domain where sums are two-level, one where they are a flat ring."""
     if plan.sharding != "optimizer":
         return []
-    if not sums.crosses(plan):
-        return ["--use-distributed-optimizer"]
-    number = sums.instances(plan) if plan.sync.all_reduce == "two-level" else 1
-    return ["--use-distributed-optimizer", f"--num-distributed-optimizer-instances {number}"]
+    number = [f"--num-distributed-optimizer-instances {_instances(plan)}"] if sums.crosses(plan) else []
+    return ["--use-distributed-optimizer", *number]
 
 
 def batch_flags(problem: Problem, plan: Plan) -> list[str]:
