@@ -216,6 +216,30 @@ def test_megatron_holds_each_instance_inside_a_domain(tmp_path: Path, needs: Cal
     assert [domains[rank] for rank in across] == ["dc-a", "dc-b"]
 
 
+MESH = """
+import json, os
+import torch
+from torch.testing._internal.distributed.fake_pg import FakeStore
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=int(os.environ["RANK"]), world_size=16)
+from torchtitan.config import ConfigManager
+from torchtitan.distributed import ParallelDims
+config = ConfigManager().parse_args(["--module", "hippo_recipe", "--config", "planned"])
+dims = ParallelDims.from_config(config.parallelism, 16)
+dims.build_mesh()
+print(json.dumps([dims.get_mesh(name).mesh.tolist() for name in ("dp_shard", "dp_replicate")]))
+"""
+
+
+def test_torchtitan_shards_inside_a_domain(written: Written, ask: Asked):
+    problem, plan = sharded("hybrid", TWO_LEVEL)
+    answer = ask("torchtitan", written("torchtitan", problem, plan), MESH, RANK=10)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    inside, across = json.loads(answer.stdout.splitlines()[-1])
+    assert (inside, across) == ([8, 10], [10, 14])  # stage 1 of both replicas: ranks 8 to 11 in dc-a, 12 to 15 in dc-b
+    domains = [each.node.split("/")[0] for each in torchtitan.program(problem, plan).placed.ranks]
+    assert [domains[rank] for rank in (*inside, *across)] == ["dc-a", "dc-a", "dc-a", "dc-b"]
+
+
 MICS = """
 import json, os
 import torch
