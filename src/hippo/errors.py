@@ -5,6 +5,7 @@
     |   |-- UnknownNameError           a name that no table holds; lists the names it holds
     |   `-- MissingExtraError          a library of an extra is not installed; says how to install it
     `-- InfeasibleError                no plan satisfies the constraints: exit code 3
+        `-- InexpressibleError          a collective or lever of the plan that the target does not have: exit code 2
 
 ``assert`` guards our own mistakes; these classes are for the user's.
 """
@@ -111,6 +112,10 @@ class InfeasibleError(HippoError):
     def __init__(self, reasons: Iterable[str]) -> None:
         self.reasons = tuple(reasons)
         super().__init__(" ".join(self.reasons))
+
+
+class InexpressibleError(InfeasibleError):
+    """A plan uses a collective or a lever that the target does not have: another plan or another target is needed."""
 
 
 def _installs(extra: str) -> str:

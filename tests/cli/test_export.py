@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hippo.plan.codec import save_plan
-from hippo.plan.plan import ScheduleChoice
+from hippo.plan.plan import Compression, ScheduleChoice, Sync
 from hippo.registry import EXPORTERS
 
-from ..export.examples import example
+from ..export.examples import example, replicas
 from .conftest import Hippo
 
 TARGETS = ("megatron", "deepspeed", "torchtitan", "torchrun", "slurm", "skypilot", "ray", "jobset")
@@ -46,8 +46,11 @@ def test_files_command_and_notes(hippo: Hippo, plan_file: Path, tmp_path: Path, 
     assert all(Path(name).is_file() for name in document["files"])
     assert document["command"] in (tmp_path / "out" / "README.md").read_text()
     assert document["notes"]
-    again = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert again == json.loads(plan_file.read_text())
+    again, given = json.loads((tmp_path / "out" / "plan.json").read_text()), json.loads(plan_file.read_text())
+    runtime = {"deepspeed": "deepspeed", "torchtitan": "torch"}.get(target, "megatron")  # the first that can run it
+    assert again["problem"].pop("runtime") == document["expected"]["runtime"] == runtime
+    assert document["expected"]["planned"]["runtime"] == given["problem"].pop("runtime") == "ideal"
+    assert again == given
 
 
 def test_the_command_on_stdout_and_the_rest_on_stderr(hippo: Hippo, plan_file: Path, tmp_path: Path):
@@ -79,6 +82,36 @@ def test_what_cannot_be_expressed_is_infeasible_and_nothing_is_written(hippo: Hi
     assert "Megatron-LM cannot express schedule 'gpipe'" in answer.err
     assert "--nearest exports it" in answer.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_collective_that_the_target_has_not_is_wrong_input(refused: Callable[..., str], tmp_path: Path):
+    problem, plan = replicas()
+    save_plan(problem, replace(plan, sync=Sync(all_reduce="two-level")), tmp_path / "plan.json")
+    message = refused("export", tmp_path / "plan.json", "--to", "megatron", "--out", tmp_path / "out")
+    assert "Megatron-LM sums on two levels with sharding optimizer alone, not none" in message
+    assert "--nearest exports it" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_lever_that_the_target_has_not_is_wrong_input(refused: Callable[..., str], tmp_path: Path):
+    problem, plan = example()
+    save_plan(problem, replace(plan, compression=(Compression("dc-a", "dc-b", "fp8"),)), tmp_path / "plan.json")
+    message = refused("export", tmp_path / "plan.json", "--to", "torchtitan", "--out", tmp_path / "out")
+    assert "torchtitan cannot compress activations" in message
+
+
+def test_one_domain_and_the_time_come_first(hippo: Hippo, plan_file: Path, tmp_path: Path):
+    answer = hippo("export", plan_file, "--to", "torchtitan", "--out", tmp_path / "out")
+    lines = answer.err.splitlines()
+    assert "Better inside one domain: " in lines[0]
+    assert "under torch's pipelining" in answer.err
+    assert "The plan was made for no runtime (ideal)" in answer.err
+
+
+def test_the_folders_plan_confirms_its_time(hippo: Hippo, plan_file: Path, tmp_path: Path):
+    told = hippo("export", plan_file, "--to", "torchtitan", "--out", tmp_path / "out", "--json").document
+    again = hippo("simulate", tmp_path / "out" / "plan.json", "--json").document
+    assert again["step_time_s"] == told["expected"]["step_time_s"]
 
 
 def test_the_nearest_plan_is_exported_where_asked_for(hippo: Hippo, gpipe_file: Path, tmp_path: Path):

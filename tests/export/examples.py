@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hippo.plan.plan import Pipeline, Plan, Stage
+from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import GPUS
@@ -43,7 +43,7 @@ def example() -> tuple[Problem, Plan]:
 
 
 def replicas() -> tuple[Problem, Plan]:
-    """The same model as two replicas, one per data centre, each pp 2, tp 2, dp 2."""
+    """The same model as two replicas, one per data centre, each pp 2, tp 2, dp 2, which sum over one flat ring."""
     problem, plan = example()
     lines = tuple(
         Pipeline(
@@ -55,4 +55,4 @@ def replicas() -> tuple[Problem, Plan]:
         )
         for domain in DOMAINS
     )
-    return problem, replace(plan, pipelines=lines)
+    return problem, replace(plan, pipelines=lines, sync=Sync(all_reduce="ring"))

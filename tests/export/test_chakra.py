@@ -6,12 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hippo.decide.wording import seconds
+from hippo.problem.runtimes import Messages
 from hippo.score.judge import evaluate
 from hippo.simulate.astra.configuration import MEMORY, NETWORK, SYSTEM
+from hippo.simulate.fast import step_time
+from hippo.simulate.lower import lower
 
 from .conftest import Asked, Written
 from .examples import example
@@ -52,7 +57,21 @@ def test_the_files(written: Written) -> None:
 
 
 def test_the_command_of_the_readme_plays_the_step(written: Written) -> None:
-    folder = written("chakra")
+    assert played_s(written("chakra")) == pytest.approx(evaluate(*example()).step_time_s, rel=1e-8)
+
+
+def test_what_a_runtime_adds_to_messages_is_not_in_traces(written: Written) -> None:
+    problem, plan = example()
+    folder = written("chakra", replace(problem, runtime="deepspeed"), plan)
+    text = (folder / "README.md").read_text()
+    assert "DeepSpeed makes sender and receiver wait for each other, which ASTRA-sim cannot play" in text
+    free = replace(lower(replace(problem, runtime="deepspeed"), plan), messages=Messages())
+    assert played_s(folder) == pytest.approx(step_time(free), rel=1e-8)
+    assert f"says {seconds(step_time(free))}." in text
+
+
+def played_s(folder: Path) -> float:
+    """Seconds of the step, as the command in the folder's README plays it."""
     text = (folder / "README.md").read_text()
     command = re.search(r"```bash\n(.*?)```", text, re.DOTALL)
     assert command is not None
@@ -63,7 +82,7 @@ def test_the_command_of_the_readme_plays_the_step(written: Written) -> None:
     )
     finished = [int(tick) for tick in re.findall(r"finished, (\d+) cycles", done.stdout)]
     assert len(finished) == len(json.loads((folder / "ranks.json").read_text()))
-    assert max(finished) / 1e9 == pytest.approx(evaluate(*example()).step_time_s, rel=1e-8)
+    return max(finished) / 1e9
 
 
 def test_as_the_schema_reads_them(written: Written, ask: Asked) -> None:

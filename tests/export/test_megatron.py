@@ -104,7 +104,7 @@ def test_what_it_cannot_express_is_named_with_the_nearest_plan():
     assert first == "Megatron-LM cannot run this plan: Megatron-LM cannot express schedule 'gpipe'."
     assert nearest.startswith("Nearest plan that it can run, the same with that left out: ")
     assert "1f1b" in nearest
-    assert re.search(r"[\d.]+ s a step instead of [\d.]+ s; --nearest exports it", nearest)
+    assert re.search(r"[\d.]+ s a step instead of [\d.]+ s under no runtime \(ideal\); --nearest exports it", nearest)
 
 
 # ------------------------------------------------------------------------------------------------------ its own parser

@@ -101,7 +101,8 @@ def test_unlike_widths_need_a_plan_made_anew():
     with pytest.raises(InfeasibleError) as refusal:
         megatron.program(problem, plan)
     assert re.search(
-        r"Planned anew for it: .* s a step instead of .* s, by `hippo plan --runtime megatron`, or in passing",
+        r"Planned anew for it: .* s a step instead of .* s under no runtime \(ideal\), "
+        r"by `hippo plan --runtime megatron`, or in passing",
         str(refusal.value),
     )
 

@@ -19,9 +19,7 @@ from hippo.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hippo.export.base import Export
     from hippo.plan.plan import Plan
-    from hippo.problem.problem import Problem
 
 MOST_NAMES = 20  # files named on the screen; a trace per rank can be hundreds
 
@@ -64,10 +62,13 @@ class Choice:
 def export(choice: Choice) -> None:
     """Files that launch a plan with the tools people already have.
 
-    A plan that the target cannot run is refused (exit code 3), with the nearest one that it can.
+    The time told is that under the runtime that the files start, beside that for which the plan was made. A plan that
+    the target cannot run is refused, with the nearest one that it can (exit code 3; 2 where it has not the collective
+    or the lever).
     """
     from hippo.cost.calibration import uncalibrated
     from hippo.export.folder import listing, write_export
+    from hippo.front_door.planning import export as files_of
     from hippo.registry import exporter
 
     exporter(choice.to)
@@ -75,14 +76,17 @@ def export(choice: Choice) -> None:
     problem, plan = read_plan(choice.plan)
     places = _places(choice.place or [], plan)
     with Watch(f"exporting to {choice.to}"):
-        found = _export(choice, problem, plan, places)
+        found = files_of(problem, plan, choice.to, program=choice.program, places=places, nearest=choice.nearest)
     write_export(choice.out, found.files, force=choice.force)
     names, doubt = list(listing(found.files)), uncalibrated(problem)
     if choice.json:
         files = [str(choice.out / name) for name in names]
         told = {"to": choice.to, "files": files, "command": found.command, "notes": list(found.notes)}
-        print_document({**told, "uncalibrated": doubt})
+        expected = {"expected": None, "one_domain": None} if found.expected is None else found.expected.document()
+        print_document({**told, **expected, "uncalibrated": doubt})
         return
+    for sentence in () if found.expected is None else found.expected.sentences():
+        mention(sentence)
     print(found.command)
     if doubt is not None:
         mention(doubt)
@@ -91,24 +95,6 @@ def export(choice: Choice) -> None:
     first = [str(choice.out / name) for name in names[:MOST_NAMES]]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     mention(f"wrote {', '.join(first)}{more}")
-
-
-def _export(choice: Choice, problem: Problem, plan: Plan, places: Mapping[str, str]) -> Export:
-    """The files of the target and the plan they run."""
-    from dataclasses import replace
-
-    from hippo.export.base import Wishes
-    from hippo.export.program import instead
-    from hippo.files import json_text
-    from hippo.plan.codec import plan_to_document
-    from hippo.registry import exporter
-
-    told: tuple[str, ...] = ()
-    if choice.nearest:
-        plan, told = instead(problem, plan, choice.to, choice.program)
-    found = exporter(choice.to)(problem, plan, Wishes(choice.program, places))
-    files = {**found.files, "plan.json": json_text(plan_to_document(problem, plan))}
-    return replace(found, files=files, notes=(*told, *found.notes))
 
 
 def _places(given: list[str], plan: Plan) -> Mapping[str, str]:

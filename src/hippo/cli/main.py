@@ -15,7 +15,7 @@ import typer
 
 import hippo
 from hippo.cli.output import DONE, INFEASIBLE, INTERRUPTED, WRONG_INPUT, Loudness, say, set_loudness, silence_stdout
-from hippo.errors import InfeasibleError, InputError
+from hippo.errors import InexpressibleError, InfeasibleError, InputError
 
 COMMANDS: Mapping[str, str] = {
     "plan": "The best plan, how far from the optimum it can be, and why.",
@@ -125,6 +125,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return _told(code) if isinstance(code, int) else DONE
     except InputError as error:
+        return _refuse(str(error))
+    except InexpressibleError as error:
         return _refuse(str(error))
     except InfeasibleError as error:
         say(f"infeasible: {error}")

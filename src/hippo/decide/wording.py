@@ -28,6 +28,15 @@ def seconds(value: float, digits: int = 3) -> str:
     return "0 s" if value == 0 else f"{number(value * 1e6)} us"
 
 
+def usd(amount: float) -> str:
+    """US dollars: ``$1,234``, ``$13.10``, ``$0.02``, ``$0.0032``; below a cent three significant digits."""
+    if amount == 0:
+        return "$0"
+    if abs(amount) < 0.1:
+        return f"${number(amount).rstrip('0')}"
+    return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
+
+
 def gbps(bytes_per_s: float) -> str:
     """A rate in Gbit/s."""
     return f"{number(gbps_from_bytes_per_s(bytes_per_s))} Gbit/s"

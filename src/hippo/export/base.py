@@ -10,12 +10,15 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from hippo.export.expected import Expected
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,12 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Export:
-    """Files by relative path, the command to type where they lie, and notes."""
+    """Files by relative path, the command to type where they lie, notes, and the time that a run of them takes."""
 
     files: Mapping[str, str | bytes]
     command: str
     notes: tuple[str, ...] = ()
+    expected: Expected | None = None  # what a run of them takes; None: they run nothing
 
 
 class Exporter(Protocol):

@@ -6,11 +6,14 @@ and caps of nodes can be expressed; nothing is refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hippo.decide.wording import capital, described, seconds
 from hippo.export.base import Export, Wishes
 from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import Messages
 from hippo.simulate.astra.binary import NAMES
 from hippo.simulate.astra.configuration import arguments, files
 from hippo.simulate.astra.play import by_fast, drawn_up, state_of
@@ -21,18 +24,23 @@ UNCHECKED = (
     "ASTRA-sim exits with 0 even when ranks hang: a run counts only when every rank has printed 'finished'. "
     "`hippo simulate plan.json --engine astra` runs it, demands that, and compares node by node."
 )
+CALLS = (
+    "Here a message goes when it is made. {runtime} makes sender and receiver wait for each other, which ASTRA-sim "
+    "cannot play: `hippo simulate plan.json` says how long the plan takes so."
+)
 OPEN = "ASTRA-sim opens a file per rank and wants to write to it: {ranks} ranks need `ulimit -n` above that."
 
 
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """A trace per real and virtual rank, ``system.json``, ``network.yml``, ``memory.json``, communicator groups where
     replicas agree, ``ranks.json`` (what each rank is) and a README. ``wishes`` do not matter here."""
-    program = lower(problem, plan)
+    program = replace(lower(problem, plan), messages=Messages())  # traces know no calls
     state = state_of(program, None, None)
     work = drawn_up(program, state)
     made = files(program, work, traced=False)
     command = " \\\n  ".join([NAMES[0], *arguments(".", made, "log")])
-    notes = (UNCHECKED, OPEN.format(ranks=len(work.traces)))
+    calls = () if problem.rules.messages == Messages() else (CALLS.format(runtime=problem.rules.told),)
+    notes = (UNCHECKED, OPEN.format(ranks=len(work.traces)), *calls)
     text = _readme(problem, plan, work, by_fast(program, state)[0], command, notes)
     return Export({**made, "ranks.json": json_text(list(work.roles)), "README.md": text}, command, notes)
 

@@ -13,7 +13,7 @@ from typing import Any
 from hippo.export.base import Export, Wishes, job_name, slugs, yaml_text
 from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.torchrun import ADDRESS, C10D, program_files, readme, split_note
+from hippo.export.torchrun import ADDRESS, C10D, Launch, launched, program_files, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -33,23 +33,18 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``jobset-*.yaml``, ``kueue-manager.yaml``, ``kueue-worker-*.yaml`` and the program's files (a ConfigMap)."""
     program = program_named(problem, plan, wishes.program)
     names, job = slugs(program.placed.domains), job_name(problem.model.name)
-    own = program_files(program)
-    command = _command(program, names, job, wishes)
-    notes = (TOGETHER, HOST_NETWORK, C10D, *split_note(program))
     blanks = (
         Blank("jobset-*.yaml", "image, and the values of the variables below"),
         ADDRESS,
         Blank("Secret NAME-kubeconfig", "a kubeconfig for each domain's cluster, in the manager's kueue-system"),
     )
-    files = {
-        **own,
-        "kueue-manager.yaml": yaml_text(manager(program, names)),
-        "README.md": readme("JobSet with Kueue", problem, plan, program, command=command, blanks=blanks, notes=notes),
-    }
+    files = {"kueue-manager.yaml": yaml_text(manager(program, names))}
     for domain, name in names.items():
         files[f"jobset-{name}.yaml"] = yaml_text([jobset(program, domain, name, job)])
         files[f"kueue-worker-{name}.yaml"] = yaml_text(queues(program, domain, name, checks=[]))
-    return Export(files, command, (*notes, *program.notes))
+    notes = (TOGETHER, HOST_NETWORK, C10D, *split_note(program))
+    launch = Launch("JobSet with Kueue", _command(program, names, job, wishes), files, blanks, notes)
+    return launched(problem, plan, program, launch)
 
 
 def _command(program: LaunchedProgram, names: Mapping[str, str], job: str, wishes: Wishes) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from hippo.export import sums
 from hippo.export.base import Export, Wishes
+from hippo.export.expected import under
 from hippo.export.program import Blank, LaunchedProgram, refuse_unsaid
 from hippo.export.ranks import LANES, rank_order
 from hippo.export.torchrun import export_program
@@ -131,6 +133,7 @@ RESHARDABLE = (
     "Checkpoints are re-plannable from the first: --ckpt-format torch_dist loads under other tp, pp and cuts, "
     "--dist-ckpt-optim-fully-reshardable lets the optimizer's state follow."
 )
+EINOPS = "Several instances of the optimizer need the Python package einops on every host."
 WHERE = "Flags are those of Megatron-LM with Megatron Core 0.16 and later; the layout needs 0.14."
 
 
@@ -147,6 +150,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     sparse = any(layer.feed_forward and layer.feed_forward.experts for layer in problem.model.distinct_layers)
     return LaunchedProgram(
         name="Megatron-LM",
+        runtime=RUNTIME,
         words=(
             '"${MEGATRON_LM:?the folder of your Megatron-LM checkout}/pretrain_gpt.py"',
             *model_flags(problem.model, problem.workload),
@@ -163,9 +167,26 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("DATA", "flags for data and tokenizer; until it is set: mock data and no tokenizer"),
             Blank("TRAIN", "flags for the rest: iterations, learning rate, logging; until it is set: 100 iterations"),
         ),
-        notes=(RESHARDABLE, WHERE, *([ROUTER] if sparse else [])),
-        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+        notes=(
+            _order_note(problem, plan),
+            *([EINOPS] if _instances(plan) > 1 else []),
+            RESHARDABLE,
+            WHERE,
+            *([ROUTER] if sparse else []),
+        ),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1", **sums.environment(plan)},
     )
+
+
+def _order_note(problem: Problem, plan: Plan) -> str:
+    """Which order of micro-batches Megatron-LM runs, and whether the plan was made for its way of running it."""
+    if len(plan.pipelines[0].stages) == 1:
+        return "One stage: micro-batches run one after the other."
+    name = "interleaved 1F1B" if plan.interleave > 1 else "1F1B"
+    own = f"Micro-batches run in Megatron-LM's own {name}"
+    if problem.runtime == RUNTIME:
+        return f"{own}, as planned."
+    return f"{own}; the plan was made {under(problem.runtime)}, and the time told above is Megatron-LM's."
 
 
 def unsaid(problem: Problem, plan: Plan) -> list[str]:
@@ -179,6 +200,13 @@ def unsaid(problem: Problem, plan: Plan) -> list[str]:
         found.append(
             f"Megatron-LM divides experts among the {lanes} data-parallel lanes, so expert parallel "
             f"{plan.expert_parallel} must divide them (tp {first.tp} is used inside each expert)"
+        )
+    number = _instances(plan)
+    each = lanes // plan.expert_parallel
+    if each % number:
+        found.append(
+            f"Megatron-LM divides the {each} lanes of each expert among the {number} instances of its optimizer, so "
+            "their number must divide them"
         )
     return found
 
@@ -206,8 +234,21 @@ def parallel_flags(model: Model, plan: Plan) -> list[str]:
     flags += ["--sequence-parallel"] * (tp > 1 and plan.sequence_parallel)
     flags += [f"--context-parallel-size {plan.context_parallel}"] * (plan.context_parallel > 1)
     flags += [f"--expert-model-parallel-size {plan.expert_parallel}"] * (plan.expert_parallel > 1)
-    flags += ["--use-distributed-optimizer"] * (plan.sharding == "optimizer")
+    flags += _optimizer_flags(plan)
     return [*flags, *RECOMPUTE[plan.recompute]]
+
+
+def _instances(plan: Plan) -> int:
+    """Instances of a sharded optimizer: one in each domain where sums are two-level, one where they are a flat ring."""
+    two_level = plan.sharding == "optimizer" and plan.sync.all_reduce == "two-level" and sums.crosses(plan)
+    return (sums.instances(plan) or 1) if two_level else 1
+
+
+def _optimizer_flags(plan: Plan) -> list[str]:
+    if plan.sharding != "optimizer":
+        return []
+    number = [f"--num-distributed-optimizer-instances {_instances(plan)}"] if sums.crosses(plan) else []
+    return ["--use-distributed-optimizer", *number]
 
 
 def batch_flags(problem: Problem, plan: Plan) -> list[str]:

@@ -14,6 +14,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     placed = rank_order(plan, (PLAN,))
     return LaunchedProgram(
         name="your own program",
+        runtime="hippo",
         words=('${TRAIN:?your training program and its arguments, for instance "train.py --config run.yaml"}',),
         placed=placed,
         files={"ranks.json": json_text(rank_map(plan, placed))},

@@ -8,7 +8,9 @@ from importlib import import_module
 from types import MappingProxyType
 
 from hippo.decide.wording import described, seconds
-from hippo.errors import HippoError, InfeasibleError, UnknownNameError
+from hippo.errors import HippoError, InexpressibleError, InfeasibleError, UnknownNameError
+from hippo.export import sums
+from hippo.export.expected import under
 from hippo.export.ranks import RankOrder
 from hippo.plan.check import check
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
@@ -32,18 +34,28 @@ SPOKEN: Mapping[str, str] = MappingProxyType(
 
 def cannot_express(problem: Problem, plan: Plan, runtime: str) -> list[str]:
     """Sentences without a full stop, one for each thing that the runtime cannot express; empty: it can run the plan."""
+    rules = replace(problem, runtime=runtime).rules
     found = [
         violation.message
         for violation in check(replace(problem, runtime=runtime), plan)
-        if violation.rule in ("runtime", "tensor parallel")
+        if violation.rule in ("runtime", "tensor parallel") and violation.where != "relays"
     ]
     name = SPOKEN[runtime]
     told = [message.replace(runtime, name, 1) if message.startswith(runtime) else message for message in found]
+    told += sums.cannot_sum(plan, rules, name)
     for relay in plan.relays:
         told.append(f"{name} cannot relay '{relay.source}' to '{relay.destination}' through '{relay.via}'")
     if runtime == "torch" and plan.sync.method == "local_sgd":
         told.append(f"{name} cannot average parameters every {plan.sync.every} steps in one job")
     return list(dict.fromkeys(told))
+
+
+def lacks_means(plan: Plan, rules: Runtime) -> bool:
+    """Whether the plan uses a collective or a lever (local SGD, compression, relays) that the runtime does not have,
+    whatever else it cannot express. Local SGD in one job is nobody's."""
+    wrong_sum = sums.crosses(plan) and plan.sync.all_reduce not in sums.ways(plan, rules, plan.sharding)
+    compressed = plan.compression and not rules.compression
+    return bool(wrong_sum or compressed or plan.relays or plan.sync.method == "local_sgd")
 
 
 # ------------------------------------------------------------------------------------------------------------- nearest
@@ -90,10 +102,16 @@ def planned_anew(problem: Problem, runtime: str, unsaid: Unsaid) -> Nearest | No
 
 
 def _sound(problem: Problem, plan: Plan, unsaid: Unsaid, *, anew: bool) -> Nearest | None:
-    """The plan with its step time, if it is one, fits, and the runtime can express it."""
+    """The plan with its step time, if it is one, fits, and the runtime can express and play it."""
     if check(problem, plan) or cannot_express(problem, plan, problem.runtime) or unsaid(problem, plan):
         return None
-    return Nearest(plan, evaluate(problem, plan).step_time_s, anew) if fits(problem, plan) else None
+    if not fits(problem, plan):
+        return None
+    try:
+        plan = sums.in_ring_order(problem, plan)
+        return Nearest(plan, evaluate(problem, plan).step_time_s, anew)
+    except HippoError:  # no link, or ranks that would wait for each other for ever
+        return None
 
 
 def plain(plan: Plan, rules: Runtime) -> Plan:
@@ -113,8 +131,17 @@ def plain(plan: Plan, rules: Runtime) -> Plan:
         recompute=plan.recompute if plan.recompute in rules.recompute else "full",
         relays=(),
         compression=(),
-        sync=Sync(all_reduce=rules.all_reduces(sharding)[0]) if len(plan.pipelines) > 1 else Sync(),
+        sync=_plain_sync(plan, rules, sharding),
     )
+
+
+def _plain_sync(plan: Plan, rules: Runtime, sharding: str) -> Sync:
+    """Sums every step, as the plan has them where the runtime can, else as it can."""
+    if len(plan.pipelines) == 1:
+        return Sync()
+    known = sums.ways(plan, rules, sharding)
+    kept = plan.sync.all_reduce in known or not known
+    return Sync(all_reduce=plan.sync.all_reduce if kept else known[0])
 
 
 def _plain_pipeline(pipeline: Pipeline, plan: Plan, rules: Runtime, schedule: str) -> Pipeline:
@@ -160,6 +187,7 @@ class LaunchedProgram:
     """
 
     name: str  # as it is written: Megatron-LM
+    runtime: str  # whose time a run takes (``problem.runtimes``)
     words: tuple[str, ...]
     placed: RankOrder
     files: Mapping[str, str]
@@ -180,25 +208,34 @@ def refuse_unsaid(problem: Problem, plan: Plan, runtime: str, unsaid: Unsaid) ->
     sentences = cannot_express(problem, plan, runtime) + unsaid(problem, plan)
     if not sentences:
         return
-    own = evaluate(problem, plan).step_time_s
     reasons = [f"{SPOKEN[runtime]} cannot run this plan: {'; '.join(sentences)}."]
     near, anew = left_out(problem, plan, runtime, unsaid), planned_anew(problem, runtime, unsaid)
     if near is not None:
-        told = f"Nearest plan that it can run, the same with that left out: {_told(near, own)}"
+        told = f"Nearest plan that it can run, the same with that left out: {_told(problem, plan, near)}"
         reasons.append(f"{told}; --nearest exports it.")
     if anew is not None and (near is None or anew.step_time_s < near.step_time_s):
         option = "`" if near is not None else "`, or in passing by --nearest"
-        reasons.append(f"Planned anew for it: {_told(anew, own)}, by `hippo plan --runtime {runtime}{option}.")
+        reasons.append(
+            f"Planned anew for it: {_told(problem, plan, anew)}, by `hippo plan --runtime {runtime}{option}."
+        )
     if len(reasons) == 1:
         reasons.append(
             "No plan that it can run was found in passing. Nearest way out: another target, or a launcher "
             "(--to torchrun) with --program own."
         )
-    raise InfeasibleError(reasons)
+    raise _refusal(reasons, means=lacks_means(plan, runtime_of(runtime)))
 
 
-def _told(found: Nearest, own_s: float) -> str:
-    return f"{described(found.plan)}; {seconds(found.step_time_s)} a step instead of {seconds(own_s)}"
+def _refusal(reasons: Sequence[str], *, means: bool) -> InfeasibleError:
+    """``means``: it is a collective or a lever that is not there."""
+    if not means:
+        return InfeasibleError(reasons)
+    return InexpressibleError([*reasons, "To fix: export a plan without that, or for another target."])
+
+
+def _told(problem: Problem, plan: Plan, found: Nearest) -> str:
+    own = f"{seconds(evaluate(problem, plan).step_time_s)} {under(problem.runtime)}"
+    return f"{described(found.plan)}; {seconds(found.step_time_s)} a step instead of {own}"
 
 
 PROGRAMS: Mapping[str, str] = MappingProxyType(
@@ -236,7 +273,8 @@ def _chosen(problem: Problem, plan: Plan) -> str:
         "Nearest way out: --nearest exports the nearest plan that one of them can run, --program own launches a "
         "program of yours, which reads its part in ranks.json."
     )
-    raise InfeasibleError([f"No runtime known here can run this plan. {told}", way_out])
+    means = all(lacks_means(plan, runtime_of(runtime)) for runtime in unsaid)
+    raise _refusal([f"No runtime known here can run this plan. {told}", way_out], means=means)
 
 
 def instead(problem: Problem, plan: Plan, target: str, wished: str) -> tuple[Plan, tuple[str, ...]]:
@@ -256,8 +294,7 @@ def instead(problem: Problem, plan: Plan, target: str, wished: str) -> tuple[Pla
         refuse_unsaid(problem, plan, runtimes[0], unsaid[runtimes[0]])
     runtime = min(found, key=lambda each: found[each].step_time_s)
     said = f"{SPOKEN[runtime]} cannot run the plan as it is: {'; '.join(sentences[runtime])}."
-    own = evaluate(problem, plan).step_time_s
-    return found[runtime].plan, (f"{said} Exported instead: {_told(found[runtime], own)}.",)
+    return found[runtime].plan, (f"{said} Exported instead: {_told(problem, plan, found[runtime])}.",)
 
 
 def _asked(problem: Problem, target: str, wished: str) -> tuple[str, ...]:

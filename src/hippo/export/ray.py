@@ -11,7 +11,7 @@ from hippo.export.base import Export, Wishes
 from hippo.export.program import Blank
 from hippo.export.program import program as program_named
 from hippo.export.templates import rendered
-from hippo.export.torchrun import C10D, program_files, readme, split_note
+from hippo.export.torchrun import C10D, Launch, launched, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -29,13 +29,9 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
         (_word(wishes.place(host.domain)), _word(host.domain), host.position, len(host.ranks))
         for host in program.placed.hosts
     ]
-    notes = (TRAIN, C10D, *split_note(program))
-    files = {
-        **program_files(program),
-        "ray_launch.py": rendered("ray_launch.py.jinja", hosts=hosts, variables=program.variables),
-        "README.md": readme("Ray", problem, plan, program, command=COMMAND, blanks=(LABELS,), notes=notes),
-    }
-    return Export(files, COMMAND, (*notes, *program.notes))
+    files = {"ray_launch.py": rendered("ray_launch.py.jinja", hosts=hosts, variables=program.variables)}
+    launch = Launch("Ray", COMMAND, files, (LABELS,), (TRAIN, C10D, *split_note(program)))
+    return launched(problem, plan, program, launch)
 
 
 def _word(text: str) -> str:

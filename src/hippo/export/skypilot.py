@@ -15,7 +15,7 @@ from typing import Any
 from hippo.export.base import Export, Wishes, job_name, slugs, yaml_text
 from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.torchrun import C10D, program_files, readme, split_note
+from hippo.export.torchrun import C10D, Launch, launched, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -46,14 +46,10 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``hippo.sky.yaml`` and the program's files, which are the tasks' working directory."""
     program = program_named(problem, plan, wishes.program)
     command = COMMAND if len(program.placed.domains) > 1 else "sky jobs launch hippo.sky.yaml"
-    notes = (C10D, *split_note(program))
     blanks = (ADDRESS, INFRA, Blank("setup", "how a host gets torch and the program, in hippo.sky.yaml"))
-    files = {
-        **program_files(program),
-        "hippo.sky.yaml": yaml_text(documents(problem, program, wishes)),
-        "README.md": readme("SkyPilot", problem, plan, program, command=command, blanks=blanks, notes=notes),
-    }
-    return Export(files, command, (*notes, *program.notes))
+    files = {"hippo.sky.yaml": yaml_text(documents(problem, program, wishes))}
+    launch = Launch("SkyPilot", command, files, blanks, (C10D, *split_note(program)))
+    return launched(problem, plan, program, launch)
 
 
 def documents(problem: Problem, program: LaunchedProgram, wishes: Wishes) -> list[dict[str, Any]]:

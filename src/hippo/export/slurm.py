@@ -10,7 +10,7 @@ from shlex import quote
 from hippo.export.base import Export, Wishes, job_name, slugs
 from hippo.export.program import Blank, LaunchedProgram
 from hippo.export.program import program as program_named
-from hippo.export.torchrun import C10D, program_files, readme, split_note
+from hippo.export.torchrun import C10D, Launch, launched, split_note
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
@@ -32,15 +32,10 @@ exec bash launch.sh "$1" $((position - 1))
 def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
     """``job.sbatch``, ``slurm_host.sh``, and the program's files."""
     program = program_named(problem, plan, wishes.program)
-    notes = (PARTITIONS, C10D, *split_note(program))
     blanks = (Blank("job.sbatch", "partitions, account, time; modules or container to load"),)
-    files = {
-        **program_files(program),
-        "job.sbatch": batch_script(problem, program, wishes),
-        "slurm_host.sh": _HOST,
-        "README.md": readme("Slurm", problem, plan, program, command=COMMAND, blanks=blanks, notes=notes),
-    }
-    return Export(files, COMMAND, (*notes, *program.notes))
+    files = {"job.sbatch": batch_script(problem, program, wishes), "slurm_host.sh": _HOST}
+    notes = (PARTITIONS, C10D, *split_note(program))
+    return launched(problem, plan, program, Launch("Slurm", COMMAND, files, blanks, notes))
 
 
 def batch_script(problem: Problem, program: LaunchedProgram, wishes: Wishes) -> str:

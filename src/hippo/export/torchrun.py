@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from shlex import quote
+from types import MappingProxyType
 
-from hippo.decide.wording import capital, count, described, seconds
+from hippo.decide.wording import capital, described
+from hippo.export import sums
 from hippo.export.base import Export, Wishes
+from hippo.export.expected import Expected, expected
 from hippo.export.program import NETWORK, Blank, LaunchedProgram
 from hippo.export.program import program as program_named
 from hippo.export.ranks import Agent, Host
+from hippo.files import json_text
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
-from hippo.score.judge import evaluate
 
 # ------------------------------------------------------------------------------------------------------- launch script
 # ``launch.sh``: starts the ranks of one host, whoever calls it: a person, Slurm, SkyPilot, Ray or Kubernetes.
@@ -83,44 +87,65 @@ def program_script(program: LaunchedProgram) -> str:
     return "\n".join([*head, *(f"    {word}" for word in program.words), ")", ""])
 
 
-# -------------------------------------------------------------------------------------------------------------- readme
-# ``README.md`` of an export: how to launch it, who sits where, what is left to fill in.
+# -------------------------------------------------------------------------------------------------------------- folder
+# What every launcher's folder holds: ``README.md`` (what to expect, how to launch it, who sits where, what is left to
+# fill in), ``expected.json``, and the program's files.
 
 ADDRESS = Blank(
     "MASTER_ADDR", "the address of the host with rank 0 (the first of the table), reachable from all others"
 )
 
 
-def readme(
-    title: str,
-    problem: Problem,
-    plan: Plan,
-    program: LaunchedProgram,
-    *,
-    command: str,
-    blanks: Sequence[Blank] = (),
-    notes: Sequence[str] = (),
-) -> str:
-    """The text of ``README.md``."""
-    model = problem.model.name
-    expected = seconds(evaluate(problem, plan).step_time_s)
+@dataclass(frozen=True)
+class Launch:
+    """How a launcher starts a program: its name, what is typed, files of its own, what only the user knows, notes."""
+
+    title: str
+    command: str
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    blanks: tuple[Blank, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def launched(problem: Problem, plan: Plan, program: LaunchedProgram, launch: Launch) -> Export:
+    """The folder of a launcher that starts the program on every rank."""
+    told = expected(problem, plan, program.runtime)
+    files = {
+        **program_files(program),
+        **launch.files,
+        "expected.json": json_text(told.document()),
+        "README.md": _readme(plan, program, launch, told),
+    }
+    return Export(files, launch.command, (*launch.notes, *program.notes), told)
+
+
+def _readme(plan: Plan, program: LaunchedProgram, launch: Launch, told: Expected) -> str:
     parts = [
-        f"# {model} with {program.name} ({title})",
+        f"# {told.problem.model.name} with {program.name} ({launch.title})",
         f"{capital(described(plan))}.",
-        f"Expected: {expected} a step of {count(plan.global_batch, 'sequence')} on {count(plan.gpus, 'GPU')} "
-        "(`hippo simulate plan.json`).",
+        *told.sentences(),
         "## Launch",
-        f"```bash\n{command}\n```",
+        f"```bash\n{launch.command}\n```",
         "## Left to fill in",
-        _blanks((*blanks, *program.blanks, NETWORK)),
+        _blanks((*launch.blanks, *program.blanks, NETWORK)),
         "## Who sits where",
         f"Hosts in the order of their ranks; `launch.sh DOMAIN POSITION` starts one. {len(program.placed.ranks)} "
-        f"ranks, {_order(program)}.",
+        f"ranks, {_order(program)}.{_domains(plan, program)}",
         host_table(plan, program.placed.hosts),
         "## Good to know",
-        "\n".join(f"- {note}" for note in (*notes, *program.notes)),
+        "\n".join(f"- {note}" for note in (*launch.notes, *program.notes)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _domains(plan: Plan, program: LaunchedProgram) -> str:
+    """In which order domains stand, and what goes around them in that order."""
+    names = program.placed.domains
+    if len(names) == 1:
+        return ""
+    ring = sums.told(plan)
+    order = f" Domains stand in the order {', '.join(names)}"
+    return f"{order}, that of ranks and of every ring over domains. {ring}" if ring else f"{order}, that of ranks."
 
 
 def _order(program: LaunchedProgram) -> str:
@@ -170,14 +195,13 @@ def export(problem: Problem, plan: Plan, wishes: Wishes) -> Export:
 
 
 def export_program(title: str, problem: Problem, plan: Plan, program: LaunchedProgram) -> Export:
-    """``launch.sh``, ``program.sh``, the program's own files and a README; one command per host."""
+    """One command per host, and nothing but the program's own files."""
     command = "\n".join(
         f"MASTER_ADDR=.. bash launch.sh {quote(host.domain)} {host.position}  # on node {host.node} of {host.domain}"
         for host in program.placed.hosts
     )
-    notes = (C10D, *split_note(program))
-    text = readme(title, problem, plan, program, command=command, blanks=(ADDRESS,), notes=notes)
-    return Export({**program_files(program), "README.md": text}, command, (*notes, *program.notes))
+    launch = Launch(title, command, blanks=(ADDRESS,), notes=(C10D, *split_note(program)))
+    return launched(problem, plan, program, launch)
 
 
 def program_files(program: LaunchedProgram) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hippo.engine.program import BACKWARD
+from hippo.export import sums
 from hippo.export.base import Export, Wishes
 from hippo.export.program import Blank, LaunchedProgram, refuse_unsaid
 from hippo.export.ranks import STAGES, rank_order
@@ -70,6 +71,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     own_model = [] if family else [Blank("MODEL_SPEC", "MODULE:FUNCTION of yours that returns the model's ModelSpec")]
     return LaunchedProgram(
         name="torchtitan",
+        runtime=RUNTIME,
         words=("-m torchtitan.train", "--module hippo_recipe", "--config planned", "${TRAIN:-}"),
         placed=rank_order(plan, (STAGES,)),
         files={"hippo_recipe.py": recipe, **texts},
@@ -80,7 +82,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("TRAIN", "further options of torchtitan's, --section.option value; may stay empty"),
         ),
         notes=(CHECKPOINTS, *([COPY] if texts else [])),
-        environment={"PYTHONPATH": "."},
+        environment={"PYTHONPATH": ".", **sums.environment(plan)},
     )
 
 
@@ -160,11 +162,13 @@ def _values(problem: Problem, plan: Plan, schedule: str, texts: Mapping[str, str
 
 
 def _data_parallel(plan: Plan, lanes: int) -> tuple[int, int]:
-    """Replicas and shards: hybrid shards inside a pipeline, none shards nothing."""
+    """Replicas and shards: none shards nothing; hybrid shards inside each domain where replicas sum over several, which
+    makes its sums two-level, else inside each pipeline; the others over all lanes, on one flat ring."""
     if plan.sharding == "none":
         return lanes, 1
     if plan.sharding == "hybrid":
-        return len(plan.pipelines), lanes // len(plan.pipelines)
+        replicas = sums.replicas_of_shards(plan)
+        return replicas, lanes // replicas
     return 1, lanes
 
 

@@ -264,24 +264,34 @@ def export(
     *,
     program: str = "auto",
     places: Mapping[str, str] | None = None,
+    nearest: bool = False,
     out: str | Path | None = None,
 ) -> Export:
-    """The files that launch a plan with a target (``megatron``, ``slurm``, ..), and the command to type; with ``out``
-    they are written into that folder.
+    """The files that launch a plan with a target (``megatron``, ``slurm``, ..), the command to type, and what a step
+    takes under the runtime that they start (``expected``); with ``out`` they are written into that folder.
 
     ``program``: what every rank runs where the target is a launcher; ``places``: a domain to what the launcher calls
-    it. Raises ``InputError`` for an unknown target or a file in the way, ``InfeasibleError`` with the nearest plan
-    where the target cannot run this one.
+    it; ``nearest``: where the target cannot run the plan, the nearest that it can. Raises ``InputError`` for an unknown
+    target or a file in the way, ``InfeasibleError`` with the nearest plan where the target cannot run this one.
     """
     from hippo.export.base import Wishes
     from hippo.export.folder import write_export
+    from hippo.export.program import instead
+    from hippo.export.sums import in_ring_order
     from hippo.files import json_text
     from hippo.plan.codec import plan_to_document
     from hippo.registry import exporter
 
     _refuse_broken(problem, plan)
-    found = exporter(to)(problem, plan, Wishes(program, dict(places or {})))
-    found = replace(found, files={**found.files, "plan.json": json_text(plan_to_document(problem, plan))})
+    target = exporter(to)
+    told: tuple[str, ...] = ()
+    plan = in_ring_order(problem, plan)
+    if nearest:
+        plan, told = instead(problem, plan, to, program)
+    found = target(problem, plan, Wishes(program, dict(places or {})))
+    asked = problem if found.expected is None else found.expected.problem
+    files = {**found.files, "plan.json": json_text(plan_to_document(asked, plan))}
+    found = replace(found, files=files, notes=(*told, *found.notes))
     if out is not None:
         write_export(Path(out), found.files)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from hippo.cost.calibration import uncalibrated
+from hippo.decide import wording
 from hippo.decide.decision import Row
 from hippo.decide.wording import count, gb, number, percent, seconds
 from hippo.plan.plan import Pipeline, Plan, Stage
@@ -15,6 +16,9 @@ from hippo.score.score import Score
 
 NOTHING = "–"
 """What stands where there is no figure."""
+
+usd = wording.usd
+"""Prices read alike here and in sentences."""
 
 NOT_GOOD = 0.1
 """A gap from which on nothing is said to be proven of a plan but how far it may be from the best."""
@@ -166,15 +170,6 @@ def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
     asked = sum(1 for row in rows if row.planning_s > 0)
     together = f"; {asked} planners took {cpu_seconds(planning_s)} together" if asked > 1 else ""
     return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}."
-
-
-def usd(amount: float) -> str:
-    """US dollars: ``$1,234``, ``$13.10``, ``$0.02``, ``$0.0032``; below a cent three significant digits."""
-    if amount == 0:
-        return "$0"
-    if abs(amount) < 0.1:
-        return f"${number(amount).rstrip('0')}"
-    return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
 
 
 def arrows(text: str) -> str:
