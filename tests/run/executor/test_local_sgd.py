@@ -83,7 +83,7 @@ def test_what_is_done_while_the_sum_goes_round_is_kept():
 def test_gradients_stay_in_a_pipeline_and_shares_sum_to_the_batch():
     work = Work(GPT2, replace(PLANS["unlike shares"][1], sync=Sync("local_sgd", 2)))
     for pipeline in (0, 1):
-        within = Within(work.model, work.plan, work.whole_stages, pipeline)
+        within = Within(work.model, work.plan, pipeline=pipeline)
         for agreement in within.agreements:
             assert {work.workers[rank].pipeline for rank in agreement.ranks} == {pipeline}
     leaders = {worker.pipeline: worker for worker in work.workers}
