@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from hippo.cli.options import takes
 from hippo.cli.output import finish, print_document, print_view, write_files
@@ -14,13 +17,20 @@ if TYPE_CHECKING:
     from hippo.decide.decision import Decision
 
 
-@takes(Question)
-def plan(question: Question) -> None:
+@dataclass(frozen=True)
+class PlanQuestion(Question):
+    """And whether reasons are wanted."""
+
+    no_why: Annotated[bool, typer.Option("--no-why", help="The plan alone, without what would change it.")] = False
+
+
+@takes(PlanQuestion)
+def plan(question: PlanQuestion) -> None:
     """The best plan, how far from the optimum it can be, and why."""
     from hippo.front_door.planning import plan as best_plan
 
     everyone = question.out is not None  # the report shows all planners side by side
-    decision = question.answer(partial(best_plan, everyone=everyone), "planning")
+    decision = question.answer(partial(best_plan, everyone=everyone, why=not question.no_why), "planning")
     if question.json:
         print_document(decision.document())
     else:

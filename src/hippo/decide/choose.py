@@ -72,10 +72,11 @@ def decide(
     search: Search | None = None,
     order: Order | None = None,
     everyone: bool = False,
+    why: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
-    """The best plan that the planners find, with reasons.
+    """The best plan that the planners find, with reasons (``why``; where none fits, with them in any case).
 
     Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
     after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
@@ -84,7 +85,7 @@ def decide(
     """
     panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search, order)
     found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
-    return with_reasons(found, panel, stop, seed=seed)
+    return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
 
 def compare(

@@ -179,6 +179,9 @@ class Decision:
             "rows": [row.document() for row in self.rows],
             "baseline": _baseline_document(self.baseline),
             "uncalibrated": uncalibrated(self.problem),
+            "runtime": self.problem.runtime,
+            "runtime_is": self.problem.rules.told,
+            "assumed": list(self.problem.rules.assumed),
         }
 
 

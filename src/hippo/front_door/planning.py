@@ -27,6 +27,7 @@ from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.load import load_problem
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
+from hippo.problem.runtimes import RUNTIMES
 from hippo.registry import AUTO, EVERYONE, LOCAL_SGD, USUAL, planners
 from hippo.registry import engine as engine_named
 from hippo.registry import planner as planner_named
@@ -91,10 +92,11 @@ def plan(
     *,
     planner: str = "auto",
     everyone: bool = False,
+    why: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
-    """The best plan for a problem, how far from the optimum it can be, and why.
+    """The best plan for a problem, how far from the optimum it can be, and (``why``) why.
 
     ``planner``: ``auto`` (the exact search first), or names with commas. Once one has proven its plan the others are
     not asked, unless ``everyone`` shall stand beside it (``decision.rows``). Equal problems and seeds get equal plans
@@ -111,10 +113,25 @@ def plan(
         order=with_best_order,
         search=front_candidates if planner == "auto" else None,
         everyone=everyone,
+        why=why,
         seed=seed,
         progress=progress,
     )
     return _shown(found)
+
+
+def compare_runtimes(
+    problem: Problem,
+    stop: Stop = DEFAULT_STOP,
+    *,
+    planner: str = "auto",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Decision, ...]:
+    """The best plan for every runtime, each chosen under its own rules and times (``decision.problem.runtime``),
+    without reasons; the time limit is that of each."""
+    asked = [replace(problem, runtime=name) for name in RUNTIMES]
+    return tuple(plan(each, stop, planner=planner, why=False, seed=seed, progress=progress) for each in asked)
 
 
 def compare(

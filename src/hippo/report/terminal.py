@@ -19,7 +19,7 @@ from rich.text import Text
 from hippo.cost.stage import StageCost, StageMemory
 from hippo.decide.decision import Decision, Row
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import count, number, percent, seconds
+from hippo.decide.wording import count, joining, number, percent, seconds
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
@@ -64,10 +64,10 @@ def plan_view(decision: Decision) -> RenderableType:
     return Trimmed(Group(*parts))
 
 
-def question_view(problem: Problem) -> RenderableType:
-    """The model and the cluster, and below what is asked."""
+def question_view(problem: Problem, *, runtime: bool = True) -> RenderableType:
+    """The model and the cluster, and below what is asked; ``runtime``: and what runs it."""
     title = Text.assemble((problem.model.name, "bold"), " on ", (problem.cluster.name, "bold"))
-    return Trimmed(Group(title, Text(question_line(problem), style="dim")))
+    return Trimmed(Group(title, Text(question_line(problem, runtime=runtime), style="dim")))
 
 
 def figures_view(problem: Problem, plan: Plan, score: Score) -> RenderableType:
@@ -160,6 +160,31 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
         highlight=highlight,
     )
     return Group(table, _without_plan(ordered))
+
+
+def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
+    """The best plan of each runtime side by side, and below what nobody measured of their times."""
+    scores = [decision.score for decision in decisions]
+
+    def told(tell: Callable[[Score], str]) -> list[str]:
+        return [NOTHING if score is None else tell(score) for score in scores]
+
+    plans = [decision.plan for decision in decisions]
+    table = FittedTable(
+        (
+            column("runtime", (decision.problem.runtime for decision in decisions), right=False),
+            column("which is", (decision.problem.rules.told for decision in decisions), rank=4, right=False),
+            column("step time", told(lambda score: seconds(score.step_time_s))),
+            column("gap", (gap_text(decision.gap) if decision.plan else NOTHING for decision in decisions), rank=5),
+            column("domains", (NOTHING if plan is None else str(len(plan.domains)) for plan in plans)),
+            column("GPUs", (NOTHING if plan is None else f"{plan.gpus:,}" for plan in plans), rank=2),
+            column("price/step", told(lambda score: usd(score.usd_per_step)), rank=1),
+            column("egress/step", told(lambda score: usd(score.egress_usd_per_step)), rank=3),
+            column("plan", (NOTHING if plan is None else joining(plan) for plan in plans), rank=6, right=False),
+        )
+    )
+    assumed = [f"{each.problem.runtime}: {one}" for each in decisions for one in each.problem.rules.assumed]
+    return Group(table, reasons_view(assumed, title="Assumed"))
 
 
 def _of(row: Row, tell: Callable[[Score], str]) -> str:

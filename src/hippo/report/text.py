@@ -20,19 +20,25 @@ LEAST_TOLD = 0.0005
 """Shares below this one would be printed as 0.0 %."""
 
 
-def question_line(problem: Problem) -> str:
-    """What is asked, in one line: GPUs and domains, the batch, precision, what is allowed."""
+def question_line(problem: Problem, *, runtime: bool = True) -> str:
+    """What is asked, in one line: GPUs and domains, the batch, precision, the runtime unless several are told, what is
+    allowed."""
     cluster, workload = problem.cluster, problem.workload
     parts = [
         f"{count(cluster.gpus, cluster.gpu.name + ' GPU')} in {count(len(cluster.domains), 'domain')}",
         f"{workload.global_batch:,} sequences of {workload.seq:,} tokens a step",
         workload.precision,
     ]
-    parts += [f"under {problem.rules.told}" if problem.runtime != "ideal" else f"ideal: {problem.rules.told}"]
+    parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
     doubt = uncalibrated(problem)
     return ", ".join(parts) if doubt is None else f"{', '.join(parts)}; {doubt}"
+
+
+def runtime_text(problem: Problem) -> str:
+    """Under which runtime the time holds."""
+    return f"ideal: {problem.rules.told}" if problem.runtime == "ideal" else f"under {problem.rules.told}"
 
 
 def pipeline_line(pipeline: Pipeline) -> str:
