@@ -6,17 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from hippo.plan.plan import (
-    RECOMPUTE,
-    SHARDING,
-    Compression,
-    Pipeline,
-    Plan,
-    Relay,
-    ScheduleChoice,
-    Stage,
-    Sync,
-)
+from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice, Stage, Sync
 from hippo.problem.catalogue.models import MODELS
 from hippo.problem.cluster import Cluster, Domain, Dynamics, Gpu, Link
 from hippo.problem.gpus import GPUS
@@ -25,6 +15,7 @@ from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
 from hippo.problem.runtimes import runtime_of, tp_refusal
+from hippo.problem.runtimes import RECOMPUTE, SHARDING
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps, s_from_ms, s_from_us
 

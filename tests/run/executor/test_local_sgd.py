@@ -20,14 +20,15 @@ from ..worlds import GPT2, PLANS, pipelines, problem
 from .test_training import trained
 
 TWINS = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
-REPLICAS = {"twins": (GPT2, TWINS), "unlike shares": PLANS["unlike shares"], "everything": PLANS["everything"]}
+REPLICAS = {"twins": (GPT2, TWINS), **{name: PLANS[name] for name in ("unlike shares", "unlike lanes", "everything")}}
+WAYS = [(late, "two-level") for late in (0, 1)] + [(0, "ring")]
 
 
-@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize(("late", "all_reduce"), WAYS)
 @pytest.mark.parametrize("name", REPLICAS)
-def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, tmp_path: Path):
+def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, all_reduce: str, tmp_path: Path):
     model, plan = REPLICAS[name]
-    plan = replace(plan, sync=Sync("local_sgd", 2))
+    plan = replace(plan, sync=Sync("local_sgd", 2, all_reduce))
     job = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0, outer_late=late))
     expected = list(local_losses(job, settings_of(job)))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
