@@ -20,11 +20,11 @@ run: $(BASE) ## plan Llama-3 70B over four hubs, with the reasons: out/report.ht
 compare: $(BASE) ## the same by every planner, side by side: out/compare/report.html and the like
 	@$(BIN)/hippo compare --model $(MODEL) --cluster $(CLUSTER) --out out/compare
 
-test: $(DEV) ## every quick test, on two cores
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+test: $(DEV) ## a quick test of each promise, on two cores
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(DEV) ## every test, the slow ones too, on other examples each time; what is exported, by its targets' parsers
-	@$(BIN)/python -m pytest -n 2 --hypothesis-profile exploring
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile exploring
 	@bash tools/targets.sh
 
 check: $(DEV) ## lint, types, import contract

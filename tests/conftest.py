@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -37,8 +38,18 @@ settings.register_profile(
     derandomize=False,
     max_examples=300,
 )
-settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=15)
+settings.register_profile("hippo", settings.get_profile("exploring"), derandomize=True, database=None, max_examples=10)
 settings.load_profile("hippo")
+
+
+gc.disable()  # what is collected stays: to look for garbage in it takes a third of the time
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays to the end, and is not looked through again; garbage of the tests is."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 def pytest_sessionstart() -> None:

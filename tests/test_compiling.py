@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import atexit
+import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +62,36 @@ event.register("numba:compile", Listener())
 from pair.caller import twice
 print(twice(np.arange(3.0)), *[name for name in compiled if name in ("twice", "times")])
 """
+STEM = """
+import json, os, sys, tempfile, traceback
+import hippo.compiling
+from numba.core.registry import cpu_target
+
+cpu_target.target_context.refresh()
+for line in sys.stdin:
+    script, environment, out, err = json.loads(line)
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for number, path in enumerate((out, err), start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    sys.path[:] = [*environment["PYTHONPATH"].split(":"), *sys.path[2:]]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "hippo"]:
+        del sys.modules[name]
+    status = 0
+    try:
+        exec(script, {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+"""
 
 
 @pytest.fixture
@@ -81,13 +115,38 @@ def _environment(package: Path, **more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
+class _Stem:
+    """Starts processes that have read numba already, as most of a process' time goes there, and nothing of hippo."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", STEM]
+        environment = {**os.environ, "PYTHONPATH": str(Path(hippo.__file__).parents[1])}
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, script: str, environment: dict[str, str], said: Path) -> tuple[int, str, str]:
+        """The exit status of a new process that runs this, and what it wrote on stdout and stderr."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        out, err = said / "out", said / "err"
+        print(json.dumps([script, environment, str(out), str(err)]), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline()), out.read_text(), err.read_text()
+
+
+@cache
+def _stem() -> _Stem:
+    found = _Stem()
+    atexit.register(found.process.communicate)  # ends with what it reads
+    return found
+
+
 def _ask(package: Path, script: str = ASK, **more: str) -> tuple[str, str]:
     """What a new process says on stdout and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=_environment(package, **more), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip(), done.stderr.strip()
+    with tempfile.TemporaryDirectory() as said:
+        status, out, err = _stem().run(script, _environment(package, **more), Path(said))
+    assert status == 0, err
+    return out.strip(), err.strip()
 
 
 def _said(pair: Path, **more: str) -> str:

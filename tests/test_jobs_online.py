@@ -20,7 +20,7 @@ def example() -> ModuleType:
 def test_two_runs_in_one_folder_are_one_log(
     example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--jobs", "360", "--review", "150", "--out", str(tmp_path)]
+    words = ["--jobs", "240", "--review", "100", "--out", str(tmp_path)]
     first = example.main(words)
     said = capsys.readouterr().out
     assert "version 1: the first policy" in said
@@ -29,12 +29,12 @@ def test_two_runs_in_one_folder_are_one_log(
     decisions = int(said.split(" decisions in ")[0].split()[-1])
     example.main(words)
     more = int(capsys.readouterr().out.split(" decisions in ")[0].split()[-1])
-    assert more > decisions >= 360
+    assert more > decisions >= 240
     seen = example.Replayed(
         example.loaded(example.drawn(20, 0)), example.SITE, example.ReplayRules(), candidates=12
     ).look()
     with Log(tmp_path / "log.sqlite", shape=seen.observation.shape, actions=len(seen.mask)) as log:
-        assert len(log.jobs()) == 2 * 360
+        assert len(log.jobs()) == 2 * 240
         times = [each.time_s for each in log.transitions()]
     assert times == sorted(times)
 

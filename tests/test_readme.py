@@ -7,6 +7,8 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 from hippo.cli.main import COMMANDS
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS
@@ -44,9 +46,9 @@ def test_the_cluster_file(tmp_path):
     assert len(found.links) == 2
 
 
-def test_the_lines_of_python():
-    done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("llama-3-70b on four-hubs: ")
+def test_the_lines_of_python(capsys: pytest.CaptureFixture[str]):
+    exec(block("python"), {})
+    assert capsys.readouterr().out.startswith("llama-3-70b on four-hubs: ")
 
 
 def test_the_schedule_of_the_front_page(tmp_path):

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from hippo.errors import InputError
+
 from .conftest import ROOT
 from .scripts import script
 
@@ -75,11 +77,17 @@ def test_without_fluctuation_the_gain_over_1f1b_grows_with_the_delay(outcomes) -
     assert gains[-1] > 0.25
 
 
-@pytest.mark.parametrize("words", [("--ranks", "1"), ("--samples", "0"), ("--search-s", "0")])
-def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path, words: tuple[str, str]) -> None:
-    command = [sys.executable, str(ROOT / SCRIPT), *SMALL, *words, "--out", str(tmp_path)]
+@pytest.mark.parametrize(("name", "value"), [("ranks", "1"), ("samples", "0"), ("search-s", "0")])
+def test_what_cannot_be_is_refused(example: ModuleType, tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"^{name.replace('-', '_')}: must be "):
+        example.main([*SMALL, f"--{name}", value, "--out", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / SCRIPT), *SMALL, "--ranks", "1", "--out", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"error: {words[0][2:].replace('-', '_')}: must be ")
+    assert ended.stderr.startswith("error: ranks: must be ")
     assert ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

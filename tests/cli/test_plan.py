@@ -140,7 +140,7 @@ def test_too_little_memory_is_an_answer(hippo, tmp_path):
 
 
 def test_too_little_memory_in_words(hippo):
-    answer = hippo("plan", "--model", "llama-3-405b", "--cluster", "toy", "--time-limit", "5")
+    answer = hippo("plan", "--model", "llama-3-405b", "--cluster", "toy", "--planner", "even")
     assert answer.code == 3
     assert "missing per GPU" in " ".join(answer.out.split())
     assert "It fits" in answer.out

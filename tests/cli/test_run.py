@@ -115,24 +115,19 @@ def test_a_plan_that_is_none(hippo, tmp_path: Path):
     assert "the model has 6 layers" in answer.err
 
 
-def test_a_run_from_the_plan_to_the_page(hippo, tmp_path: Path):
-    words = ("--stand-in", "--steps", "2", "--json", "--out", tmp_path)
-    document = hippo("run", EXAMPLE, *words).document
+def test_a_run_from_the_plan_to_the_page_in_the_order_of_the_policy(hippo, slow_policy, tmp_path: Path):
+    """What every process ran is what the policy makes of the plan, and another order than the plan's own."""
+    problem, plan = load_plan(EXAMPLE)
+    own = with_learned_order(problem, plan, source="plan.json")
+    words = ("--stand-in", "--steps", "2", "--order", "learned", "--json", "--out", tmp_path)
+    result = hippo("run", EXAMPLE, *words)
+    document = result.document
     assert len(document["measured_step_s"]) == 2
     assert document["loss"] is None
     assert document["predicted_step_s"] > 0
     assert [each["rank"] for each in document["timeline"]] == [0, 1]
     assert json.loads((tmp_path / "run.json").read_text()) == document
     assert "Step times</h2>" in (tmp_path / "run.html").read_text()
-
-
-def test_a_run_in_the_order_of_the_policy(hippo, slow_policy):
-    """What every process ran is what the policy makes of the plan, and another order than the plan's own."""
-    problem, plan = load_plan(EXAMPLE)
-    own = with_learned_order(problem, plan, source="plan.json")
-    words = ("--stand-in", "--steps", "1", "--order", "learned", "--json")
-    result = hippo("run", EXAMPLE, *words)
-    document = result.document
     base = followed(ordering(problem, plan), lazy_weights())
     assert f"pipeline 1: the policy was slower in trial plays: its base, {base}, is followed" in result.err
     ran = tuple("".join("FBW"[row[0]] for row in worker["operations"] if row[0] < 3) for worker in document["timeline"])

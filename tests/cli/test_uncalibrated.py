@@ -11,6 +11,7 @@ from .test_bad_input import CLUSTER, MODEL, written
 
 DOUBT = "uncalibrated: nobody measured MI300X-192GB"
 COMMANDS = ("plan", "compare", "pareto", "explain", "simulate", "estimate", "evaluate", "watch", "export")
+LONG = ("explain", "evaluate", "watch")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,9 @@ def test_a_gpu_that_nobody_measured_is_said_to_be_so(hippo: Hippo, folder: Path,
         assert "ncalibrated: nobody measured" in (folder / "MI300X" / page).read_text()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in COMMANDS]
+)
 def test_of_a_gpu_that_was_measured_nothing_is_said(hippo: Hippo, folder: Path, command: str) -> None:
     asked = words(hippo, folder, command, "A100")
     told = hippo(*asked)

@@ -37,7 +37,7 @@ def test_a_policy_that_is_as_quick_is_followed_as_it_is() -> None:
     assert all(np.array_equal(one, other) for one, other in zip(found.weights, follower(1.0), strict=True))
 
 
-@pytest.mark.parametrize("level", [0.1, 0.3])
+@pytest.mark.parametrize("level", [pytest.param(0.1, marks=pytest.mark.slow), 0.3])
 def test_a_policy_runs_on_the_base_that_suits_it(level: float) -> None:
     """On other draws, of all orders with all patiences hardly one is better for it than the one it was given."""
     given = settled(PROBLEM, shipped(), level)

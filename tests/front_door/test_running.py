@@ -14,10 +14,17 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two-domains.json"
 def test_a_plan_is_run_and_held_against_what_was_predicted():
     heard = []
     options = hippo.RunOptions(steps=2, stand_in=True)
-    document = hippo.run(*hippo.load_plan(EXAMPLE), options, progress=lambda phase, share: heard.append(share))
+    problem, plan = hippo.load_plan(EXAMPLE)
+    document = hippo.run(problem, plan, options, progress=lambda phase, share: heard.append(share))
     assert len(document["measured_step_s"]) == 2
     assert document["predicted_step_s"] > 0
+    assert document["predicted_step_s"] <= document["measured_step_s"][-1]
     assert [each["rank"] for each in document["timeline"]] == [0, 1]
+    for worker in document["timeline"]:
+        kinds = [row[0] for row in worker["operations"]]
+        assert kinds.count(0) == plan.pipelines[0].num_micro_batches
+        assert kinds[-2:] == [3, 4]
+        assert all(start <= end for *_, start, end in worker["operations"])
     assert heard[-1] == 1.0
 
 

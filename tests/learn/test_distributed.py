@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing import set_forkserver_preload
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,8 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
 def test_two_processes_learn_what_one_does(tmp_path: Path):
     alone = trained(tmp_path / "alone", Place())
     with reserved_port() as port:
-        mp.spawn(one_of_two, args=(port, str(tmp_path)), nprocs=2)
+        set_forkserver_preload(["hippo.network.train.train", "torch._dynamo"])  # read once, not by each of the two
+        mp.start_processes(one_of_two, (port, str(tmp_path)), nprocs=2, start_method="forkserver")
     first, second = (torch.load(tmp_path / f"weights-{rank}.pt") for rank in range(2))
     start = toy_policy().state_dict()
     for name, weight in alone.items():

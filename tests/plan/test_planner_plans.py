@@ -99,7 +99,7 @@ def judge(problem: Problem, proposal: Proposal) -> None:
 
 
 @pytest.mark.parametrize("name", AUTO)
-@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=questions())
 def test_every_plan_of_every_planner_is_one(name: str, problem: Problem) -> None:
     judge(problem, planner(name).propose(problem, Stop(time_limit_s=1.0)))

@@ -30,6 +30,9 @@ from hippo.run.work import Work
 from ..processes import started
 from .worlds import PLANS, SEQ, pipelines, problem
 
+ALONE = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
+"""One process has all layers."""
+
 
 def workers() -> list[int]:
     """Processes of workers that this process started."""
@@ -58,10 +61,12 @@ def job(**options: object) -> RunJob:
 
 
 def test_a_loss_that_is_no_number_ends_the_run():
+    asked = job(steps=4, stand_in=False, learning_rate=1e3)
     with pytest.raises(RunError, match=r"the loss of step [2-4] is (nan|inf)\. To fix: a lower --learning-rate"):
-        run(job(steps=4, stand_in=False, learning_rate=1e3))
+        run(replace(asked, plan=ALONE))
 
 
+@pytest.mark.slow  # a quick test of hippo.run looks at every operation of the last step
 def test_a_stand_in_run_tells_every_operation_of_every_step():
     asked = job(steps=2)
     result = run(asked)
@@ -75,7 +80,10 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
 
 @pytest.mark.parametrize(
     ("sent", "told", "timeout_s", "within_s"),
-    [(signal.SIGKILL, "ended by signal 9", 60.0, 40.0), (signal.SIGSTOP, "nothing moved for 3 s", 3.0, 43.0)],
+    [
+        pytest.param(signal.SIGKILL, "ended by signal 9", 60.0, 40.0, marks=pytest.mark.slow),
+        (signal.SIGSTOP, "nothing moved for 3 s", 3.0, 43.0),
+    ],
 )
 def test_a_process_that_dies_or_hangs_ends_the_run(sent: int, told: str, timeout_s: float, within_s: float):
     asked, began = job(steps=1000, timeout_s=timeout_s), []
@@ -117,13 +125,12 @@ def test_a_checkpoint_is_whole_after_a_kill_and_another_cut_goes_on_from_it(tmp_
             (tmp_path / ".step-00000002.part").mkdir()  # what a kill amid saving leaves
             os.kill(workers()[0], signal.SIGKILL)
 
-    with pytest.raises(RunError):
+    with pytest.raises(RunError, match=r"rank 0 \(stage 0, a\) was ended by signal 9"):
         run(asked, watch=strike, saving=Saving(tmp_path, every=1))
     found = checkpoint.last(tmp_path, model)
     assert found.step == 1
-    alone = Plan(pipelines((4, [("b", 0, 6, 1, 1)])), 2)
     again = replace(options, steps=1, first_step=2, resume_from=str(found.folder))
-    on = run(replace(asked, plan=alone, options=again), saving=Saving(tmp_path, every=1, losses=found.losses))
+    on = run(replace(asked, plan=ALONE, options=again), saving=Saving(tmp_path, every=1, losses=found.losses))
     one_process = list(losses(asked.problem, settings_of(asked), steps=2))
     assert [*found.losses, on.steps[0].loss] == pytest.approx(one_process, abs=1e-9)
     assert checkpoint.last(tmp_path, model).losses == (*found.losses, on.steps[0].loss)

@@ -72,6 +72,7 @@ def test_published_optima(p: int, m: int, times: tuple[float, ...], comm: float,
     assert found.makespan == pytest.approx(optimum, abs=1e-9)
 
 
+@pytest.mark.slow  # that it proves what it finds is quickly seen of small problems
 def test_above_the_bound_where_the_bound_is_not_met(data: Path) -> None:
     """O013 of the open problems: the solver has to prove more than heads and tails do."""
     problems = json.loads((data / "schedules_open.json").read_text())["problems"]

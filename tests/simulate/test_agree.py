@@ -14,6 +14,7 @@ from hippo.plan.plan import Relay, Sync
 from hippo.problem.cluster import Cluster, Domain, Link
 from hippo.problem.gpus import gpu
 from hippo.problem.problem import Problem
+from hippo.simulate.agree import rounds
 from hippo.simulate.lower import lower
 from hippo.simulate.ring import ring
 from hippo.simulate.routes import Routes
@@ -34,6 +35,43 @@ def test_replicas_in_three_domains_go_round_a_ring(problem: Problem, plan_of: Pl
     assert group.local_s == 0.0
     sources = {problem.cluster.links[link].source for link in group.links}
     assert sources == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("ranks", "share"), [(4, 4 / 7), (8, 8 / 15)])
+def test_a_flat_ring_sends_more_the_more_ranks_there_are(
+    problem: Problem, plan_of: PlanOf, ranks: int, share: float
+) -> None:
+    """With 4 and 8 ranks in each of two domains a flat ring sends 14/8 and 30/16 of the bytes, two levels 1 of them."""
+    big = replace(problem, cluster=replace(problem.cluster, domains=tuple(wide(d) for d in problem.cluster.domains)))
+    gpus = ",".join(map(str, range(ranks)))
+    plan = plan_of((f"a/0/{gpus} 0-8",), (f"b/0/{gpus} 0-8",), dp=ranks)
+    two, flat = (lower(big, replace(plan, sync=Sync(all_reduce=way))).groups[0] for way in ("two-level", "ring"))
+    assert two.link_bytes == pytest.approx([gradient(problem)] * 2)
+    assert two.link_bytes == pytest.approx([share * size for size in flat.link_bytes])
+    assert two.hops == 2
+
+
+def wide(domain: Domain) -> Domain:
+    return replace(domain, gpus_per_node=8)
+
+
+@pytest.mark.parametrize("late", [0.1, 1.0, 3.0, 30.0, 1000.0])
+@pytest.mark.parametrize(("ranks", "domains"), [(2, 2), (4, 2), (8, 2), (16, 2), (6, 3), (12, 3), (4, 4)])
+def test_a_ring_takes_as_long_as_its_pieces(ranks: int, domains: int, late: float) -> None:
+    """Against every piece followed from rank to rank: each goes on when it has come and the link is free."""
+    names = "abcd"[:domains]
+    links = tuple(Link(x, y, 1.0, late, 0.0) for x in names for y in names if x != y)
+    cluster = Cluster("ring", gpu("A100-SXM-80GB"), tuple(Domain(name, 1, 8, 1e20, 1e20, 0.0) for name in names), links)
+    routes = Routes(cluster, {}, {})
+    pairs = ring(routes, tuple(names), 1.0)
+    crossing = np.array([(rank + 1) % (ranks // domains) == 0 for rank in range(ranks)])
+    carried, delayed, sent = crossing * 1.0, crossing * late, np.zeros(ranks)
+    for _ in range(2 * (ranks - 1) - 1):  # when each rank begins to send its next piece
+        sent = np.maximum(sent + carried, np.roll(sent + carried + delayed, 1))
+    told = 2 * (ranks - 1) * 1.0 + rounds(routes, pairs, ranks, float(ranks)) * late
+    assert told == pytest.approx(float((sent + carried + delayed).max()), rel=0.11)
+    if ranks == domains or late <= 1.0:
+        assert told == pytest.approx(float((sent + carried + delayed).max()))
 
 
 def test_local_sgd_agrees_every_so_many_steps(problem: Problem, plan_of: PlanOf) -> None:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, Precision, Seed, Seq, takes
+from hippo.cli.options import AllReduce, GlobalBatch, Json, Precision, RuntimeName, Seed, Seq, takes
 from hippo.cli.output import check_folder, mention, print_document, print_uncalibrated, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
-OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision")
+OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "runtime", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "write")
 """Options that say nothing in the other mode."""
 
@@ -48,6 +48,8 @@ class Choice:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    runtime: RuntimeName = "hippo"
+    all_reduce: AllReduce = "auto"
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: worlds of each family.")] = 20
     families: Annotated[
         str | None, typer.Option(metavar="A,B,..", help="Suite: families of networks.", show_default="all")
@@ -122,6 +124,8 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
         global_batch=choice.global_batch,
         seq=choice.seq,
         precision=choice.precision,
+        runtime=choice.runtime,
+        all_reduce=choice.all_reduce,
     )
     asked = methods_named(None if choice.methods is None else choice.methods.split(","))
     with Watch("evaluating") as watch:

@@ -41,6 +41,13 @@ Seq = Annotated[
 Precision = Annotated[
     str | None, typer.Option(metavar="bf16|fp16|fp8|fp32", help="Number format of the training.", show_default="bf16")
 ]
+RuntimeName = Annotated[
+    str,
+    typer.Option(metavar="hippo|megatron|torch|deepspeed|ideal", help="What will run it; ideal: nothing does."),
+]
+AllReduce = Annotated[
+    str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
+]
 ProfileFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="Measured layers (JSON), which overrule formulas.")
 ]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from hippo.cli.options import (
+    AllReduce,
     GlobalBatch,
     Json,
     ModelName,
     Planner,
     Precision,
     ProfileFile,
+    RuntimeName,
     Seed,
     Seq,
     TimeLimit,
@@ -44,13 +46,8 @@ class Question:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
-    runtime: Annotated[
-        str,
-        typer.Option(metavar="hippo|megatron|torch|deepspeed|ideal", help="What will run it; ideal: nothing does."),
-    ] = "hippo"
-    all_reduce: Annotated[
-        str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
-    ] = "auto"
+    runtime: RuntimeName = "hippo"
+    all_reduce: AllReduce = "auto"
     profile: ProfileFile = None
     uniform_cuts: Annotated[bool, typer.Option("--uniform-cuts", help="Cut into equal numbers of blocks only.")] = False
     allow_local_sgd: Annotated[

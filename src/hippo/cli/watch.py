@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hippo.cli.options import GlobalBatch, Json, ModelName, Precision, ProfileFile, Seq, takes
+from hippo.cli.options import (
+    AllReduce,
+    GlobalBatch,
+    Json,
+    ModelName,
+    Precision,
+    ProfileFile,
+    RuntimeName,
+    Seq,
+    takes,
+)
 from hippo.cli.output import check_folder, finish, print_document, print_uncalibrated, print_view, say, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
@@ -49,6 +59,8 @@ class Wanted:
     global_batch: GlobalBatch = 1024
     seq: Seq = None
     precision: Precision = None
+    runtime: RuntimeName = "hippo"
+    all_reduce: AllReduce = "auto"
     profile: ProfileFile = None
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write watch.html and watch.json there.")] = None
     json: Json = False
@@ -108,6 +120,8 @@ def _replayed(wanted: Wanted, method: Method) -> Story:
         global_batch=wanted.global_batch,
         seq=wanted.seq,
         precision=wanted.precision,
+        runtime=wanted.runtime,
+        all_reduce=wanted.all_reduce,
         profile=wanted.profile,
     )
     with ExitStack() as shown:

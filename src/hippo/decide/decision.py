@@ -12,7 +12,7 @@ from hippo.decide.wording import count, described, number, percent, seconds
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
-from hippo.problem.problem import Problem
+from hippo.problem.problem import Problem, told_runtime
 from hippo.records import Record
 from hippo.score.judge import Judged
 from hippo.score.score import Score
@@ -179,9 +179,7 @@ class Decision:
             "rows": [row.document() for row in self.rows],
             "baseline": _baseline_document(self.baseline),
             "uncalibrated": uncalibrated(self.problem),
-            "runtime": self.problem.runtime,
-            "runtime_is": self.problem.rules.told,
-            "assumed": list(self.problem.rules.assumed),
+            **told_runtime(self.problem),
         }
 
 

@@ -21,15 +21,21 @@ import numpy as np
 from hippo.compiling import kernel
 from hippo.engine.program import (
     BYTES,
+    CALLS,
     DELAY,
     DEST,
     LINK,
+    MET,
     NEVER_PLAYED,
     NIC,
+    NOTICE,
     NOTING,
     PORT,
     RECEIVER,
     SECOND_LINK,
+    SENDER,
+    TAKEN,
+    WAY,
     WEIGHT,
     Network,
     Playing,
@@ -37,7 +43,8 @@ from hippo.engine.program import (
 )
 
 LEAST_FACTOR = 0.1  # noise never makes an operation or a transfer shorter than this share of its length
-_RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks
+_RANK_SHIFT = 40  # a key is (rank, operation, hop) in one integer; groups come after all ranks, notices after them
+AWAITS = -10  # in ``Playing.blocked``, less the number of the call that a rank waits for
 
 
 @kernel
@@ -100,8 +107,8 @@ def close_many(packed, states, free, link_free, found):  # type: ignore[no-untyp
 def new_state(packed, network):  # type: ignore[no-untyped-def]
     """Room to play in, not wiped."""
     ops, slots, ranks = len(packed.order), packed.slots, len(packed.sync_s)
-    requests = len(packed.group_link) + 1 + (2 * ops if packed.queued else 0)
-    groups = len(packed.group_size)
+    requests = len(packed.group_link) + 1 + (2 * ops if packed.queued else 0) + len(packed.call_rank)
+    groups, calls = len(packed.group_size), len(packed.call_rank)
     return Playing(
         stretched(packed, network) if len(packed.gather_link) > 0 else packed.duration,
         np.empty(2 * slots * packed.waves),
@@ -109,7 +116,7 @@ def new_state(packed, network):  # type: ignore[no-untyped-def]
         np.empty(ranks),
         np.empty(ranks, np.int64),
         np.empty(ranks + 1, np.int64),
-        np.empty(3, np.int64),
+        np.empty(4, np.int64),
         np.empty(len(network.bandwidth)),
         np.empty(2 * slots),
         np.empty(ops if packed.queued else 0),
@@ -118,6 +125,13 @@ def new_state(packed, network):  # type: ignore[no-untyped-def]
         np.empty(groups, np.int64),
         np.empty(groups),
         np.empty(groups),
+        np.empty(calls + 1, np.int64),
+        np.empty(calls),
+        np.empty(calls),
+        np.empty(calls),
+        np.empty(calls, np.int64),
+        np.empty(ops if calls > 0 else 0),
+        np.empty(2 * ranks if calls > 0 else 0),
     )
 
 
@@ -135,6 +149,10 @@ def wipe(packed, state):  # type: ignore[no-untyped-def]
         state.group_left[group] = packed.group_size[group]
         state.group_ready[group], state.group_last[group] = 0.0, 0.0
     state.sizes[:], state.link_free[:], state.port_free[:] = 0, 0.0, 0.0
+    state.call_asked[:], state.call_begun[:], state.met[:] = -1.0, -1.0, -1.0
+    state.call_over[:], state.sent[:] = 0.0, 0.0
+    for call in range(len(packed.call_rank)):
+        state.call_left[call] = packed.call_part[call + 1] - packed.call_part[call]
 
 
 @kernel
@@ -157,11 +175,15 @@ def stretched(packed, network):  # type: ignore[no-untyped-def]
 def run(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play everything; requests of shared links in the order of the heap."""
     ranks = len(packed.sync_s)
+    for call in range(packed.call_of_rank[ranks] if len(packed.call_of_rank) > 0 else 0):
+        make_call(packed, state, call, 0.0)
+    begin_calls(packed, network, state)
     for rank in range(ranks - 1, -1, -1):
         wake(state, rank)
     run_ready(packed, network, record, state)
     while state.sizes[1] > 0:
         serve(packed, network, record, state)
+        begin_calls(packed, network, state)
         run_ready(packed, network, record, state)
     step = 0.0
     for rank in range(ranks):
@@ -216,6 +238,7 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = packed.waves, packed.slots, packed.order, state.arrived, packed.sequence
     noisy, recorded, noting = len(network.seconds) > 0, len(record.op_start) > 0, state.sizes[NOTING] > 0
+    meeting = len(packed.awaited) > 0
     op, end, now = state.next_op[rank], packed.order_start[rank + 1], state.free[rank]
     first_place = rank * packed.chunks
     while op < end:
@@ -228,6 +251,12 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
                 state.blocked[rank] = place * waves + micro_batch
                 break
             start = max(now, arrival)
+        if meeting and packed.awaited[op] >= 0:
+            call = packed.awaited[op]
+            if state.call_begun[call] < 0.0 or state.call_left[call] > 0:
+                state.blocked[rank] = AWAITS - call
+                break
+            start = max(start, state.call_over[call])
         now = start + (network.seconds[op] if noisy else state.duration[place])
         if recorded:
             record.op_start[op], record.op_end[op] = start, now
@@ -235,8 +264,12 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
             row = packed.known[0]
             sequence[row, 0], sequence[row, 1], sequence[row, 2], sequence[row, 3] = op, rank, place, micro_batch
             packed.known[0] = row + 1
-        if kind != WEIGHT and packed.route[place, DEST] >= 0:
+        if kind != WEIGHT and packed.route[place, DEST] >= 0 and not (meeting and packed.send_call[op] >= 0):
             send(packed, network, record, state, rank, op, place, micro_batch, now)
+        if meeting:
+            for call in range(packed.call_of_op[op], packed.call_of_op[op + 1]):
+                make_call(packed, state, call, now)
+            begin_calls(packed, network, state)
         op += 1
     state.next_op[rank], state.free[rank] = op, now
 
@@ -309,14 +342,17 @@ def serve(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Serve the request of a link that comes first."""
     now, key = heap_pop(state)
     rank, op = key >> _RANK_SHIFT, (key & ((1 << _RANK_SHIFT) - 1)) >> 1
-    if rank == len(packed.sync_s):
-        serve_group(packed, network, record, state, now, op)
+    if rank >= len(packed.sync_s):
+        if rank == len(packed.sync_s):
+            serve_group(packed, network, record, state, now, op)
+        else:
+            notice(packed, network, state, op, now)
         return
     micro_batch = packed.order[op, 2]
     place = packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
     if key & 1:
         arrival = second_hop(packed, network, record, state, op, place, now, state.first_hop[op])
-        deliver(packed, state, place, micro_batch, arrival)
+        hand_over(packed, network, state, op, place, micro_batch, arrival)
         return
     port, link = packed.route[place, PORT], packed.route[place, LINK]
     if port >= 0 and state.port_free[port] > now:
@@ -325,10 +361,115 @@ def serve(packed, network, record, state):  # type: ignore[no-untyped-def]
     first_byte = max(now, state.link_free[link]) + latency_of(network, op, link)
     arrival = cross(packed, network, record, state, op, place, now)
     if packed.route[place, SECOND_LINK] < 0:
-        deliver(packed, state, place, micro_batch, arrival)
+        hand_over(packed, network, state, op, place, micro_batch, arrival)
     else:
         state.first_hop[op] = arrival
         heap_push(state, first_byte, key | 1)
+
+
+@kernel(lean=True)
+def make_call(packed, state, call, now):  # type: ignore[no-untyped-def]
+    """A rank makes a call: it begins when the one before it is over."""
+    state.call_asked[call] = now
+    before = packed.call_before[call]
+    if before < 0 or (state.call_begun[before] >= 0.0 and state.call_left[before] == 0):
+        if before >= 0:
+            state.call_asked[call] = max(now, state.call_over[before])
+        state.calls[state.sizes[CALLS]] = call
+        state.sizes[CALLS] += 1
+
+
+@kernel(lean=True)
+def begin_calls(packed, network, state):  # type: ignore[no-untyped-def]
+    """All calls that can begin do; a message whose sender and receiver have met asks for its link."""
+    while state.sizes[CALLS] > 0:
+        state.sizes[CALLS] -= 1
+        call = state.calls[state.sizes[CALLS]]
+        now = state.call_asked[call]
+        state.call_begun[call] = now
+        for at in range(packed.call_part[call], packed.call_part[call + 1]):
+            op = packed.part[at] >> 1
+            if packed.part[at] & 1 == 0:
+                if state.met[op] >= 0.0:
+                    meet(packed, network, state, op, max(now, state.met[op]))
+            elif packed.meeting[NOTICE] == WAY:
+                heap_push(state, now, (len(packed.sync_s) + 1 << _RANK_SHIFT) | (op << 1))
+            else:
+                take(packed, network, state, op, now)
+
+
+@kernel(lean=True)
+def take(packed, network, state, op, now):  # type: ignore[no-untyped-def]
+    """The sender of an operation's result learns at ``now`` that its receiver is there."""
+    state.met[op] = now
+    begun = state.call_begun[packed.send_call[op]]
+    if begun >= 0.0:
+        meet(packed, network, state, op, max(now, begun))
+
+
+@kernel(lean=True)
+def notice(packed, network, state, op, now):  # type: ignore[no-untyped-def]
+    """What a receiver says at ``now`` goes to the sender behind what it sent that way before, and takes a latency."""
+    rank = packed.call_rank[packed.send_call[op]]
+    kind = packed.order[op, 0]
+    place = kind * packed.slots + rank * packed.chunks + packed.order[op, 1]
+    back = (packed.route[place, DEST] + packed.slots) % (2 * packed.slots)
+    if packed.route[back, LINK] >= 0:
+        now = max(now, state.sent[2 * packed.route[place, RECEIVER] + 1 - kind])
+        for hop in (LINK, SECOND_LINK):
+            if packed.route[back, hop] >= 0:
+                now += network.latency[packed.route[back, hop]]
+    take(packed, network, state, op, now)
+
+
+@kernel(lean=True)
+def meet(packed, network, state, op, now):  # type: ignore[no-untyped-def]
+    """Sender and receiver of an operation's result have met: it goes."""
+    if packed.meeting[SENDER] == MET:
+        part_over(packed, state, packed.send_call[op], now)
+    rank = packed.call_rank[packed.send_call[op]]
+    place = packed.order[op, 0] * packed.slots + rank * packed.chunks + packed.order[op, 1]
+    if packed.route[place, LINK] >= 0:
+        heap_push(state, now, (rank << _RANK_SHIFT) | (op << 1))
+        return
+    delay = packed.transfer[place, DELAY]
+    if len(network.transfer_factor) > 0:
+        delay *= network.transfer_factor[op]
+    hand_over(packed, network, state, op, place, packed.order[op, 2], now + delay)
+
+
+@kernel(lean=True)
+def hand_over(packed, network, state, op, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
+    """A result has arrived; where it was sent in a call, that is a part over on both sides."""
+    deliver(packed, state, place, micro_batch, arrival)
+    if len(packed.awaited) == 0 or packed.send_call[op] < 0:
+        return
+    left, last = arrival, packed.route[place, LINK]
+    if packed.route[place, SECOND_LINK] >= 0:
+        last = packed.route[place, SECOND_LINK]
+    if last >= 0:
+        left -= latency_of(network, op, last)
+        state.sent[2 * packed.call_rank[packed.send_call[op]] + packed.order[op, 0]] = left
+    if packed.meeting[SENDER] == TAKEN:
+        part_over(packed, state, packed.send_call[op], arrival)
+    part_over(packed, state, packed.take_call[op], arrival)
+
+
+@kernel(lean=True)
+def part_over(packed, state, call, now):  # type: ignore[no-untyped-def]
+    """A part of a call is over; with the last one the call, for whoever waits for it."""
+    state.call_left[call] -= 1
+    state.call_over[call] = max(state.call_over[call], now)
+    if state.call_left[call] > 0:
+        return
+    rank, then = packed.call_rank[call], packed.call_then[call]
+    if state.blocked[rank] == AWAITS - call:
+        state.blocked[rank] = -1
+        wake(state, rank)
+    if then >= 0 and state.call_asked[then] >= 0.0:
+        state.call_asked[then] = max(state.call_asked[then], state.call_over[call])
+        state.calls[state.sizes[CALLS]] = then
+        state.sizes[CALLS] += 1
 
 
 @kernel(lean=True)

@@ -29,7 +29,12 @@ DELAY, BYTES, NIC = range(3)
 # Columns of ``Packed.sequence``.
 OPERATION, RANK, PLACE, MICRO_BATCH = range(4)
 # In ``Playing.sizes``.
-NOTING = 2
+NOTING, CALLS = 2, 3
+# In ``Packed.meeting``: when the sender's part is over (MET: it knows that its receiver is there; TAKEN: it has
+# arrived), and how it comes to know: at once, or by a notice over the way of the answers, behind them (WAY).
+SENDER, NOTICE = range(2)
+MET, TAKEN = range(2)
+AT_ONCE, WAY = range(2)
 
 NEVER_PLAYED = -1
 
@@ -66,6 +71,19 @@ class Packed(NamedTuple):
     gather_link: Ints
     gather_bytes: Floats  # (2 S,) per forward, per backward
     gather_rounds: float
+    # Calls: what a rank hands over at once, where sender and receiver have to meet (``simulate.calls``). Q calls, those
+    # that a rank makes before its first operation, then those it makes at the end of each operation.
+    call_of_rank: Ints  # (G + 1,) slice of the first; (): messages go when they are made, nobody waits for a send
+    call_of_op: Ints  # (N + 1,) slice of the others
+    call_rank: Ints  # (Q,)
+    call_before: Ints  # (Q,) call that has to be over first, -1: none
+    call_then: Ints  # (Q,) call that waits for it, -1: none
+    call_part: Ints  # (Q + 1,) slice of the next
+    part: Ints  # 2 * the operation whose result is sent, plus 1 in the receiver's call
+    send_call: Ints  # (N,) call in which the result of an operation is sent, -1: it goes when it is made
+    take_call: Ints  # (N,) call in which that is taken, at the receiver
+    awaited: Ints  # (N,) call that has to be over before an operation, -1: none
+    meeting: Ints  # (2,) columns SENDER, NOTICE
 
 
 class Network(NamedTuple):
@@ -97,7 +115,7 @@ class Playing(NamedTuple):
     free: Floats  # (G,) when the rank is free
     blocked: Ints  # (G,) index into ``arrived`` that the rank waits for, -1: none, -2: done
     ready: Ints  # stack of ranks to play on
-    sizes: Ints  # (3,) height of the stack, size of the heap; NOTING: 1 to write ``Packed.sequence``
+    sizes: Ints  # (4,) height of the stack, size of the heap; NOTING: 1 to write ``Packed.sequence``; CALLS: next
     link_free: Floats  # (E,)
     port_free: Floats  # (2 S,)
     first_hop: Floats  # (N,) arrival of the last byte at the middle of a relay
@@ -106,11 +124,30 @@ class Playing(NamedTuple):
     group_left: Ints  # (Q,) members that still work
     group_ready: Floats  # (Q,)
     group_last: Floats  # (Q,) when the last byte has left
+    calls: Ints  # stack of calls that begin
+    call_asked: Floats  # (Q,) when the rank makes the call, -1: not yet
+    call_begun: Floats  # (Q,) when it has begun, -1: not yet
+    call_over: Floats  # (Q,) when its last part is over
+    call_left: Ints  # (Q,) parts that are not over
+    met: Floats  # (N,) when the sender of an operation's result knows that its receiver is there, -1: not yet
+    sent: Floats  # (2 G,) when the last message that a rank sent down, or up, has left
 
 
 _NONE: Floats = np.empty(0)
 NOTHING = Record(_NONE, _NONE, _NONE, _NONE)
 """Nothing is recorded."""
+
+
+_FREE = np.empty(0, np.int64)
+_FREE.setflags(write=False)
+NO_CALLS: dict[str, Ints] = dict.fromkeys(
+    (
+        *("call_of_rank", "call_of_op", "call_rank", "call_before", "call_then", "call_part", "part"),
+        *("send_call", "take_call", "awaited", "meeting"),
+    ),
+    _FREE,
+)
+"""Fields of a ``Packed`` whose messages go when they are made."""
 
 
 def quiet(bandwidth: Floats, latency: Floats, nic_scale: Floats) -> Network:

@@ -208,7 +208,7 @@ def _sync(table: Table) -> Sync:
         return Sync()
     row = table.table("sync", known=("method", "every", "all_reduce"))
     return Sync(
-        row.choice("method", ALL_REDUCE, SYNC, default="allreduce"),
+        row.choice("method", SYNC, default="allreduce"),
         row.integer("every", default=1),
         row.choice("all_reduce", ALL_REDUCE, default="two-level"),
     )

@@ -100,3 +100,9 @@ class Problem:
             f"{work.global_batch} sequences of {work.seq} tokens, {work.precision}, objective={self.objective.name!r}"
         )
         return f"Problem({self.model.name[:60]} on {where}, {told})"
+
+
+def told_runtime(problem: Problem) -> dict[str, object]:
+    """Under which runtime the times of an answer hold, as every document says it."""
+    rules = problem.rules
+    return {"runtime": problem.runtime, "runtime_is": rules.told, "assumed": list(rules.assumed)}

@@ -12,12 +12,21 @@ from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
 from hippo.problem.model import Model
-from hippo.problem.transport import HIPPO, IDEAL, Transport
+from hippo.problem.transport import HIPPO, IDEAL, NCCL, TORCH, Transport
 
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "optimizer", "gradients", "full", "hybrid")
 ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
+
+
+@dataclass(frozen=True)
+class Messages:
+    """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
+
+    calls: str = "free"  # they go when they are made, receives are posted ahead; coupled, apart, late
+    sender: str = "taken"  # when the sender's part is over: taken, by its receiver, or met: the receiver is there
+    notice: bool = False  # whether the receiver's word that it is there comes back over the link, behind what it sent
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Runtime:
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     transport: Transport = IDEAL
+    messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
@@ -51,6 +61,7 @@ class Runtime:
         return tuple(way for way in ALL_REDUCE if way == "ring" or sharding in self.two_level)
 
 
+NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as TCP can, without loss"
 _ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
@@ -76,6 +87,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("optimizer",),  # --num-distributed-optimizer-instances
+            transport=NCCL,
+            messages=Messages("coupled"),
+            assumed=(NCCL_ASSUMED,),
         ),
         "torch": replace(
             _ONE_MESH,
@@ -86,6 +100,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             compression=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # HSDP: a mesh of (replicate, shard)
+            transport=TORCH,
+            messages=Messages("late", sender="met", notice=True),
+            assumed=("between domains torch is taken to run gloo, as it was measured in the emulator",),
         ),
         "deepspeed": replace(
             _ONE_MESH,
@@ -101,6 +118,9 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("hybrid",),  # MiCS
+            transport=NCCL,
+            messages=Messages("apart"),
+            assumed=(NCCL_ASSUMED,),
         ),
         "ideal": Runtime(),
     }

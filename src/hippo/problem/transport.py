@@ -73,6 +73,9 @@ IDEAL = Transport("ideal")
 HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S)
 TORCH = Transport("torch", GOODPUT, overhead_s=OVERHEAD_S, rendezvous=True, notices_behind_bulk=True)
 
+NCCL = Transport("nccl", GOODPUT)
+"""NCCL's sockets. Nobody measured them over a WAN: they are taken to fill it as TCP can, with no time of their own."""
+
 TRANSPORTS: Mapping[str, Transport] = {each.name: each for each in (IDEAL, HIPPO, TORCH)}
 
 

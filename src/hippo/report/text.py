@@ -16,6 +16,9 @@ from hippo.score.score import Score
 NOTHING = "–"
 """What stands where there is no figure."""
 
+NOT_GOOD = 0.1
+"""A gap from which on nothing is said to be proven of a plan but how far it may be from the best."""
+
 LEAST_TOLD = 0.0005
 """Shares below this one would be printed as 0.0 %."""
 
@@ -141,12 +144,15 @@ def gap_sentence(gap: float | None, lower_bound_s: float | None, prover: str = "
     """How far the optimum can be, in one sentence, and who proved it."""
     if gap is None:
         return "Nothing is proven about the distance to the optimum."
-    proven = f"Proven by {prover}" if prover else "Proven"
+    who = prover or "the planner"
     if gap <= 0:
-        return f"{proven} to be optimal: no plan in the search space is faster by the cost model."
-    bound = f" (no plan can take less than {seconds(lower_bound_s)})" if lower_bound_s else ""
+        return f"Proven by {who}: no plan that it knows is quicker, by the cost model."
+    if gap >= NOT_GOOD and lower_bound_s:
+        found_s = lower_bound_s / (1.0 - gap)
+        return f"At least {seconds(lower_bound_s)} by {who}'s bound, this plan {seconds(found_s)}: not proven good."
+    bound = f" (none takes less than {seconds(lower_bound_s)})" if lower_bound_s else ""
     near = f"within {percent(gap)} of" if gap >= LEAST_TOLD else f"less than {percent(0.001)} from"
-    return f"{proven} to be {near} the optimum{bound}."
+    return f"Proven by {who} to be {near} the best plan that it knows{bound}."
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:

@@ -22,7 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.program import BYTES as TRANSFER  # over a link of one byte per unit of time
-from hippo.engine.program import DELAY, DEST, LINK, NEVER_PLAYED, NIC, RECEIVER, Network, Packed, quiet, read_only
+from hippo.engine.program import (
+    DELAY,
+    DEST,
+    LINK,
+    NEVER_PLAYED,
+    NIC,
+    NO_CALLS,
+    RECEIVER,
+    Network,
+    Packed,
+    quiet,
+    read_only,
+)
 from hippo.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -200,6 +212,7 @@ def _packed(tables: Tables) -> tuple[Packed, Packed]:
         gather_link=no_ints,
         gather_bytes=np.zeros(2 * slots),
         gather_rounds=0.0,
+        **NO_CALLS,
     )
     return separate, separate._replace(duration=fused.ravel())
 

@@ -93,7 +93,7 @@ def group(
     flat = bool(pairs) and replicas.plan.sync.all_reduce == "ring"
     members = sum(replicas.stages[rank].dp for rank in ranks) if flat else len(pairs)
     share = 2 * (members - 1) / members * num_bytes if pairs else 0.0
-    rounds = _rounds(replicas.routes, pairs, members, num_bytes) if pairs else 0.0
+    hops = rounds(replicas.routes, pairs, members, num_bytes) if pairs else 0.0
     load: dict[int, float] = {}
     for pair in pairs:
         for link in pair:
@@ -103,10 +103,10 @@ def group(
     if len(domains) < len(ranks) and not flat:  # a flat ring's hops inside a domain run beside those between domains
         local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
     caps = tuple(_cap(replicas, ranks, link) for link in load)
-    return SyncGroup(ranks, tuple(load), tuple(load.values()), rounds / every, local_s, pairs, caps)
+    return SyncGroup(ranks, tuple(load), tuple(load.values()), hops / every, local_s, pairs, caps)
 
 
-def _rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num_bytes: float) -> float:
+def rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num_bytes: float) -> float:
     """Latencies of the farthest pair that a ring of n members over K pairs waits for, beyond what its links carry.
 
     A piece (1 / n of the bytes) makes 2 (n - 1) hops, of which x = ceil(2 (n - 1) K / n) lie between domains. Pieces

@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.plan.plan import Plan
+from hippo.errors import InputError
+from hippo.plan.plan import WITH_ORDER, Plan
 from hippo.problem.problem import Problem
 from hippo.simulate.lower import lower
 from hippo.simulate.packed import destinations, stretched_durations
@@ -30,8 +31,13 @@ Ints = NDArray[np.int64]
 
 
 def step_time(problem: Problem, plan: Plan) -> float:
-    """Estimated seconds of one step of a plan in the base state of the links; raises as ``lower`` does."""
-    return closed_form(lower(problem, plan))
+    """Estimated seconds of one step of a plan in the base state of the links; raises as ``lower`` does, and
+    ``InputError`` for an order of its own, or messages that wait for their receivers: it knows neither."""
+    program = lower(problem, plan)
+    if plan.schedule.name == WITH_ORDER or program.messages.calls != "free":
+        what = "orders that were made for a plan" if plan.schedule.name == WITH_ORDER else "messages that have to meet"
+        raise InputError(f"does not know {what}", source="--engine analytic", remedy="use --engine fast")
+    return closed_form(program)
 
 
 def closed_form(program: Program) -> float:

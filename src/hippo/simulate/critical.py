@@ -28,11 +28,15 @@ from hippo.engine.program import (
     Packed,
     Record,
 )
+from hippo.simulate.batch import step_times
 from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+LITTLE, LEAST_LATENCY_S = 1e-4, 1e-3  # of a figure, in differences
 
 
 class StatePlanes(NamedTuple):
@@ -59,6 +63,8 @@ class _Lists(NamedTuple):
 
 def planes(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats, compute: Floats) -> StatePlanes:
     """Plays a program under states (S, E) of links that are up and (S, K) of compute."""
+    if program.messages.calls != "free":
+        return _by_differences(program, bandwidth_bytes_per_s, latency_s, compute)
     tables, (count, links) = pack(program), bandwidth_bytes_per_s.shape
     per_node = np.zeros(links)
     if program.link_per_node is not None:
@@ -74,6 +80,29 @@ def planes(program: Program, bandwidth_bytes_per_s: Floats, latency_s: Floats, c
     states = tuple(np.array(each, dtype=np.float64, order="C") for each in (bandwidth_bytes_per_s, latency_s, scale))
     _planes(tables, lists, record, states, np.array(compute, dtype=np.float64, order="C"), found)
     assert not np.isnan(found.seconds).any(), "the order of operations deadlocks"
+    return found
+
+
+def _by_differences(program: Program, bandwidth: Floats, latency: Floats, compute: Floats) -> StatePlanes:
+    """The same where senders and receivers have to meet: one more play for each figure, a little larger."""
+    (count, links), domains = bandwidth.shape, compute.shape[1]
+    used = [link for link in np.unique(pack(program).route[:, [LINK, SECOND_LINK]]).tolist() if link >= 0]
+    used = sorted({*used, *(link for group in program.groups for link in group.links)})
+    seconds = step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=latency, compute=compute)
+    found = StatePlanes(seconds, np.zeros((count, links)), np.zeros((count, links)), np.zeros((count, domains)))
+    for link in used:
+        slower, later = bandwidth.copy(), latency.copy()
+        slower[:, link] /= 1.0 + LITTLE
+        later[:, link] += LITTLE * np.maximum(latency[:, link], LEAST_LATENCY_S)
+        more = step_times(program, bandwidth_bytes_per_s=slower, latency_s=latency, compute=compute) - seconds
+        found.bytes[:, link] = more * bandwidth[:, link] / LITTLE
+        more = step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=later, compute=compute) - seconds
+        found.latencies[:, link] = more / (later - latency)[:, link]
+    for domain in np.unique(program.rank_domain).tolist():
+        busier = compute.copy()
+        busier[:, domain] += LITTLE
+        more = step_times(program, bandwidth_bytes_per_s=bandwidth, latency_s=latency, compute=busier) - seconds
+        found.compute[:, domain] = more / LITTLE
     return found
 
 

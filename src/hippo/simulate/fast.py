@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hippo.engine.fixed_order import play as _play
 from hippo.engine.program import NOTHING, Network, quiet, room_for
+from hippo.errors import InputError
 from hippo.simulate.packed import pack
 from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline, timeline
@@ -24,7 +25,7 @@ def step_time(
     the plan needs makes the step last for ever (inf).
     """
     step = _play(pack(program), network(program, bandwidth_bytes_per_s, latency_s), NOTHING)
-    assert step == step, "the order of operations deadlocks"
+    _ends(program, step)
     return float(step)
 
 
@@ -38,8 +39,16 @@ def play(
     tables = pack(program)
     record = room_for(tables)
     step = _play(tables, network(program, bandwidth_bytes_per_s, latency_s), record)
-    assert step == step, "the order of operations deadlocks"
+    _ends(program, step)
     return timeline(program, float(step), (record.op_start, record.op_end), (record.message_start, record.message_end))
+
+
+def _ends(program: Program, step: float) -> None:
+    """``InputError`` for an order in which ranks wait for each other for ever under the plan's runtime."""
+    if step != step and program.messages.calls != "free":
+        told = "its ranks would wait for each other for ever under this runtime"
+        raise InputError(told, key="schedule", remedy="plan for this runtime, or take another --runtime")
+    assert step == step, "the order of operations deadlocks"
 
 
 def network(

@@ -69,6 +69,7 @@ def lower(problem: Problem, plan: Plan, *, cost: CostModel | None = None) -> Pro
         link_per_node=known.per_node,
         gather=gather,
         rank_nodes=shared_nodes(replicas.stages) if known.capped else None,
+        messages=problem.rules.messages,
     )
 
 

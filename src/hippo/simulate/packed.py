@@ -23,12 +23,14 @@ from hippo.engine.program import (
     LINK,
     NEVER_PLAYED,
     NIC,
+    NO_CALLS,
     PORT,
     RECEIVER,
     SECOND_LINK,
     Packed,
     read_only,
 )
+from hippo.simulate.calls import calls
 from hippo.simulate.program import Program, SyncGroup
 
 Ints = NDArray[np.int64]
@@ -87,11 +89,12 @@ def _destinations(stages: tuple[int, ...], chunks: int) -> Ints:
 def _pack(program: Program) -> Packed:
     ranks, chunks = program.forward_s.shape
     route, transfer = _places(program)
+    made = calls(program, destinations(program))
     return Packed(
         slots=ranks * chunks,
         chunks=chunks,
         waves=int(program.num_waves.max()),
-        queued=_needs_queue(route[:, :, [LINK, SECOND_LINK]], program),
+        queued=made is not None or _needs_queue(route[:, :, [LINK, SECOND_LINK]], program),
         order=read_only(program.order),
         order_start=read_only(program.order_start),
         sequence=np.empty((len(program.order), 4), dtype=np.int64),
@@ -103,6 +106,7 @@ def _pack(program: Program) -> Packed:
         finish_s=np.array(program.finish_s, dtype=np.float64),
         **_group_tables(program.groups, ranks),
         **_gather_tables(program, ranks * chunks),
+        **(NO_CALLS if made is None else {name: read_only(each) for name, each in made._asdict().items()}),
     )
 
 

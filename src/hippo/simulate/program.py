@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.problem.runtimes import Messages
 
 __all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup"]
 
@@ -78,4 +79,5 @@ class Program:
     extra_link_bytes: NDArray[np.float64]  # (E,) bytes per step not played as messages (ZeRO-3 over the WAN)
     link_per_node: NDArray[np.bool_] | None = None  # (E,) only a cap per node, which another state scales; None: none
     gather: Gather | None = None
+    messages: Messages = Messages()  # how they and operations wait for each other
     rank_nodes: NDArray[np.int64] | None = None  # (G,) same number: nodes in common, whose caps they share; None: none

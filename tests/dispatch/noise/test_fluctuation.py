@@ -46,8 +46,8 @@ def test_without_fluctuation_every_play_is_the_replay(problem: ScheduleProblem, 
 def test_one_play_is_the_replay_of_the_stretched_problem(method: str) -> None:
     """Where all operations of a rank and kind share one factor, the problem itself can be stretched."""
     problem = ScheduleProblem.uniform(3, 4, (1.0, 1.5, 0.75), comm=[0.5, 2.0])
-    slow = np.array([1.5, 1.0, 0.5], np.float32)
-    factors = Factors(np.ones((1, 36), np.float32), 2 * np.ones((1, 24), np.float32), slow[None, :])
+    slow = np.array([1.5, 1.0, 0.5])
+    factors = Factors(np.ones((1, 36), np.float32), 2 * np.ones((1, 24), np.float32), slow[None, :].astype(np.float32))
     stretched = ScheduleProblem(
         4, *(tuple(time * slow) for time in (1.0, 1.5, 0.75)), *(2 * [_links(1.0, 4.0)]), problem.limit
     )

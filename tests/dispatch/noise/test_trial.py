@@ -107,7 +107,7 @@ def test_no_seed_is_refused() -> None:
         trial(PROBLEM, NOISE, samples=2, seeds=())
 
 
-@pytest.mark.parametrize("live", [8, 16])
+@pytest.mark.parametrize("live", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_the_policy_that_ships_beats_every_baseline_where_one_link_is_slow(live: int) -> None:
     """p 8, m 32, one middle link of 5 F, 30 %: plays that it was not trained on."""
     delays = [0.05] * 3 + [5.0] + [0.05] * 3

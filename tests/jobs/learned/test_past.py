@@ -13,7 +13,7 @@ ALL, USER, BATCH = SOURCES.index("all"), SOURCES.index("user"), SOURCES.index("b
 
 
 def of(arrival_s: list[float], user: list[int], devices: list[int]):
-    return empty_history(np.array(arrival_s), np.array(user), np.array(devices), 2)
+    return empty_history(np.array(arrival_s, float), np.array(user), np.array(devices), 2)
 
 
 def test_sizes_fall_into_powers_of_two():

@@ -20,7 +20,7 @@ from .worlds import Counting, cluster
 ANY = float("inf")
 
 
-@pytest.mark.parametrize("gbps", [1.0, 100.0])
+@pytest.mark.parametrize("gbps", [1.0, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_a_job_over_two_domains_takes_the_planners_factor_longer(gbps: float):
     world = cluster("ab", gbps=gbps, nodes=1)
     here, large = site_of(world), JobWorkload.of([Job("large", 0.0, 1000.0, devices=16)])

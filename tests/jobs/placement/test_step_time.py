@@ -22,6 +22,7 @@ def test_slow_links_cost_more_than_quick_ones():
     assert 1.0 < quick < 1.05
 
 
+@pytest.mark.slow  # that slow links cost more is quickly seen of a job of 16
 def test_a_large_job_waits_for_its_activations():
     """768 sequences x 4096 tokens x 8192 channels x 2 bytes cross each way: 51.5 GB over 0.625 GB/s are 82.5 s."""
     table, inside = slowdown(cluster("ab", gbps=5.0), [Kind(128)]), step_time(cluster("a", nodes=16), {"a": 128})

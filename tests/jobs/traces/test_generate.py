@@ -37,7 +37,7 @@ def test_the_distance_of_kolmogorov_and_smirnov_by_hand():
     assert ks_distance(np.array([1, 2]), np.array([1, 2])) == 0.0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_generated_trace_is_like_phillys(philly: JobTrace, seed: int):
     fit_to = philly.workload
     drawn = generated(fitted(fit_to, begin_s=philly.begin_s), len(fit_to), np.random.default_rng(seed))

@@ -141,7 +141,9 @@ def test_the_closed_form_is_near_what_is_played(seed: int) -> None:
     assert made.step_time_s == pytest.approx(expected, rel=0.15)
 
 
-@pytest.mark.parametrize(("family", "seed"), [("ou3", 3), ("halving", 1), ("link_bound", 2)])
+@pytest.mark.parametrize(
+    ("family", "seed"), [pytest.param("ou3", 3, marks=pytest.mark.slow), ("halving", 1), ("link_bound", 2)]
+)
 def test_sixteen_tries_come_near_the_exact_plan(family: str, seed: int) -> None:
     problem = problem_of(family, seed)
     score = Exact().propose(problem, Stop(time_limit_s=60.0)).score

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.network.online_world import base
 
 from hippo.network.plans.candidates import MOST_PLACES, best_under, fill, net_rates, plan_under, renew, usd_per_token
@@ -10,6 +11,7 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net
 
 
+@pytest.mark.slow  # test_discovery fills one twice, and follows a world besides
 def test_a_book_is_filled_the_same_way_twice(filled: PlanCache) -> None:
     again = PlanCache(filled.problem)
     fill(again)

@@ -14,7 +14,7 @@ from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import foresee, telemetry_of, until, view_of
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_best_of_the_place_is_found_among_those_that_stand_close(seed: int) -> None:
     setting = scenario_of(make_world("regimes", seed))
     told, ahead, world = telemetry_of(setting.world), foresee(setting.world), setting.world

@@ -47,7 +47,9 @@ class Small(NamedTuple):
     env: Env
 
 
-@pytest.fixture(scope="module", params=["regimes", "outage", "lasting"])
+@pytest.fixture(
+    scope="module", params=["lasting", *(pytest.param(name, marks=pytest.mark.slow) for name in ("regimes", "outage"))]
+)
 def small(request: pytest.FixtureRequest) -> Small:
     seed = 3
     while True:

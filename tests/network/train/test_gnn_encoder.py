@@ -1,20 +1,28 @@
 """Dense layers against PyG's, which works on lists of edges."""
 
+from __future__ import annotations
+
 import warnings
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-with warnings.catch_warnings():  # PyG's own, at import
-    warnings.simplefilter("ignore")
-    from torch_geometric.nn import GATv2Conv, MessagePassing, SAGEConv
-
 from hippo.network.train.gnn_encoder import Encoder, Gatv2Layer, SageLayer, mean, pool
 
 torch.set_num_threads(1)
 W, K, F, P, D = 3, 6, 5, 4, 7
+
+
+@pytest.fixture(scope="module")
+def pyg() -> ModuleType:
+    """Its layers; to import them takes seconds, which who collects tests need not wait for."""
+    with warnings.catch_warnings():  # PyG's own, at import
+        warnings.simplefilter("ignore")
+        from torch_geometric import nn as layers
+    return layers
 
 
 def drawn(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,10 +41,10 @@ def as_list(near: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack([sender, hearer]), pairs[hearer, sender]
 
 
-def test_sage_without_features_of_pairs_is_pygs() -> None:
+def test_sage_without_features_of_pairs_is_pygs(pyg: ModuleType) -> None:
     torch.manual_seed(1)
     nodes, pairs, near = drawn()
-    ours, theirs = SageLayer(F, 0, D), SAGEConv(F, D, aggr="mean")
+    ours, theirs = SageLayer(F, 0, D), pyg.SAGEConv(F, D, aggr="mean")
     ours.heard.load_state_dict(theirs.lin_l.state_dict())
     ours.own.load_state_dict(theirs.lin_r.state_dict())
     for world in range(W):
@@ -44,21 +52,20 @@ def test_sage_without_features_of_pairs_is_pygs() -> None:
         torch.testing.assert_close(ours(nodes, None, near)[0][world], theirs(nodes[world], edges))
 
 
-class Heard(MessagePassing):
-    """Mean of messages that see the edge, by PyG's machinery."""
+def test_sage_with_features_of_pairs_is_the_mean_of_their_messages(pyg: ModuleType) -> None:
+    class Heard(pyg.MessagePassing):
+        """Mean of messages that see the edge, by PyG's machinery."""
 
-    def __init__(self, layer: SageLayer) -> None:
-        super().__init__(aggr="mean")
-        self.layer = layer
+        def __init__(self, layer: SageLayer) -> None:
+            super().__init__(aggr="mean")
+            self.layer = layer
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        return self.layer.heard(self.propagate(edge_index, x=x, edge_attr=edge_attr)) + self.layer.own(x)
+        def forward(self, x, edge_index, edge_attr):
+            return self.layer.heard(self.propagate(edge_index, x=x, edge_attr=edge_attr)) + self.layer.own(x)
 
-    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
-        return torch.relu(self.layer.sender(x_j) + self.layer.pair(edge_attr))
+        def message(self, x_j, edge_attr):
+            return torch.relu(self.layer.sender(x_j) + self.layer.pair(edge_attr))
 
-
-def test_sage_with_features_of_pairs_is_the_mean_of_their_messages() -> None:
     torch.manual_seed(1)
     nodes, pairs, near = drawn()
     layer = SageLayer(F, P, D)
@@ -68,11 +75,11 @@ def test_sage_with_features_of_pairs_is_the_mean_of_their_messages() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_gatv2_is_pygs_attention_included(heads: int) -> None:
+def test_gatv2_is_pygs_attention_included(pyg: ModuleType, heads: int) -> None:
     torch.manual_seed(1)
     nodes, pairs, near = drawn()
     ours = Gatv2Layer(F, P, D, heads=heads)
-    theirs = GATv2Conv(F, D, heads=heads, concat=False, edge_dim=P)
+    theirs = pyg.GATv2Conv(F, D, heads=heads, concat=False, edge_dim=P)
     nn.init.normal_(theirs.bias)
     ours.sender.load_state_dict(theirs.lin_l.state_dict())
     ours.hearer.load_state_dict(theirs.lin_r.state_dict())

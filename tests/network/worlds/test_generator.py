@@ -73,7 +73,7 @@ def ratio(world: World) -> float:
     return float(carried / (gpus * tokens_per_s(model, whole.gpu)))
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", [SPLITS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in SPLITS[1:])])
 def test_links_are_as_quick_beside_compute_as_the_family_says(split: str) -> None:
     median = {
         family: float(np.median([ratio(make_world(family, seed, split=split)) for seed in range(30)]))

@@ -140,7 +140,7 @@ def test_no_time_still_gives_an_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(asked=problems())
 def test_any_problem_has_a_sound_answer(name: str, asked: Problem) -> None:
     asked = replace(asked, allow_local_sgd=True)

@@ -95,7 +95,9 @@ def estimate(asked: Problem, one: SailorCandidate) -> float:
             links = (cluster_.link(region, following), cluster_.link(following, region))
             if None in links:
                 return float("inf")
-            seconds += sum(link.latency_s + cost.output_bytes / link.rate_bytes_per_s(1) for link in links if link)
+            nodes = -(-one.dp * min(one.tps) // cluster_.domain(region).gpus_per_node)  # which share the link
+            sent = one.dp * cost.output_bytes
+            seconds += sum(link.delay_s + sent / link.rate_bytes_per_s(nodes) for link in links if link)
         times.append(seconds)
         syncs.append(cost.sync_s + cost.optimizer_s + cost.fixed_s)
     return max(times) * one.waves + max(syncs) + sum(times)

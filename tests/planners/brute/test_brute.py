@@ -65,7 +65,7 @@ def test_without_a_link_nothing_crosses():
     assert seconds(problem(TWO)) == seconds(problem(TWO[:1]))
 
 
-@pytest.mark.parametrize(("direct", "pays"), [(1e10, True), (1e11, False)])
+@pytest.mark.parametrize(("direct", "pays"), [(1e10, True), pytest.param(1e11, False, marks=pytest.mark.slow)])
 def test_a_relay_pays_where_the_straight_link_is_ten_times_slower(direct: float, pays: bool):
     """Three replicas agree on a ring, which needs a -> b or b -> a whichever way it turns."""
     links = both("a", "b", direct, 1e-4) + both("a", "c", 1e11, 1e-4) + both("c", "b", 1e11, 1e-4)
@@ -149,7 +149,9 @@ def test_domains_in_balance_where_that_is_asked():
         problem(SINGLES, both("a", "b", 1e9) + both("b", "c", 5e9), of=model(1, tied=True), batch=2),
         problem(TWO[:1], of=model(3), batch=2, objective=Objective("cost", 0.0, 0.0, 1.0)),
         problem(SINGLES[:2], both("a", "b", 1e10), runtime="megatron"),
-        problem(SINGLES[:2], both("a", "b", 1e10), of=model(3), uniform_cuts=True),
+        pytest.param(
+            problem(SINGLES[:2], both("a", "b", 1e10), of=model(3), uniform_cuts=True), marks=pytest.mark.slow
+        ),
     ],
     ids=["two domains", "a chain of links", "cost", "megatron", "uniform cuts"],
 )

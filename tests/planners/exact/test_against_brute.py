@@ -17,7 +17,7 @@ from hippo.problem.problem import Problem
 from hippo.registry import PLANNERS, planner
 from hippo.score.judge import evaluate
 
-QUICK, ALL = 8, 40  # seeds of `make test`, and of `make test-all`
+QUICK, ALL = 5, 40  # seeds of `make test`, and of `make test-all`
 COUNTS = (QUICK, pytest.param(ALL, marks=pytest.mark.slow))
 SAME = 1e-9  # relative: both score with the same simulator
 STOP = Stop(600.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,17 @@ from .test_training import trained
 
 TWINS = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
 REPLICAS = {"twins": (GPT2, TWINS), **{name: PLANS[name] for name in ("unlike shares", "unlike lanes", "everything")}}
-WAYS = [(late, "two-level") for late in (0, 1)] + [(0, "ring")]
+QUICK = [
+    ("twins", 0, "two-level"),
+    ("twins", 1, "two-level"),
+    ("unlike lanes", 1, "two-level"),
+    ("unlike lanes", 0, "ring"),
+]
+SLOW = [each for each in product(REPLICAS, [0, 1], ["two-level", "ring"]) if each not in QUICK]
+CASES = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
 
-@pytest.mark.parametrize(("late", "all_reduce"), WAYS)
-@pytest.mark.parametrize("name", REPLICAS)
+@pytest.mark.parametrize(("name", "late", "all_reduce"), CASES)
 def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, all_reduce: str, tmp_path: Path):
     model, plan = REPLICAS[name]
     plan = replace(plan, sync=Sync("local_sgd", 2, all_reduce))

@@ -48,7 +48,9 @@ def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     assert expected[-1] < expected[0]
 
 
-@pytest.mark.parametrize("name", ["two lanes a domain", "unlike lanes", "everything"])
+@pytest.mark.parametrize(
+    "name", ["two lanes a domain", "unlike lanes", pytest.param("everything", marks=pytest.mark.slow)]
+)
 def test_the_loss_over_a_flat_ring_too(name: str, tmp_path: Path):
     model, plan = PLANS[name]
     flat = replace(plan, sync=Sync(all_reduce="ring"))
@@ -57,7 +59,7 @@ def test_the_loss_over_a_flat_ring_too(name: str, tmp_path: Path):
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["stages", "everything"])
+@pytest.mark.parametrize("name", ["stages", pytest.param("everything", marks=pytest.mark.slow)])
 def test_in_single_precision_too(name: str, tmp_path: Path):
     model, plan = PLANS[name]
     job = RunJob(problem(model), plan, RunOptions(steps=STEPS, timeout_s=20.0))

@@ -16,6 +16,7 @@ from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 from hippo.network.worlds.judge import Comparison
 from hippo.network.worlds.play import MethodRun
 from hippo.plan.codec import plan_to_document
+from hippo.problem.problem import told_runtime
 
 Document = dict[str, Any]
 
@@ -45,6 +46,7 @@ def world_document(judged: Comparison, methods: Sequence[str], *, baseline: str,
         ],
         "kpis": {"baseline": baseline} | {name: kpis(judged.runs[name], base) for name in methods},
         "uncalibrated": uncalibrated(world.problem),
+        **told_runtime(world.problem),
     }
 
 

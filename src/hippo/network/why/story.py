@@ -16,7 +16,7 @@ from hippo.decide.reasons import Reason
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Action, How
 from hippo.plan.codec import plan_to_document
-from hippo.problem.problem import Problem
+from hippo.problem.problem import Problem, told_runtime
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -183,6 +183,7 @@ class Story:
             "running": [int(index) for index in self.mine.running],
             "plans": self._plans(),
             "uncalibrated": uncalibrated(self.problem),
+            **told_runtime(self.problem),
         }
 
     def _plans(self) -> Mapping[str, object]:

@@ -36,7 +36,7 @@ SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this muc
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
-    "in a chain; chosen by the paper's estimate, which ignores shared links and overlap.",
+    "in a chain; chosen by the paper's estimate, which ignores overlap, with lanes told their share of a link.",
     "Left out: zones (a domain is a region, H6), budgets (section 4.2.3), data widths that do not divide the batch. "
     "Beyond the paper: recomputation and sharded optimizer state are swept as settings of the user's job.",
 )
@@ -250,7 +250,7 @@ class SailorSearch:
         if compute.max() * waves + compute.sum() >= best or dp * sum(tps) > self._gpus:
             return None
         sent = self._lane_bytes * recipe.micro_batch
-        chain = RegionChain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent)
+        chain = RegionChain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent * dp)
         regions = best_chain(chain, limit=best, late=self.late)
         if regions is None:
             return None
@@ -277,12 +277,12 @@ class SailorSearch:
                 slowest += [lots / lanes * paid] if lanes else []
         return min(slowest)
 
-    def _border_seconds(self, size: int) -> float:
+    def _border_seconds(self, size: int, dp: int = 1) -> float:
         """Least seconds that a border of two regions takes per micro-batch; endless where there is but one."""
         if not self._chains:
             return float("inf")
         latency_s, s_per_byte = self._fastest_link
-        return latency_s + s_per_byte * self._lane_bytes * size
+        return latency_s + s_per_byte * self._lane_bytes * size * dp
 
     def _at_least(self, setting: SailorSetting, dp: int, waves: int) -> float:
         """Lower bound on the estimate: some stage has at most its fair share of the GPUs, and all wait for it.
@@ -294,7 +294,7 @@ class SailorSearch:
         across = sum(tp * groups <= self._gpus for tp in self.widths)
         slowest = least[inside - 1] if inside else float("inf")
         if across:
-            border = least[-1] + self._border_seconds(setting.recipe.micro_batch)
+            border = least[-1] + self._border_seconds(setting.recipe.micro_batch, dp)
             slowest = min(slowest, max(least[across - 1], border))
         return waves * slowest
 
@@ -315,7 +315,8 @@ class SailorSearch:
         pairs = [(there, back) for there, back in both if back is not None]
         if not pairs:
             return float("inf"), 0.0
-        rates = [sum(1 / max(link.rate_bytes_per_s(1), 1e-9) for link in pair) for pair in pairs]
+        most = max(domain.nodes for domain in cluster.domains)
+        rates = [sum(1 / max(link.rate_bytes_per_s(most), 1e-9) for link in pair) for pair in pairs]
         return min(there.delay_s + back.delay_s for there, back in pairs), min(rates)
 
     def _narrowest(self, setting: SailorSetting, dp: int, waves: int) -> NDArray[np.int64] | None:
@@ -383,7 +384,7 @@ class RegionChain:
     gpus: tuple[int, ...]  # (p,) that each stage needs
     compute_s: tuple[float, ...]  # (p,) per micro-batch
     waves: int
-    lane_bytes: float  # that one lane sends to the next stage per micro-batch
+    wave_bytes: float  # that all lanes together send to the next stage per micro-batch: they share the link
 
     def filled(self, region: int, start: int) -> int:
         """First stage that no longer fits when the region takes stages from ``start`` on."""
@@ -398,7 +399,8 @@ class RegionChain:
         there, back = self.cluster.link(a, b), self.cluster.link(b, a)
         if there is None or back is None:
             return float("inf")
-        return sum(link.delay_s + self.lane_bytes / max(link.rate_bytes_per_s(1), 1e-9) for link in (there, back))
+        nodes = -(-min(self.gpus) // self.cluster.domain(a).gpus_per_node)
+        return sum(link.delay_s + self.wave_bytes / max(link.rate_bytes_per_s(nodes), 1e-9) for link in (there, back))
 
     def seconds(self, regions: tuple[str, ...]) -> float:
         """The estimate for stages in these regions."""
