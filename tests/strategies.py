@@ -14,8 +14,7 @@ from hippo.problem.model import Experts, Model, gpt_model
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
-from hippo.problem.runtimes import runtime_of, tp_refusal
-from hippo.problem.runtimes import RECOMPUTE, SHARDING
+from hippo.problem.runtimes import RECOMPUTE, SHARDING, runtime_of, tp_refusal
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps, s_from_ms, s_from_us
 
