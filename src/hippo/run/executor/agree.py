@@ -284,7 +284,7 @@ class Agreeing:
             bucket = self._waiting.pop(0)
             pieces = self.gradients.pieces(bucket)
             if pieces:  # else nothing but a tied matrix, which has a bucket of its own
-                flat = torch.cat([piece.reshape(-1) for piece in pieces])
+                flat = torch.cat([piece.reshape(-1) for piece in pieces]) if len(pieces) > 1 else pieces[0].reshape(-1)
                 self._sent.append((pieces, flat, self.groups[bucket.name].allreduce([flat])))
 
     def finish(self) -> None:
@@ -354,9 +354,10 @@ class StandInGradients:
 
     def __init__(self, work: Work, *, bytes_per_parameter: float, sync_s: float) -> None:
         self._work, self._bytes, self._sync_s = work, bytes_per_parameter, sync_s
+        self._zeros = torch.zeros(0)
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
-        """Zeros."""
+        """Zeros, the same for all: the machine is spared."""
         model = self._work.model
         matrix = model.vocab * model.hidden
         if bucket.tied:
@@ -365,7 +366,10 @@ class StandInGradients:
             count = sum(model.layers[layer].parameters for layer in bucket.members)
             if self._work.tied and 0 in bucket.members:  # the matrix has a bucket of its own
                 count -= matrix
-        return [torch.zeros(max(1, round(count * self._bytes / 4)))]
+        size = max(1, round(count * self._bytes / 4))
+        if size > len(self._zeros):
+            self._zeros = torch.zeros(size)
+        return [self._zeros[:size]]
 
     def complete(self, layer: int) -> None:
         """Nothing to do."""
