@@ -42,7 +42,7 @@ def check_job(job: RunJob, *, source: str) -> None:
         raise InputError("stand-ins need no GPU", source="--device", value=options.device, remedy=remedy)
     if options.lanes and not options.stand_in:
         remedy = "leave it out, or add --stand-in"
-        raise InputError("every device has a process of its own", source="--lanes", remedy=remedy)
+        raise InputError("every device has a process of its own already", source="--lanes", remedy=remedy)
     if options.runtime not in RUNTIMES:
         raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
     if options.runtime == "torch":
