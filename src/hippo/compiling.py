@@ -20,6 +20,7 @@ one that does is refused when it is compiled.
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import pickle
@@ -33,7 +34,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -45,15 +46,16 @@ import numba
 import numpy as np
 from llvmlite.ir import LiteralStructType
 from numba import types
-from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, typing
+from numba.core import cgutils, compiler, config, event, ir, serialize, sigutils, targetconfig, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import impl_ret_borrowed, lower_cast, lower_getattr_generic
 from numba.core.pythonapi import NativeValue
 from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import infer_getattr
-from numba.extending import models, register_model, unbox
-from numba.np import linalg
+from numba.extending import models, overload, register_model, unbox
+from numba.np import arrayobj, linalg
 
 LOG = logging.getLogger(__name__)
 MARK = b"@" + b"kernel"  # what a file that holds kernels holds, but not this one
@@ -88,6 +90,24 @@ def _no_blas() -> NoReturn:
 _ensure_blas, linalg.ensure_blas = linalg.ensure_blas, _no_blas
 import_module("numba.np.arraymath")
 linalg.ensure_blas = _ensure_blas
+
+
+def _other_shape(given: Any, asked: Any) -> NoReturn:
+    """An array is assigned to a part of another that has another shape: in kernels only."""
+    raise NotImplementedError
+
+
+@overload(_other_shape)
+def _say_other_shape(given, asked):  # type: ignore[no-untyped-def]
+    """Without the two shapes in it: code that writes them down took 3 of the 40 CPU s of `watch`."""
+
+    def say(given, asked):  # type: ignore[no-untyped-def]
+        raise ValueError("cannot assign slice from input of different size")
+
+    return say
+
+
+arrayobj.raise_with_shape_context = _other_shape
 
 
 class UncachedWarning(UserWarning):
@@ -183,7 +203,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         made = self._translated(args, result_type, None)
         self._hold(made._find_referenced_environments())
         if not made.library.has_dynamic_globals:
-            self._write(file, made._reduce())
+            self._write(file, made._replace(type_annotation="")._reduce())
         return made
 
     def _intermediate(self, args: Any, file: Path | None) -> Any:
@@ -221,7 +241,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
         given = (self.typingctx, self.targetctx, self.py_func, args, result_type, flags, self.locals, library)
         about = {"dispatcher": self, "args": args, "return_type": result_type}
         LOG.info("compiling %s.%s", self.py_func.__module__, self.py_func.__qualname__)
-        with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx):
+        with event.trigger_event("numba:compile", data=about), _intermediate(self.targetctx), _quickly(self.targetctx):
             made = compiler.compile_extra(*given)
         if "Shared(" in str(made.signature.return_type):  # its place is gone when whoever made it has ended
             raise TypeError(
@@ -416,14 +436,106 @@ def _intermediate(targetctx: Any) -> Iterator[None]:
         (targetctx, "create_cfunc_wrapper"): lambda *asked: None,
         (targetctx.call_conv, "decorate_function"): decorate,
     }
-    before = {(owner, name): vars(owner).get(name) for owner, name in instead}
-    for (owner, name), value in instead.items():
+    with _instead(instead):
+        yield
+
+
+@contextmanager
+def _instead(what: dict[tuple[Any, str], Any]) -> Iterator[None]:
+    """Attributes of objects, by object and name, have other values."""
+    before = {(owner, name): vars(owner).get(name) for owner, name in what}
+    for (owner, name), value in what.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
         for (owner, name), value in before.items():
             delattr(owner, name) if value is None else setattr(owner, name, value)
+
+
+# ---------------------------------------------------------------------------------------- the compiler asks things once
+@contextmanager
+def _quickly(targetctx: Any) -> Iterator[None]:
+    """The same code in three quarters of the time.
+
+    The compiler asks anew, for each operation that it meets, which of all functions of that name takes these types, and
+    compares all flags for each; lists every variable of every statement a dozen times; writes and parses a module to
+    learn how large a number is. And it holds hundreds of thousands of objects, which a collection walks in vain.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _instead(
+            {
+                (BaseFunction, "get_call_type"): _call_type,
+                (targetconfig.TargetConfig, "values"): _flag_values,
+                (ir.Inst, "_rec_list_vars"): _variables,
+                (targetctx, "get_abi_sizeof"): partial(_size, targetctx),
+            }
+        ):
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+_get_call_type = BaseFunction.get_call_type
+
+
+def _call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+    """As before for the same types and flags; what fails is asked again."""
+    known = vars(self).setdefault("_known", {})
+    asked = (context, tuple(args), tuple(kws.items()), targetconfig.ConfigStack.top_or_none())
+    if asked not in known:
+        signature = _get_call_type(self, context, args, kws)
+        if signature is None:
+            return None
+        known[asked] = signature, self._impl_keys[signature.args]
+    signature, key = known[asked]
+    self._impl_keys[signature.args] = key  # which has one place for all flags
+    return signature
+
+
+def _flag_values(self: Any) -> dict[str, Any]:
+    """By names, in the order in which the class lists them."""
+    kind: Any = type(self)
+    return {**_flags_unset(kind), **self._values}
+
+
+@cache
+def _flags_unset(kind: Any) -> dict[str, Any]:
+    return {name: option.default for name, option in kind.options.items()}
+
+
+def _variables(self: Any, value: Any) -> list[Any]:
+    """In a statement or in a part of one."""
+    if isinstance(value, ir.Var):
+        return [value]
+    if isinstance(value, ir.Inst):
+        return list(value.list_vars())
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    found: list[Any] = []
+    for each in value:
+        kind = type(each)
+        if kind is ir.Var:
+            found.append(each)
+        elif kind is not str and kind is not ir.Loc:
+            found.extend(_variables(self, each))
+    return found
+
+
+_SIZES: dict[str, int] = {}
+
+
+def _size(targetctx: Any, kind: Any) -> int:
+    """In bytes."""
+    name = str(kind)
+    if name not in _SIZES:
+        _SIZES[name] = type(targetctx).get_abi_sizeof(targetctx, kind)
+    return _SIZES[name]
 
 
 # ------------------------------------------------------------------------------------------------ tuples of many arrays
@@ -436,7 +548,8 @@ class Shared(types.Type):  # type: ignore[misc]
 
     def __init__(self, of: types.BaseNamedTuple) -> None:
         self.of = of
-        super().__init__(f"Shared({of})#{sha256(_identity(of).encode()).hexdigest()[:12]}")
+        # Not with all its fields: this becomes part of the name of every function that takes one.
+        super().__init__(f"Shared({of.instance_class.__name__})#{sha256(_identity(of).encode()).hexdigest()[:20]}")
 
 
 def _handed(kind: types.Type, flat: bool) -> types.Type:

@@ -16,7 +16,7 @@ from tests.dispatch.drawn_draws import lazy_weights
 from hippo.cli.main import run
 from hippo.dispatch.network import packed, shipped
 
-TOY = "plan --model llama-3-8b --cluster toy --planner sailor --time-limit 100"
+TOY = "plan --model llama-3-8b --cluster toy --planner crosspipe --time-limit 100"
 """A question of a moment, with a planner that is quick; its limit is for machines that are not."""
 
 SCORE = {

@@ -29,13 +29,12 @@ def test_written_and_read(ordered):
     assert load_plan(ordered)[1].pipelines[0].order == ORDER
 
 
-def test_every_engine_plays_it(hippo, ordered):
-    fast, reference, analytic = (
+def test_engines_play_it(hippo, ordered):
+    fast, reference = (
         hippo("simulate", ordered, "--engine", engine, "--json").document["step_time_s"]
-        for engine in ("fast", "reference", "analytic")
+        for engine in ("fast", "reference")
     )
     assert reference == pytest.approx(fast, rel=1e-9)
-    assert analytic == pytest.approx(fast, rel=0.5)
 
 
 def test_it_is_played_under_noise_and_explained(hippo, ordered):

@@ -20,6 +20,7 @@ from hippo.problem.load import load_problem
 from hippo.problem.objective import Objective
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.runtimes import RUNTIMES
 
 
 def devices(domain: str, start: int, count: int) -> tuple[str, ...]:
@@ -29,7 +30,7 @@ def devices(domain: str, start: int, count: int) -> tuple[str, ...]:
 
 def problem(**given: Any) -> Problem:
     """GPT-2 (14 layers) over the four hubs, 16 sequences per step."""
-    return load_problem(model="gpt2", cluster="four-hubs", global_batch=16, **given)
+    return load_problem(model="gpt2", cluster="four-hubs", global_batch=16, **{"runtime": "ideal", **given})
 
 
 def pipeline(*, east: str = "zhangjiakou", west: str = "zhongwei", first: int = 0, waves: int = 4) -> Pipeline:
@@ -57,10 +58,30 @@ def test_generated_plans_pass(pair: tuple[Problem, Plan]) -> None:
     assert check(*pair) == ()
 
 
-@pytest.mark.parametrize("runtime", ["any", "megatron", "torch", "deepspeed"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_uniform_plan_passes_every_runtime(runtime: str) -> None:
     assert check(problem(runtime=runtime, uniform_cuts=True), plan()) == ()
-    assert check(problem(runtime=runtime, uniform_cuts=True), two()) == ()
+    assert check(problem(runtime=runtime, uniform_cuts=True), replace(two(), sync=Sync(all_reduce="ring"))) == ()
+
+
+@pytest.mark.parametrize(("runtime", "sharding"), [("megatron", "optimizer"), ("torch", "hybrid"), ("deepspeed", "")])
+def test_sums_on_two_levels_need_a_sharding_that_the_runtime_has_them_with(runtime: str, sharding: str) -> None:
+    told = texts(problem(runtime=runtime), two())
+    assert told[0].startswith(f"sync.all_reduce: {runtime} sums on two levels with sharding")
+    if sharding:
+        assert texts(problem(runtime=runtime), replace(two(), sharding=sharding)) == []
+
+
+def test_sums_go_as_they_were_asked_for() -> None:
+    told = texts(problem(all_reduce="ring"), two())
+    assert told == ["sync.all_reduce: sums go two-level, not ring (--all-reduce)"]
+    assert texts(problem(all_reduce="ring"), replace(two(), sync=Sync(all_reduce="ring"))) == []
+
+
+def test_a_runtime_that_sends_nothing_on_says_so() -> None:
+    world = problem(runtime="hippo")
+    relayed = replace(plan(), relays=(Relay("zhangjiakou", "zhongwei", "wuhu"),))
+    assert texts(world, relayed) == ["relays: hippo sends nothing through a third domain"]
 
 
 def stage(plan: Plan, index: int, **changes: Any) -> Plan:
@@ -293,7 +314,7 @@ def test_what_a_runtime_cannot_express(runtime: str, beyond: Plan, words: str) -
 
 def test_replicas_are_cut_alike_where_one_program_runs_them() -> None:
     other = stage(replace(two(), pipelines=two().pipelines[::-1]), 0, layers=(0, 5))
-    other = stage(other, 1, layers=(5, 14))
+    other = replace(stage(other, 1, layers=(5, 14)), sync=Sync(all_reduce="ring"))
     assert check(problem(), other) == ()
     assert texts(problem(runtime="torch"), other) == [
         "pipelines[1].stages: torch cuts every replica at the same layers"

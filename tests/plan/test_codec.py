@@ -57,7 +57,7 @@ def test_the_document_has_the_contract_s_form() -> None:
     ]
     assert document["micro_batch"] == 2
     assert document["schedule"] == {"name": "1f1b"}
-    assert document["sync"] == {"method": "allreduce", "every": 1}
+    assert document["sync"] == {"method": "allreduce", "every": 1, "all_reduce": "two-level"}
     assert document["relays"] == document["compression"] == []
     assert document["problem"]["cluster"]["gpu"] == "A100-SXM-80GB"
     assert document["problem"]["model"]["layers"][1]["count"] == 12

@@ -12,7 +12,7 @@ from hippo.plan.plan import Pipeline, Plan, Stage
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.load import load_problem
 
-PROBLEM = load_problem(model="gpt2", cluster="four-hubs", global_batch=16)
+PROBLEM = load_problem(model="gpt2", cluster="four-hubs", global_batch=16, runtime="ideal")
 BLOCK = PROBLEM.model.layers[1].parameters
 EMBEDDING = PROBLEM.model.layers[0].parameters
 

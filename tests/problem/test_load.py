@@ -30,7 +30,7 @@ def test_the_contract_s_defaults() -> None:
     found = load_problem(model="llama-3-8b", cluster="toy")
     work = found.workload
     assert (work.global_batch, work.seq, work.precision, work.state_bytes_per_parameter) == (1024, 4096, "bf16", 16.0)
-    assert (found.runtime, found.uniform_cuts, found.allow_local_sgd, found.profile) == ("any", False, False, None)
+    assert (found.runtime, found.uniform_cuts, found.allow_local_sgd, found.profile) == ("hippo", False, False, None)
     assert found.objective == Objective()
     assert load_problem(model="gpt2", cluster="toy").workload.seq == 1024
 
@@ -79,7 +79,7 @@ def test_clusters_by_name_and_file(tmp_path: Path) -> None:
 
 
 def test_values_may_be_given_instead_of_names() -> None:
-    found = load_problem(model=model("gpt2"), cluster=cluster("toy"))
+    found = load_problem(model=model("gpt2"), cluster=cluster("toy"), runtime="ideal")
     assert (found.model, found.cluster) == (model("gpt2"), cluster("toy"))
 
 
@@ -107,7 +107,10 @@ def test_constraints_of_the_objective() -> None:
         ({"model": "missing/config.json"}, "missing/config.json: model file does not exist."),
         ({"cluster": "mars"}, "--cluster: unknown cluster 'mars'."),
         ({"cluster": "mars.yaml"}, "mars.yaml: cluster file does not exist."),
-        ({"runtime": "jax"}, "--runtime: unknown runtime 'jax'. To fix: use one of any, deepspeed, megatron, torch."),
+        (
+            {"runtime": "jax"},
+            "--runtime: unknown runtime 'jax'. To fix: use one of deepspeed, hippo, ideal, megatron, torch.",
+        ),
         ({"objective": "speed"}, "--objective: is not an objective (got 'speed')."),
         ({"objective": "1,2"}, "--objective: is not an objective (got '1,2')."),
         ({"objective": "0,0,0"}, "--objective: weights must be finite, not negative, not all 0"),

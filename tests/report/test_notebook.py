@@ -19,7 +19,7 @@ def test_says_what_matters_and_stays_small(small_story: PlanStory) -> None:
         "toy-4b",
         "11.0 s",
         "beijing [0-12) tp2 dp1 →",
-        "Proven by exact to be optimal",
+        "Proven by exact: no plan that it knows is quicker",
         "bubble",
         "single_domain",
         "+32 %",

@@ -147,7 +147,7 @@ def test_reductions_are_drawn(tmp_path: Path) -> None:
     [
         ("zb-h2", ScheduleProblem.uniform(16, 128, comm=0.1)),
         ("zb-v", ScheduleProblem.uniform(4, 8).placed("v")),
-        ("dualpipe", ScheduleProblem.uniform(4, 8).placed("bidirectional")),
+        pytest.param("dualpipe", ScheduleProblem.uniform(4, 8).placed("bidirectional"), marks=pytest.mark.slow),
     ],
 )
 def test_large_ones_and_other_placements(method: str, problem: ScheduleProblem, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def printed(view: RenderableType, width: int = 100) -> str:
 
 PLAN = """\
 toy-4b on hand-made
-48 A100-SXM-80GB GPUs in 3 domains, 8 sequences of 2,048 tokens a step, bf16
+48 A100-SXM-80GB GPUs in 3 domains, 8 sequences of 2,048 tokens a step, bf16, ideal: no runtime does
+this
 
 step time         11.0 s  16.4 k tokens a step
 tokens/s           1,490  on 4 of 48 GPUs

@@ -69,9 +69,13 @@ def test_settings_tell_what_is_special() -> None:
     ("gap", "bound", "said"),
     [
         (None, None, "Nothing is proven about the distance to the optimum."),
-        (0.0, 11.0, "Proven by exact to be optimal: no plan in the search space is faster by the cost model."),
-        (0.004, 10.96, "Proven by exact to be within 0.4 % of the optimum (no plan can take less than 11.0 s)."),
-        (0.0002, None, "Proven by exact to be less than 0.1 % from the optimum."),
+        (0.0, 11.0, "Proven by exact: no plan that it knows is quicker, by the cost model."),
+        (
+            0.004,
+            10.96,
+            "Proven by exact to be within 0.4 % of the best plan that it knows (none takes less than 11.0 s).",
+        ),
+        (0.0002, None, "Proven by exact to be less than 0.1 % from the best plan that it knows."),
     ],
 )
 def test_gap(gap: float | None, bound: float | None, said: str) -> None:

@@ -74,7 +74,7 @@ def test_names_are_escaped() -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
-@pytest.mark.parametrize("names", [("a", "b"), EVIL])
+@pytest.mark.parametrize("names", [pytest.param(("a", "b"), marks=pytest.mark.slow), EVIL])
 def test_a_browser_draws_it(names: tuple[str, str], tmp_path: Path) -> None:
     story = make_story(names)
     page = tmp_path / "watch.html"

@@ -69,6 +69,7 @@ class Choice:
                 "must be from 1 to 1024", source="--gpus-per-node", value=self.gpus_per_node, remedy=remedy
             )
         return load_problem(
+            runtime="ideal",  # one layout inside one data centre, whatever runs it
             model=self.model,
             cluster=site(self.gpu, gpus, gpus_per_node=self.gpus_per_node, inter_node_gbps=self.node_gbps),
             global_batch=self.global_batch,

@@ -112,7 +112,7 @@ def plan_from_document(document: object, source: str) -> tuple[Problem, Plan]:
     _check_version(document, source)
     table = open_table(document, source=source, known=_TOP, hints=_HINTS)
     problem = problem_from_document(table.table("problem", known=None).values, source=source)
-    return problem, _plan(table)
+    return problem, _plan(table, problem)
 
 
 def _check_version(document: object, source: str) -> None:
@@ -127,7 +127,7 @@ def _check_version(document: object, source: str) -> None:
         )
 
 
-def _plan(table: Table) -> Plan:
+def _plan(table: Table, problem: Problem) -> Plan:
     known = ("stages", "num_micro_batches", "warm_up", "order")
     pipelines = tuple(_pipeline(row) for row in table.tables("pipelines", known=known, most=100_000))
     if not pipelines:
@@ -151,7 +151,7 @@ def _plan(table: Table) -> Plan:
             Compression(row.text("from"), row.text("to"), row.text("kind"))
             for row in table.tables("compression", known=("from", "to", "kind"), default=())
         ),
-        sync=_sync(table),
+        sync=_sync(table, problem.all_reduce_with(table.choice("sharding", SHARDING, default="none"))),
     )
 
 
@@ -203,12 +203,13 @@ def _schedule(table: Table) -> ScheduleChoice:
     return ScheduleChoice(row.text("name", default="1f1b"), row.integer("live_limit", default=None))
 
 
-def _sync(table: Table) -> Sync:
+def _sync(table: Table, usual: str) -> Sync:
+    """``usual``: how sums go where the file does not say it: as the problem's runtime has it."""
     if not table.has("sync"):
-        return Sync()
+        return Sync(all_reduce=usual)
     row = table.table("sync", known=("method", "every", "all_reduce"))
     return Sync(
         row.choice("method", SYNC, default="allreduce"),
         row.integer("every", default=1),
-        row.choice("all_reduce", ALL_REDUCE, default="two-level"),
+        row.choice("all_reduce", ALL_REDUCE, default=usual),
     )

@@ -33,8 +33,8 @@ def test_a_large_job_waits_for_its_activations():
 
 def test_the_factor_is_that_of_two_step_times():
     world = cluster("abc", gbps=5.0)
-    inside, over = step_time(world, {"b": 16}), step_time(world, {"a": 8, "c": 8})
-    assert slowdown(world, [Kind(16)]).factor[1, 0b101] == over / inside
+    inside, over = step_time(world, {"b": 8}), step_time(world, {"a": 4, "c": 4})
+    assert slowdown(world, [Kind(8)]).factor[1, 0b101] == over / inside
 
 
 def test_a_table_by_hand():
@@ -111,7 +111,7 @@ def test_few_domains_and_quick_links_first_where_not_all_can_be_asked(monkeypatc
 
 def test_the_same_table_twice_and_progress_told():
     told: list[float] = []
-    world, kinds = cluster("ab", gbps=5.0), [Kind(4), Kind(8)]
+    world, kinds = cluster("ab", gbps=5.0), [Kind(2), Kind(4)]
     first = slowdown(world, kinds, progress=lambda _, share: told.append(share))
     second = slowdown(world, kinds)
     assert np.array_equal(first.factor, second.factor)

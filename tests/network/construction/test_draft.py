@@ -142,7 +142,12 @@ def test_the_closed_form_is_near_what_is_played(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "seed"), [pytest.param("ou3", 3, marks=pytest.mark.slow), ("halving", 1), ("link_bound", 2)]
+    ("family", "seed"),
+    [
+        pytest.param("ou3", 3, marks=pytest.mark.slow),
+        pytest.param("halving", 1, marks=pytest.mark.slow),
+        ("link_bound", 2),
+    ],
 )
 def test_sixteen_tries_come_near_the_exact_plan(family: str, seed: int) -> None:
     problem = problem_of(family, seed)

@@ -104,7 +104,7 @@ def test_it_sees_how_long_nothing_was_changed_as_in_training(file: Path):
 
 
 def test_it_is_asked_when_its_environment_would_ask_it(file: Path):
-    world, asked = make_world("transient", 3), list[int]()
+    world, asked = make_world("lasting", 4), list[int]()
     cache = PlanCache(world.problem)
     fill(cache)
 

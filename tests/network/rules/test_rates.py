@@ -19,7 +19,7 @@ def test_the_best_of_the_place_is_found_among_those_that_stand_close(seed: int) 
     setting = scenario_of(make_world("regimes", seed))
     told, ahead, world = telemetry_of(setting.world), foresee(setting.world), setting.world
     pulled = 0
-    for epoch in range(0, world.epochs, 24):
+    for epoch in range(0, world.epochs, 48):
         for index in range(len(setting.cache)):
             state = np.array([index, -1, 0])
             view = view_of(world, setting.cache, setting.terms, until(told, epoch), ahead.at(epoch), state, 0.0)

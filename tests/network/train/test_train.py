@@ -157,9 +157,9 @@ def test_a_trace_that_cannot_be_read_is_told_first(folder: Path, words: str):
 
 
 def test_what_is_prepared_is_kept_for_who_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first = dataset.make_dataset([("ou3", 0)], dataset.Preparation(preferences=1), kept=tmp_path)
+    first = dataset.make_dataset([("lasting", 4)], dataset.Preparation(preferences=1), kept=tmp_path)
     monkeypatch.setattr(dataset, "make_world", None)  # nothing can be prepared any more
-    again = dataset.make_dataset([("ou3", 0)], dataset.Preparation(preferences=1), kept=tmp_path)
+    again = dataset.make_dataset([("lasting", 4)], dataset.Preparation(preferences=1), kept=tmp_path)
     assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
 
 

@@ -56,9 +56,9 @@ def test_over_a_slow_link_one_domain_alone_wins():
 
 
 def test_over_a_fast_link_both_domains_pay():
-    plan = best(problem(TWO, FAST))
+    plan = best(problem(TWO, FAST, batch=3))
     assert set(plan.domains) == {"a", "b"}
-    assert seconds(problem(TWO, FAST)) < seconds(problem(TWO[:1]))
+    assert seconds(problem(TWO, FAST, batch=3)) < seconds(problem(TWO[:1], batch=3))
 
 
 def test_without_a_link_nothing_crosses():
@@ -121,8 +121,8 @@ def test_local_sgd_competes_only_where_it_is_allowed():
 
 
 def test_cost_counts_rent_and_egress():
-    cheap = answer(problem(TWO, FAST, objective=Objective("cost", 0.0, 0.0, 1.0)))
-    quick = score(problem(TWO, FAST))
+    cheap = answer(problem(TWO, FAST, batch=2, objective=Objective("cost", 0.0, 0.0, 1.0)))
+    quick = score(problem(TWO, FAST, batch=2))
     assert cheap.score is not None
     assert cheap.score.usd_per_step < quick.usd_per_step
     assert cheap.score.step_time_s > quick.step_time_s

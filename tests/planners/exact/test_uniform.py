@@ -69,7 +69,7 @@ def test_waves_are_dealt_one_more_to_the_first_groups() -> None:
 
 def uneven(field: Field) -> bool:
     asked = field.problem
-    return asked.runtime == "any" and len(asked.cluster.domains) > 1 and asked.workload.global_batch % 2 == 1
+    return asked.runtime == "ideal" and len(asked.cluster.domains) > 1 and asked.workload.global_batch % 2 == 1
 
 
 def test_a_price_and_back() -> None:

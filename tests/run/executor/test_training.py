@@ -18,7 +18,11 @@ from hippo.run.work import Work
 from ..worlds import PLANS, problem
 
 STEPS = 2
-ONE_CHUNK = ("split backwards", "unlike dp", "unlike shares")
+CASES = [
+    *((name, "fixed") for name in PLANS),
+    ("unlike dp", "ready"),
+    *(pytest.param(name, "ready", marks=pytest.mark.slow) for name in ("split backwards", "unlike shares")),
+]
 
 
 def trained(job: RunJob, folder: Path) -> list[float]:
@@ -39,7 +43,7 @@ def trained(job: RunJob, folder: Path) -> list[float]:
     return [sum(each) for each in zip(*shares, strict=True)]
 
 
-@pytest.mark.parametrize(("name", "order"), [(n, "fixed") for n in PLANS] + [(n, "ready") for n in ONE_CHUNK])
+@pytest.mark.parametrize(("name", "order"), CASES)
 def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     model, plan = PLANS[name]
     job = RunJob(problem(model), plan, RunOptions(steps=STEPS, precision="fp64", timeout_s=20.0, order=order))

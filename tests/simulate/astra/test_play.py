@@ -48,7 +48,7 @@ def test_the_measured_pipeline(player: Path, m: int, measured_us: float) -> None
     assert both(four_stages(m), player) * 1e6 == pytest.approx(measured_us, abs=0.1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 8))])
 def test_any_world(player: Path, seed: int) -> None:
     """Several pipelines, chunks, shared links, relays, caps of nodes, groups, gathered parameters."""
     program = random_program(seed)

@@ -66,7 +66,8 @@ def stale(view: View) -> list[Reason]:
     if not len(silent):
         return []
     ages = [_age(fresh[:, link]) for link in silent]
-    rates = view.forecast.bandwidth_bytes_per_s[0]
+    goodput = np.array([link.goodput for link in view.cache.problem.cluster.links])
+    rates = view.forecast.bandwidth_bytes_per_s[0] / goodput
     names = link_names(view)
     if len(silent) == len(names):
         subject = "any link"
@@ -117,16 +118,21 @@ def _weightiest(view: View, links: Sequence[int], last: Seen) -> list[int]:
 
 def _moved(view: View, quantity: str, link: int, last: Seen, thresholds: Thresholds) -> why.LinkMoved:
     forecast, cluster = view.forecast, view.cache.problem.cluster
-    rate = quantity == "bandwidth"
+    rate, edge = quantity == "bandwidth", cluster.links[link]
     values = forecast.bandwidth_bytes_per_s if rate else forecast.latency_s
     before = last.bandwidth_bytes_per_s if rate else last.latency_s
+    usual = base_bandwidth(cluster) if rate else base_latency(cluster)
+
+    def on_the_wire(value: float) -> float:
+        return float(value) / edge.goodput if rate else float(value) - edge.overhead_s
+
     return why.LinkMoved(
         link_names(view)[link],
         quantity,
-        float(before[link]),
-        float(values[0, link]),
-        float((base_bandwidth(cluster) if rate else base_latency(cluster))[link]),
-        float(values[-1, link]),
+        on_the_wire(before[link]),
+        on_the_wire(values[0, link]),
+        on_the_wire(usual[link]),
+        on_the_wire(values[-1, link]),
         float(forecast.horizons[-1] * view.epoch_s),
         thresholds.link_share if rate else thresholds.latency_share,
         float(_traffic(view)[link]),
