@@ -52,7 +52,9 @@ def check_call(function: Callable[..., object], arguments: tuple[object, ...], n
         return  # the call says so
     for name, value in given.items():
         if asked.parameters[name].kind is not Parameter.VAR_KEYWORD:
-            _check(name, value, expected[name])
+            several = asked.parameters[name].kind is Parameter.VAR_POSITIONAL
+            for each in value if several else (value,):
+                _check(name, each, expected[name])
             continue
         (options,) = get_args(expected[name])  # Unpack of a TypedDict
         for key, each in _hints(options).items():

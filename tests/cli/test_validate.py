@@ -56,3 +56,25 @@ def test_a_file_that_holds_no_rows(refused, tmp_path, text):
     path = tmp_path / "cases.json"
     path.write_text(text)
     assert str(path) in refused("validate", path)
+
+
+def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
+    few.rename(tmp_path / "training_open.json")
+    page = tmp_path / "accuracy.html"
+    answer = hippo("validate", "--data", tmp_path, "--html", page, "--json")
+    assert answer.code == 0
+    assert [path.rsplit("/", 1)[1] for path in answer.document["skipped_files"]] == [
+        "geo_open.json",
+        "pipemorph_measured_pipelines.csv",
+    ]
+    assert answer.document["unknown_columns"] == {}
+    text = page.read_text()
+    assert "korthikanti" in text
+    assert text.count("<tr>") == 1 + 2 + 1 + 6  # heads; the family and overall; its six rows, worst first
+    assert "skipped, not there" in text
+    assert "skipped, not there" in hippo("validate", "--data", tmp_path).out
+
+
+def test_no_rows_are_named(refused, tmp_path):
+    assert "--data DIR" in refused("validate")
+    assert "training_open.json" in refused("validate", "--data", tmp_path)

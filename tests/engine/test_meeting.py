@@ -9,7 +9,7 @@ import pytest
 from tests.judges.message_rules import Border, Pipeline, one_f_one_b
 from tests.judges.messages import play as judged
 
-from hippo.problem.runtimes import RUNTIMES
+from hippo.problem.runtimes import RUNTIMES, Messages
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
 from hippo.simulate import fast
@@ -56,7 +56,11 @@ def test_operations_start_when_the_judge_says(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["zb-h1", "zb-h2"])
-def test_orders_that_torch_has_no_class_for_post_receives_as_it_does(name: str) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "messages"), [("torch", RUNTIMES["torch"].messages), ("megatron-zb", Messages("stream"))]
+)
+def test_orders_with_a_weight_gradient_of_its_own(name: str, runtime: str, messages: Messages) -> None:
+    """Torch has no class for them and posts receives by its rule; zero bubble's all run on one stream of a rank."""
     letters = {0: "F", 1: "B", 2: "W"}
     for seed in range(15):
         plain = drawn(seed)
@@ -67,8 +71,8 @@ def test_orders_that_torch_has_no_class_for_post_receives_as_it_does(name: str) 
         )
         seconds = tuple({"F": one["F"], "B": 0.5 * one["B"], "W": 0.4 * one["B"]} for one in plain.seconds)
         pipeline = replace(plain, orders=orders, seconds=seconds)
-        told = sorted(start for start, _ in judged(pipeline, "torch").operations.values())
-        played = fast.play(program_of(pipeline, "torch", name))
+        told = sorted(start for start, _ in judged(pipeline, runtime).operations.values())
+        played = fast.play(replace(program_of(pipeline, "torch", name), messages=messages))
         assert sorted(played.op_start_s[: len(told)].tolist()) == pytest.approx(told), seed
 
 

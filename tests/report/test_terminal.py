@@ -37,7 +37,7 @@ domains busy        60 %  40 % over all domains
 peak memory      55.0 GB  of 80.0 GB on the fullest GPU
 cost a step        $0.20  $0.02 egress
 between domains  1.00 GB  sent each step
-Proven by exact to be optimal: no plan in the search space is faster by the cost model.
+Proven by exact: no plan that it knows is quicker, by the cost model.
 Found by exact in 0.40 s of CPU; 2 planners took 0.41 s together.
 
 Plan

@@ -164,3 +164,15 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text("[]")
     with pytest.raises(InputError, match=r"cases\.json: the file holds no rows\. To fix: give one row"):
         load_cases(tmp_path / "cases.json")
+
+
+def test_what_a_source_network_achieves_is_an_input_of_its_rows_and_not_discounted_again(tmp_path: Path):
+    """Of the row, else of its family; else the links that it states, of which collectives reach a share."""
+    stated = read(tmp_path, notes="4 OmniPath 100Gb")
+    assert (stated.node_bytes_per_s, stated.achieved) == (5e10, ())
+    family = read(tmp_path, family="bigscience", notes="4 OmniPath 100Gb")
+    assert (family.node_bytes_per_s, family.achieved) == (40.5e9 / 8, ("bus_efficiency_inter",))
+    own = read(tmp_path, family="bigscience", network={"node_gbps": 80.0, "source": "a bench"})
+    assert (own.node_bytes_per_s, own.achieved) == (1e10, ("bus_efficiency_inter",))
+    with pytest.raises(InputError, match="network.node_gbps"):
+        read(tmp_path, network={"source": "a bench"})

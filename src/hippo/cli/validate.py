@@ -9,15 +9,23 @@ from typing import Annotated
 import typer
 
 from hippo.cli.options import Json, takes
-from hippo.cli.output import print_document, print_view
+from hippo.cli.output import print_document, print_view, write_files
 from hippo.cli.progress import Watch
+from hippo.errors import InputError
 
 
 @dataclass(frozen=True)
 class Choice:
     """Which rows."""
 
-    cases: Annotated[Path, typer.Argument(metavar="CASES.json", help="Published rows; form: docs/contracts.md.")]
+    cases: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CASES.json|CASES.csv]...", help="Published rows; forms: docs/contracts.md."),
+    ] = None
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Read every known file of published rows that is there.")
+    ] = None
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the accuracy page there.")] = None
     json: Json = False
 
 
@@ -27,12 +35,16 @@ def validate(choice: Choice) -> None:
 
     Error per row, per family, and overall. A checkout holds an example: hippo validate data/training_open.json
     """
-    from hippo.score import published
-    from hippo.score.cases import load_cases
+    from hippo.front_door.planning import validate as validated
 
-    cases = load_cases(choice.cases)
+    if not choice.cases and choice.data is None:
+        raise InputError("which rows?", source="CASES", remedy="name a file, or a folder with --data DIR")
     with Watch("predicting"):
-        document = published.validate(cases).document()
+        document = validated(*(choice.cases or ()), data=choice.data).document()
+    if choice.html is not None:
+        from hippo.report.validation_html import validation_html
+
+        write_files(choice.html.parent, {choice.html.name: validation_html(document)})
     if choice.json:
         print_document(document)
     else:

@@ -287,13 +287,14 @@ def export(
     return found
 
 
-def validate(cases: str | Path) -> ValidationReport:
-    """Published training runs (JSON rows, as ``data/training_open.json``) against predictions: error per row, per
-    family and overall, as shares of the published step time. Raises ``InputError`` for a malformed row."""
+def validate(*cases: str | Path, data: str | Path | None = None) -> ValidationReport:
+    """Published training runs against predictions: error per row, per family and overall, as shares of the published
+    step time. ``cases``: files of rows (docs/contracts.md has the forms), as ``data/training_open.json``; ``data``: a
+    folder, of which every known file is read. Raises ``InputError`` for a malformed file."""
     from hippo.score import published
-    from hippo.score.cases import load_cases
 
-    return published.validate(load_cases(cases))
+    rows, skipped = published.load_all(data) if data is not None else ((), ())
+    return published.validate([*rows, *(row for path in cases for row in published.load(path))], skipped=skipped)
 
 
 def _named(names: str, progress: Progress | None = None) -> tuple[Planner, ...]:

@@ -24,7 +24,7 @@ ALL_REDUCE = ("two-level", "ring")
 class Messages:
     """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
 
-    calls: str = "free"  # they go when they are made, receives are posted ahead; coupled, apart, late
+    calls: str = "free"  # they go when they are made, receives are posted ahead; coupled, apart, late, stream
     sender: str = "taken"  # when the sender's part is over: taken, by its receiver, or met: the receiver is there
     notice: bool = False  # whether the receiver's word that it is there comes back over the link, behind what it sent
 

@@ -6,6 +6,7 @@ only underlines what words already say: green best or proven, red infeasible, di
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -318,10 +319,11 @@ def _gb(num_bytes: float) -> str:
 
 # -------------------------------------------------------------------------------------------------------- validate
 def validation_view(document: Mapping[str, object]) -> RenderableType:
-    """Errors per family and overall: the ``validate --json`` document."""
+    """Errors per family and overall, and what was not read: the ``validate --json`` document."""
     families = document.get("families")
     named = list(families.items()) if isinstance(families, Mapping) else []
-    rows = [*named, ("overall", document.get("overall"))]
+    beside = [(f"shown {name}", document[name]) for name in ("apart", "together") if name in document]
+    rows = [*named, *beside, ("overall", document.get("overall"))]
     figures = [(str(name), values) for name, values in rows if isinstance(values, Mapping)]
     table = FittedTable(
         (
@@ -331,12 +333,26 @@ def validation_view(document: Mapping[str, object]) -> RenderableType:
             column("MAPE", (_cell(values, "mape", percent) for _, values in figures)),
             column("median", (_cell(values, "median", percent) for _, values in figures)),
             column("bias", (_cell(values, "bias", _signed) for _, values in figures), rank=2),
+            column("worst", (_cell(values, "worst", _signed) for _, values in figures), rank=4),
             column("pairs right", (_cell(values, "pairs_right", percent) for _, values in figures), rank=1),
+            column("clear ones", (_cell(values, "clear_pairs_right", percent) for _, values in figures), rank=5),
         ),
         title="Step time against published rows",
         highlight=len(figures) - 1 if figures else None,
     )
-    return table
+    return Group(table, *(Text(line) for line in unread(document)))
+
+
+def unread(document: Mapping[str, object]) -> list[str]:
+    """Sentences on what of the files was refused, not read, or not there: the ``validate --json`` document."""
+    rows, unknown, skipped = document.get("rows"), document.get("unknown_columns"), document.get("skipped_files")
+    refused = Counter(str(row["refused"]) for row in rows if row.get("refused")) if isinstance(rows, list) else {}
+    lines = [f"refused, {count(times, 'row')}: {reason}" for reason, times in refused.items()]
+    if isinstance(unknown, Mapping):
+        lines += [f"not read, {count(int(times), 'row')}: column {key}" for key, times in unknown.items()]
+    if isinstance(skipped, list):
+        lines += [f"skipped, not there: {path}" for path in skipped]
+    return lines
 
 
 def _cell(values: Mapping[str, object], key: str, tell: Callable[[float], str]) -> str:

@@ -1,21 +1,25 @@
 """Published training runs, one layout each, as the rows of ``training_open.json`` tell them: parsed, not yet predicted.
 
-A row that lacks what no general rule can fill keeps its ``refusal`` and is never predicted.
+A row that lacks what no general rule can fill keeps its ``refusal`` and is never predicted. What a source's network
+achieves is an input of its rows, said once a source (``networks.json``) and measured apart from the steps.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.problem.catalogue.models import ALIASES, MODELS, model
-from hippo.problem.cluster import Gpu
+from hippo.problem.cluster import Cluster, Gpu
 from hippo.problem.cluster_yaml import MAX_GPUS
 from hippo.problem.config_json import MAX_BLOCKS, MAX_HEADS, MAX_HIDDEN, MAX_VOCAB, MAX_WIDTH
 from hippo.problem.document import parse_json
@@ -24,6 +28,7 @@ from hippo.problem.load import MAX_BATCH
 from hippo.problem.model import Model, gpt_model
 from hippo.problem.table import Table
 from hippo.problem.workload import Software
+from hippo.units import bytes_per_s_from_gbps
 
 USUAL_VOCAB = 51200  # GPT-2's 50257, padded: what Megatron-LM runs use where a row does not say
 MICRO_BATCHES_PER_STAGE = 8  # of a row that reports a rate but no batch: so many that the bubble hardly counts
@@ -45,7 +50,7 @@ PRECISION = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nv
 _KEYS = (
     *("id", "family", "source", "notes", "model", "gpus", "gpu_type", "dp", "tp", "pp", "cp", "ep", "interleave_v"),
     *("micro_batch", "global_batch", "recompute", "sequence_parallel", "precision", "sharding", "measured"),
-    "memory_gb_per_gpu",
+    *("memory_gb_per_gpu", "network"),
 )
 _MODEL = ("name", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq", "gated_mlp")
 _MEASURED = (
@@ -83,12 +88,23 @@ class PublishedRun:
     out_of_memory: bool
     memory_gb: float | None
     refusal: str | None = None
+    cluster: Cluster | None = None  # where its GPUs lie in several places; None: in one, as the numbers above say
+    placement: str = "in order"  # of its ranks on the GPUs of ``cluster``: in order, scheduled, random
+    schedule: str = "1f1b"
+    runtime: str = "ideal"
+    achieved: tuple[str, ...] = ()  # shares of the calibration that are 1: its network is what it achieves, measured
+    apart: bool = False  # shown beside the others, not among them
+    unknown: tuple[str, ...] = ()  # keys of the row that nothing reads
 
 
 def load_cases(path: str | Path) -> tuple[PublishedRun, ...]:
-    """Cases of a JSON file, a list of rows; ``InputError`` names file, key, value and remedy."""
+    """Cases of a JSON list of rows, or an object with ``rows``; ``InputError`` names file, key, value and remedy."""
     source = str(path)
-    rows = parse_json(read_text(path, what="file of cases"), source)
+    return cases_of(parse_json(read_text(path, what="file of cases"), source), source)
+
+
+def cases_of(rows: Any, source: str) -> tuple[PublishedRun, ...]:
+    """Cases of a document that was read; raises as ``load_cases``."""
     if isinstance(rows, dict) and isinstance(rows.get("rows"), list):
         rows = rows["rows"]
     if not isinstance(rows, list):
@@ -120,6 +136,7 @@ class _Row:
         precision = self._one_of("precision", PRECISION)
         sharding = self._one_of("sharding", SHARDING)
         software = _software(device, self._text("sharding"), f"{notes} {row.get('source') or ''}")
+        achieved = self._network()
         case = PublishedRun(
             id=self._text("id"),
             family=self._text("family"),
@@ -141,14 +158,27 @@ class _Row:
             # Megatron-LM and NeMo shard the optimizer by default since Hopper; rows that say nothing read "none".
             sharding="optimizer" if sharding == "none" and software.overlap_dp else sharding,
             software=software,
-            node_bytes_per_s=_node_link(f"{notes} {row.get('source') or ''}"),
+            node_bytes_per_s=achieved or _node_link(f"{notes} {row.get('source') or ''}"),
             fp32_gradients="fp32 grad" in notes,
             measured_s=None,
             out_of_memory=bool(measured.get("oom")),
             memory_gb=self._number(row, "memory_gb_per_gpu"),
             refusal=refusal,
+            achieved=("bus_efficiency_inter",) if achieved else (),
         )
         return self._measure(case, measured)
+
+    def _network(self) -> float | None:
+        """Bytes/s that collectives get through a node's network, as measured: of the row, else of its family."""
+        given = self.row.get("network") or _measured_networks().get(self.row.get("family"))
+        if given is None:
+            return None
+        if not isinstance(given, dict):
+            self._complain("network", given, "must be an object", 'write {"node_gbps": .., "source": ".."}')
+        gbps = self._number(given, "node_gbps", prefix="network.")
+        if gbps is None:
+            self._complain("network.node_gbps", None, "is missing", "give what a node's network achieves, in Gbit/s")
+        return bytes_per_s_from_gbps(gbps)
 
     def _measure(self, case: PublishedRun, measured: Mapping[str, Any]) -> PublishedRun:
         values = {key: self._number(measured, key, prefix="measured.") for key in measured if key != "oom"}
@@ -293,19 +323,21 @@ def _software(device: Gpu, sharding: str, text: str) -> Software:
     )
 
 
-# NCCL reaches 40.5 of the 100 Gbit/s of an OmniPath link (all-reduce between A100 nodes of Jean Zay, bigscience
-# repository, experiments/bandwidth/all_reduce_bench-a100-n4.txt: busbw 40.5 Gbit/s); there is no GPUDirect RDMA.
-OMNIPATH_SHARE = 0.405
+@cache
+def _measured_networks() -> Mapping[str, Any]:
+    """What the networks of sources achieve, by family; each with where it was measured."""
+    text = resources.files("hippo.score").joinpath("networks.json").read_text(encoding="utf-8")
+    networks: dict[str, Any] = json.loads(text)
+    return networks
 
 
 def _node_link(text: str) -> float | None:
     """Bytes/s of one node, one direction, where the text states its links: "4 OmniPath 100Gb", "inter-node 800 Gb"."""
-    several = re.search(r"(\d+) (OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
+    several = re.search(r"(\d+) (?:OmniPath|InfiniBand|HDR|NDR|EDR|RoCE) (\d+) ?Gb", text)
     if several:
-        share = OMNIPATH_SHARE if several.group(2) == "OmniPath" else 1.0
-        return float(several.group(1)) * float(several.group(3)) * share * 1e9 / 8
+        return bytes_per_s_from_gbps(float(several.group(1)) * float(several.group(2)))
     single = re.search(r"inter-node (\d+) ?Gb", text)
-    return float(single.group(1)) * 1e9 / 8 if single else None
+    return bytes_per_s_from_gbps(float(single.group(1))) if single else None
 
 
 def model_flops(case: PublishedRun) -> float:

@@ -2,38 +2,54 @@
 
 A row becomes a problem (one domain of ``gpus`` GPUs) and a plan, and goes the way every plan goes: lowered, played by
 ``fast``, its memory added up. What a row does not say is filled by one rule: of the settings that fit the memory, the
-one with the least predicted time, because published runs are tuned (``candidates`` lists the settings).
+one with the least predicted time, because published runs are tuned (``candidates`` lists the settings). Rows over
+several places (``wan``) have their places and their placement; measured pipelines (``pipelines``) their seconds too.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hippo.cost.calibration import CALIBRATION, Calibration
 from hippo.cost.cost_model import CostModel
 from hippo.cost.stage import Layout
+from hippo.errors import InfeasibleError, InputError
+from hippo.files import read_text
 from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Stage
 from hippo.problem.cluster import Cluster, Domain
+from hippo.problem.document import parse_json
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
 from hippo.problem.workload import Workload
 from hippo.schedule.schedule import order
-from hippo.score.cases import PublishedRun
+from hippo.score import pipelines, wan
+from hippo.score.cases import PublishedRun, cases_of
+from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
-from hippo.simulate.lower import lower
+from hippo.simulate.lower import lower, reordered
 from hippo.units import gb_from_bytes
+
+Case = PublishedRun | MeasuredPipeline
+Known = dict[PublishedRun, tuple[float, float]]
 
 DOMAIN = "cluster"
 RACK_GPUS = 64  # of the 72 GPUs of an NVL72 rack, jobs use powers of two
 FABRIC_LATENCY_S = 5e-6
 MICRO_BATCHES = (1, 2, 4, 8, 16)
+_PLAYED = {"1f1b": (16, 32), "gpipe": (24, 48)}  # waves of a drawn placement by schedule: enough for an even pace
 RECOMPUTE = ("none", "selective", "full")
 CAPACITY = 2**30 / 1e9  # cards hold GiB where their names say GB: what a run really has, against what a plan may use
+CLEAR = 0.05  # two measured times differ clearly from this share on, or by three standard deviations where logged
+FILES = ("training_open.json", "geo_open.json", "published/pipemorph_measured_pipelines.csv")
+"""What ``hippo validate --data DIR`` looks for."""
 TOLERANCE = 1.25  # a run that leaves its recomputation open may seem this much too large: the memory model's own error
 
 
@@ -49,6 +65,8 @@ class Prediction:
     out_of_memory: bool | None  # predicted
     refused: str | None
     plan: Plan | None = None
+    apart: bool = False  # shown beside the others, not among them
+    deviation_s: float | None = None  # standard deviation of what was measured, where it was logged
 
     @property
     def error(self) -> float | None:
@@ -73,82 +91,153 @@ class Errors:
     pairs: int = 0
     refused: int = 0
     repeats: int = 0
+    worst: float | None = None
+    clear_pairs_right: float | None = None  # of those whose measured times differ clearly (``CLEAR``)
+    clear_pairs: int = 0
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Errors overall and by family, and every row."""
+    """Errors overall and by family, and every row; ``apart``: the rows that are shown beside the others, if any."""
 
     overall: Errors
     families: Mapping[str, Errors]
     rows: tuple[Prediction, ...]
+    apart: Errors | None = None
+    together: Errors | None = None
+    unknown: Mapping[str, int] = field(default_factory=dict)  # columns that nothing reads: rows that have them
+    skipped: tuple[str, ...] = ()  # files that were looked for and are not there
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
         keys = ("id", "family", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
+        beside = {"apart": self.apart, "together": self.together}
         return {
             "overall": asdict(self.overall),
+            **{name: asdict(each) for name, each in beside.items() if each is not None},
             "families": {name: asdict(errors) for name, errors in self.families.items()},
+            "unknown_columns": dict(self.unknown),
+            "skipped_files": list(self.skipped),
             "rows": [{key: getattr(row, key) for key in keys} for row in self.rows],
         }
 
 
-def validate(cases: Sequence[PublishedRun], *, calibration: Calibration = CALIBRATION) -> ValidationReport:
+def load(path: str | Path) -> tuple[Case, ...]:
+    """Cases of a file in any form that is known; raises ``InputError`` for another."""
+    path = Path(path)
+    if path.suffix == ".csv":
+        return pipelines.cases(path)
+    document: Any = parse_json(read_text(path, what="file of cases"), str(path))
+    return wan.cases(document, path) if wan.is_wan(document) else cases_of(document, str(path))
+
+
+def load_all(folder: str | Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    """Cases of every known file of a folder, and the names of those that are not there."""
+    paths = [Path(folder) / name for name in FILES]
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        remedy = f"give a folder with {', '.join(FILES[:-1])} or {FILES[-1]}"
+        raise InputError("the folder holds none of the known files", source=str(folder), remedy=remedy)
+    skipped = tuple(str(path) for path in paths if path not in there)
+    return tuple(case for path in there for case in load(path)), skipped
+
+
+def validate(
+    cases: Sequence[Case], *, calibration: Calibration = CALIBRATION, skipped: tuple[str, ...] = ()
+) -> ValidationReport:
     """Every case predicted, errors overall and by family."""
-    rows = tuple(predict(case, calibration=calibration) for case in cases)
+    known: Known = {}
+    rows = tuple(predict(case, calibration=calibration, known=known) for case in cases)
     keys = {case.id: comparison_key(case) for case in cases}
     families: dict[str, list[Prediction]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
     by_family = {name: errors(group, keys) for name, group in families.items()}
-    return ValidationReport(errors(rows, keys), by_family, rows)
+    judged = [row for row in rows if not row.apart]
+    beside = [row for row in rows if row.apart]
+    unknown = Counter(key for case in cases for key in case.unknown)
+    return ValidationReport(
+        errors(judged, keys),
+        by_family,
+        rows,
+        errors(beside, keys) if beside else None,
+        errors(rows, keys) if beside else None,
+        unknown,
+        skipped,
+    )
 
 
 def errors(rows: Iterable[Prediction], keys: Mapping[str, object]) -> Errors:
     """Errors of ``rows``; ``keys``: rows with equal keys are ordered against each other."""
     rows = tuple(rows)
     found = np.array([row.error for row in rows if row.error is not None], dtype=np.float64)
-    right, pairs, repeats = _pairs(rows, keys)
+    pairs = _pairs(rows, keys)
     refused = sum(row.refused is not None for row in rows)
-    share = right / pairs if pairs else None
-    if not len(found):
-        return Errors(0, None, None, None, share, pairs, refused, repeats)
-    size, bias = np.abs(found), float(found.mean())
-    return Errors(len(found), float(size.mean()), float(np.median(size)), bias, share, pairs, refused, repeats)
+    share = pairs["right"] / pairs["all"] if pairs["all"] else None
+    clear = pairs["right clear"] / pairs["clear"] if pairs["clear"] else None
+    size = np.abs(found)
+    mape, median, bias, worst = (
+        (float(size.mean()), float(np.median(size)), float(found.mean()), float(found[np.argmax(size)]))
+        if len(found)
+        else (None, None, None, None)
+    )
+    return Errors(
+        len(found), mape, median, bias, share, pairs["all"], refused, pairs["repeats"], worst, clear, pairs["clear"]
+    )
 
 
-def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> tuple[int, int, int]:
-    """Pairs in the right order, all pairs, and repeats, of rows with equal keys and different measured times."""
+def _pairs(rows: Sequence[Prediction], keys: Mapping[str, object]) -> Counter[str]:
+    """Pairs of rows with equal keys and different measured times: all, in the right order, clear ones, repeats."""
     groups: dict[object, list[Prediction]] = {}
     for row in rows:
         if row.error is not None:
             groups.setdefault(keys[row.id], []).append(row)
-    right = pairs = repeats = 0
+    counted: Counter[str] = Counter()
     for group in groups.values():
         for one, other in combinations(group, 2):
             gap = (one.measured_s or 0.0) - (other.measured_s or 0.0)
             predicted = (one.predicted_s or 0.0) - (other.predicted_s or 0.0)
-            again = predicted == 0 and one.plan == other.plan
-            repeats += gap != 0 and again
-            pairs += gap != 0 and not again
-            right += gap * predicted > 0
-    return right, pairs, repeats
+            if predicted == 0 and one.plan == other.plan and one.plan is not None:
+                counted["repeats"] += gap != 0
+                continue
+            clear = abs(gap) > _noise(one, other)
+            counted["all"] += gap != 0
+            counted["right"] += gap * predicted > 0
+            counted["clear"] += clear
+            counted["right clear"] += clear and gap * predicted > 0
+    return counted
 
 
-def comparison_key(case: PublishedRun) -> object:
-    """Rows with equal keys are from one source and train the same model with the same batch."""
+def _noise(one: Prediction, other: Prediction) -> float:
+    """Seconds by which two measured times must differ to be called different."""
+    if one.deviation_s is not None and other.deviation_s is not None:
+        return 3 * math.hypot(one.deviation_s, other.deviation_s)
+    return CLEAR * min(one.measured_s or 0.0, other.measured_s or 0.0)
+
+
+def comparison_key(case: Case) -> object:
+    """Rows with equal keys are from one source and train the same model with the same batch (over the same links)."""
+    if isinstance(case, MeasuredPipeline):
+        return case.key
     model = case.model
     sizes = None if model is None else (model.num_blocks, model.layers[1], model.vocab, case.seq)
-    return (case.family, sizes, case.global_batch)
+    return (case.family if case.cluster is None else case.cluster.name, sizes, case.global_batch)
 
 
-def predict(case: PublishedRun, *, calibration: Calibration = CALIBRATION) -> Prediction:
-    """Step time and memory of one case; a case that cannot be predicted is refused with its reason."""
-    nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal)
+def predict(case: Case, *, calibration: Calibration = CALIBRATION, known: Known | None = None) -> Prediction:
+    """Step time and memory of one case; a case that cannot be predicted is refused with its reason.
+
+    ``known``: what earlier rows with the same calibration have played, and this one adds.
+    """
+    if isinstance(case, MeasuredPipeline):
+        return _predict_pipeline(case)
+    nothing = Prediction(case.id, case.family, case.measured_s, None, None, None, case.refusal, apart=case.apart)
     if case.refusal is not None:
         return nothing
     problem = problem_of(case)
-    cost = CostModel(problem, calibration)
+    cost = CostModel(problem, reaching(case, calibration))
+    if case.cluster is not None:
+        return replace(nothing, predicted_s=_mean_step(case, problem, cost, {} if known is None else known))
     best: _Choice | None = None
     for plan in candidates(case):
         peak = peak_bytes(cost, plan)
@@ -188,6 +277,44 @@ class _Choice:
         return self.over, self.recompute, self.seconds
 
 
+def _predict_pipeline(case: MeasuredPipeline) -> Prediction:
+    played, refused = None, case.refusal
+    if refused is None:
+        try:
+            played = pipelines.step_seconds(case)
+        except InfeasibleError as error:  # no such order within the row's memory limit
+            refused = str(error)
+    return Prediction(case.id, case.family, case.measured_s, played, None, None, refused, deviation_s=case.deviation_s)
+
+
+def _mean_step(case: PublishedRun, problem: Problem, cost: CostModel, known: Known) -> float:
+    """Seconds of a step over several places: of the row's placement, or the mean over the drawn ones.
+
+    Of drawn ones ``_PLAYED`` waves are played; each more lasts as long as the last of those. ``known``: these times by
+    the case without its batch, filled here.
+    """
+    assert case.model is not None
+    plans = wan.plans(case, cut(case.model, case.pp or 1))
+    if case.placement != "random":
+        return fast.step_time(lower(problem, next(plans), cost=cost))
+    alike = replace(case, id="", family="", global_batch=None, measured_s=None)
+    if alike not in known:
+        times = np.array([_steps(problem, plan, cost) for plan in plans]).mean(axis=0)
+        known[alike] = float(times[0]), float(times[1])
+    first, second = _PLAYED[case.schedule]
+    (few, more), waves = known[alike], (case.global_batch or 1) // ((case.dp or 1) * (case.micro_batch or 1))
+    return more + (more - few) / (second - first) * (waves - second)
+
+
+def _steps(problem: Problem, plan: Plan, cost: CostModel) -> list[float]:
+    """Seconds of a step of each number of waves of ``_PLAYED``."""
+    program, found = lower(problem, plan, cost=cost), []
+    for waves in _PLAYED[plan.schedule.name]:
+        short = replace(plan, pipelines=tuple(replace(each, num_micro_batches=waves) for each in plan.pipelines))
+        found.append(fast.step_time(replace(reordered(program, short), num_waves=np.full(len(plan.pipelines), waves))))
+    return found
+
+
 def peak_bytes(cost: CostModel, plan: Plan) -> float:
     """Bytes on the fullest GPU of a plan of one pipeline."""
     pipeline = plan.pipelines[0]
@@ -223,6 +350,12 @@ def layout_of(plan: Plan) -> Layout:
     )
 
 
+def reaching(case: PublishedRun, calibration: Calibration) -> Calibration:
+    """The constants for a case: of a network whose figures are what it achieves, no share is taken again."""
+    whole: dict[str, Any] = dict.fromkeys(case.achieved, 1.0)
+    return replace(calibration, **whole)
+
+
 def problem_of(case: PublishedRun) -> Problem:
     """The problem of a case: its model on one domain of its GPUs."""
     assert case.model is not None
@@ -234,7 +367,7 @@ def problem_of(case: PublishedRun) -> Problem:
         gradient_bytes_per_parameter=4.0 if case.fp32_gradients else 2.0,
         software=case.software,
     )
-    return Problem(case.model, cluster_of(case), workload)
+    return Problem(case.model, case.cluster or cluster_of(case), workload, runtime=case.runtime)
 
 
 def cluster_of(case: PublishedRun) -> Cluster:

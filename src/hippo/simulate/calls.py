@@ -13,6 +13,10 @@ the result of the first may have to be sent and the input of the second to come:
   is over. Other orders, and chunks, are run by ``_PipelineScheduleRuntime``: ``_add_send_recv`` goes through the ranks
   round by round, an operation a rank; its result's send follows it, the receive stands behind what its receiver has
   done by then. Nobody waits for a send.
+* ``stream`` (zero bubble on NCCL, sail-sg/zero-bubble-pipeline-parallelism, ``scheduler/communication.py``): sends and
+  receives stand where the plan has them, by its own seconds and messages in no time; those in a row are one call, cut
+  behind a receive that the next operation needs. All calls of a rank run one after another on one stream; an operation
+  waits for the call of its input and for nothing else.
 
 Letters: N operations, G ranks, S = G * C slots, Q calls. ``engine.program.Packed`` says what the arrays mean.
 """
@@ -59,6 +63,8 @@ def calls(program: Program, dest: Ints) -> Calls | None:
         return None
     if messages.calls == "late" and not _is_built_in(program):
         return _posted_calls(program, dest)
+    if messages.calls == "stream":
+        return _streamed_calls(program, dest)
     size, ranks = len(rows), len(order_start) - 1
     rank_of = np.repeat(np.arange(ranks), np.diff(order_start))
     sender = _senders(rows, rank_of, dest, chunks)
@@ -167,6 +173,97 @@ def _posted_calls(program: Program, dest: Ints) -> Calls:
     parts = _parts(send_call, take_call, len(gap))
     how = _meeting(program.messages)
     return Calls(of_rank, of_op, rank[by_place], none, none.copy(), *parts, send_call, take_call, awaited, how)
+
+
+def _streamed_calls(program: Program, dest: Ints) -> Calls:
+    """Calls of several sends and receives, one after another on each rank's stream."""
+    rows, starts, chunks = program.order, program.order_start, program.forward_s.shape[1]
+    size, ranks = len(rows), len(starts) - 1
+    rank_of = np.repeat(np.arange(ranks), np.diff(starts))
+    sender = _senders(rows, rank_of, dest, chunks)
+    made = _planned_ends(program, sender, rank_of)
+    lists = _placed(starts, sender, made)
+    send_call, take_call, awaited = np.full((3, size), -1)
+    found: list[tuple[int, int, list[tuple[int, bool]]]] = []  # gap (-1: before the first operation), rank, ends
+    for rank, items in enumerate(lists):
+        gap, together = -1, True
+        for at, (op, is_end, receives) in enumerate(items):
+            if not is_end:
+                gap, together = op, False
+                continue
+            if not together or not found or found[-1][1] != rank:
+                found.append((gap, rank, []))
+            found[-1][2].append((op, receives))
+            upcoming = next((other for other, end, _ in items[at + 1 :] if not end), None)
+            together = not (receives and op == upcoming)
+    found.sort(key=lambda call: (call[0] >= 0, call[0] if call[0] >= 0 else call[1]))
+    last_of: dict[int, int] = {}
+    before, following = np.full((2, len(found)), -1)
+    for call, (_, rank, ends) in enumerate(found):
+        before[call] = last_of.get(rank, -1)
+        last_of[rank] = call
+        for op, receives in ends:
+            if receives:
+                awaited[op], take_call[sender[op]] = call, call
+            else:
+                send_call[op] = call
+    following[before[before >= 0]] = np.flatnonzero(before >= 0)
+    gaps, owners = np.array([gap for gap, _, _ in found]), np.array([rank for _, rank, _ in found])
+    opening = int((gaps < 0).sum())
+    of_rank = np.searchsorted(owners[:opening], np.arange(ranks + 1))
+    of_op = opening + np.searchsorted(gaps[opening:], np.arange(size + 1))
+    parts = _parts(send_call, take_call, len(found))
+    how = _meeting(program.messages)
+    return Calls(of_rank, of_op, owners, before, following, *parts, send_call, take_call, awaited, how)
+
+
+def _placed(starts: Ints, sender: Ints, made: NDArray[np.float64]) -> list[list[tuple[int, bool, bool]]]:
+    """What each rank does in turn: (operation, False, False), or the end of a message: (the operation that makes it,
+    True, False) where it is sent, (the one that needs it, True, True) where it is received.
+
+    Messages are placed in the order in which they are made: the receive behind what its rank has done by then, before
+    the operation that needs it at the latest.
+    """
+    ranks = len(starts) - 1
+    needed = [op for op in range(len(sender)) if sender[op] >= 0]
+    sends = {int(sender[op]) for op in needed}
+    lists: list[list[tuple[int, bool, bool]]] = []
+    for rank in range(ranks):
+        lists.append([])
+        for op in range(starts[rank], starts[rank + 1]):
+            lists[-1] += [(op, False, False), *([(op, True, False)] if op in sends else [])]
+    rank_of = np.repeat(np.arange(ranks), np.diff(starts)).tolist()
+    placed = [0] * ranks  # what stands before is fixed
+    for op in sorted(needed, key=lambda each: made[sender[each]]):
+        source = int(sender[op])
+        placed[rank_of[source]] = lists[rank_of[source]].index((source, True, False)) + 1
+        items, at = lists[rank_of[op]], placed[rank_of[op]]
+        while not items[at][1] and made[items[at][0]] < made[source] and items[at][0] != op:
+            at += 1
+        items.insert(at, (op, True, True))
+        placed[rank_of[op]] = at + 1
+    return lists
+
+
+def _planned_ends(program: Program, sender: Ints, rank_of: Ints) -> NDArray[np.float64]:
+    """When each operation would end if messages took no time, (N,), to the nanosecond of its unit."""
+    seconds = np.stack([program.forward_s, program.backward_s, program.weight_s])
+    if program.fused:
+        seconds[BACKWARD] += seconds[WEIGHT]
+    rows, starts = program.order, program.order_start
+    lasts = seconds[rows[:, 0], rank_of, rows[:, 1]]
+    ends, upcoming, moved = np.full(len(rows), np.nan), starts[:-1].tolist(), True
+    while moved:
+        moved = False
+        for rank, op in enumerate(upcoming):
+            while op < starts[rank + 1] and (sender[op] < 0 or not np.isnan(ends[sender[op]])):
+                free = ends[op - 1] if op > starts[rank] else 0.0
+                ends[op] = max(free, ends[sender[op]] if sender[op] >= 0 else 0.0) + lasts[op]
+                op += 1
+                moved = True
+            upcoming[rank] = op
+    found: NDArray[np.float64] = np.round(ends, 9)
+    return found
 
 
 @kernel

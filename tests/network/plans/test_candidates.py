@@ -51,6 +51,8 @@ def test_net_rates_are_tokens_less_egress(filled: PlanCache) -> None:
     seconds = filled.step_time_s(0, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0]
     tokens = filled.tokens_per_step - filled.egress_usd_per_step(0) / price
     assert rates[0] == np.float64(tokens / seconds)
+    best = best_under(filled, *state)
+    seconds = filled.step_time_s(best, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0]
     assert filled.rent_usd_per_s * seconds / filled.tokens_per_step == price
 
 

@@ -18,16 +18,24 @@ from hippo.problem.load import load_problem
 from hippo.score.judge import fits
 
 
+@pytest.fixture(scope="module")
+def relaying(filled: PlanCache) -> PlanCache:
+    """The same world where something relays."""
+    cache = PlanCache(replace(filled.problem, runtime="ideal"))
+    cache.add(filled.configurations[0].plan, origin="exact")
+    return cache
+
+
 def weakened(cache: PlanCache, share: float) -> Net:
     state = base(cache)
     used = cache.bytes_per_step(0) > 0
     return Net(np.where(used, share, 1.0) * state.bandwidth_bytes_per_s, state.latency_s)
 
 
-def test_a_slow_pair_is_relayed_over_links_that_exist(filled: PlanCache) -> None:
-    bench = Bench(PlanCache(filled.problem), weakened(filled, 0.1))
-    plan = filled.configurations[0].plan
-    links = filled.problem.cluster.link_index
+def test_a_slow_pair_is_relayed_over_links_that_exist(relaying: PlanCache) -> None:
+    bench = Bench(PlanCache(relaying.problem), weakened(relaying, 0.1))
+    plan = relaying.configurations[0].plan
+    links = relaying.problem.cluster.link_index
     (relayed,) = routed(bench, plan)
     assert relayed.relays
     for relay in relayed.relays:
@@ -36,28 +44,28 @@ def test_a_slow_pair_is_relayed_over_links_that_exist(filled: PlanCache) -> None
     assert bench.value(relayed) > 2 * bench.value(plan)
 
 
-def test_a_relay_that_is_no_longer_needed_goes(filled: PlanCache) -> None:
-    plan = filled.configurations[0].plan
-    (relayed,) = routed(Bench(PlanCache(filled.problem), weakened(filled, 0.1)), plan)
-    back = list(routed(Bench(PlanCache(filled.problem), base(filled)), relayed))
+def test_a_relay_that_is_no_longer_needed_goes(relaying: PlanCache) -> None:
+    plan = relaying.configurations[0].plan
+    (relayed,) = routed(Bench(PlanCache(relaying.problem), weakened(relaying, 0.1)), plan)
+    back = list(routed(Bench(PlanCache(relaying.problem), base(relaying)), relayed))
     assert [each.relays for each in back] == [()]
 
 
-def test_nothing_is_relayed_over_a_link_that_is_down(filled: PlanCache) -> None:
-    state = weakened(filled, 0.0)
-    plan = filled.configurations[0].plan
-    bench = Bench(PlanCache(filled.problem), state)
+def test_nothing_is_relayed_over_a_link_that_is_down(relaying: PlanCache) -> None:
+    state = weakened(relaying, 0.0)
+    plan = relaying.configurations[0].plan
+    bench = Bench(PlanCache(relaying.problem), state)
     assert bench.value(plan) == -np.inf
     (relayed,) = routed(bench, plan)
-    at = filled.problem.cluster.link_index
+    at = relaying.problem.cluster.link_index
     hops = [hop for each in relayed.relays for hop in ((each.source, each.via), (each.via, each.destination))]
     assert hops
     assert all(state.bandwidth_bytes_per_s[at[hop]] > 0 for hop in hops)
 
 
 @pytest.mark.parametrize("variants", [timed, compressed, split, routed])
-def test_levers_leave_every_weight_in_its_place(filled: PlanCache, variants: object) -> None:
-    bench, plan = Bench(PlanCache(filled.problem), weakened(filled, 0.3)), filled.configurations[0].plan
+def test_levers_leave_every_weight_in_its_place(relaying: PlanCache, variants: object) -> None:
+    bench, plan = Bench(PlanCache(relaying.problem), weakened(relaying, 0.3)), relaying.configurations[0].plan
     found = list(variants(bench, plan))  # type: ignore[operator]
     bench.value(plan)
     assert found

@@ -13,6 +13,7 @@ from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.planners.by_hand import site
 from hippo.planners.exact.search import Exact
+from hippo.problem.links import base_bandwidth, base_latency
 from hippo.problem.load import load_problem
 from hippo.problem.problem import Problem
 
@@ -29,9 +30,7 @@ def hubs() -> tuple[Problem, Plan, Plan]:
 
 
 def states(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    links = problem.cluster.links
-    bandwidth = np.array([[link.bandwidth_bytes_per_s for link in links]], dtype=float)
-    return bandwidth, np.array([[link.latency_s for link in links]])
+    return base_bandwidth(problem.cluster)[None], base_latency(problem.cluster)[None]
 
 
 def test_a_plan_is_known_by_one_index(hubs: tuple[Problem, Plan, Plan]) -> None:

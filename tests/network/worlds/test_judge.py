@@ -17,6 +17,7 @@ from hippo.network.worlds.world import World
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
+from hippo.problem.links import base_latency
 from hippo.problem.load import load_problem
 
 
@@ -50,7 +51,7 @@ def setting() -> Scenario:
         problem=problem,
         epoch_s=300.0,
         bandwidth_bytes_per_s=bandwidth,
-        latency_s=np.tile([link.latency_s for link in cluster.links], (epochs, 1)),
+        latency_s=np.tile(base_latency(cluster), (epochs, 1)),
         compute=np.ones((epochs, len(cluster.domains))),
         told=np.ones(bandwidth.shape, dtype=bool),
     )

@@ -19,6 +19,7 @@ from hippo.plan.plan import Compression
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.planners.exact.search import Exact
+from hippo.problem.links import base_latency
 from hippo.problem.load import load_problem
 
 ACROSS, ALONE, PRESSED = 0, 1, 2  # configurations: over two hubs, in one, the first with fp8 on its hops
@@ -68,7 +69,7 @@ def still(known: PlanCache) -> World:
         problem=known.problem,
         epoch_s=EPOCH_S,
         bandwidth_bytes_per_s=np.tile(bandwidth, (EPOCHS, 1)),
-        latency_s=np.tile([link.latency_s for link in cluster.links], (EPOCHS, 1)),
+        latency_s=np.tile(base_latency(cluster), (EPOCHS, 1)),
         compute=np.ones((EPOCHS, len(cluster.domains))),
         told=np.ones((EPOCHS, len(bandwidth)), dtype=bool),
     )
@@ -149,7 +150,7 @@ def test_stop_and_copy_costs_what_the_links_need(known: PlanCache, still: World)
 
 
 def test_a_background_move_is_seen_to_arrive_and_can_be_given_up(known: PlanCache, still: World) -> None:
-    world = replace(still, epoch_s=60.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 20)
+    world = replace(still, epoch_s=60.0, bandwidth_bytes_per_s=still.bandwidth_bytes_per_s * 40)
     arrived: list[float] = []
     answers = {2: Action(How.BACKGROUND, ALONE), 5: Action(How.CANCEL)}
     method = Scripted(answers, meets=lambda view: arrived.append(view.arrived))

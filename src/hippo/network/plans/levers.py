@@ -153,7 +153,10 @@ def _possible(variants: Iterator[Plan]) -> Iterator[Plan]:
 
 
 def routed(bench: Bench, plan: Plan) -> Iterator[Plan]:
-    """The plan relayed as suits the state, and, where it has relays, without any."""
+    """The plan relayed as suits the state, and, where it has relays, without any; nothing where the runtime relays
+    nothing."""
+    if not bench.problem.rules.relays:
+        return
     chosen = _relays(bench.problem, plan, bench.state)
     if set(chosen) != set(plan.relays):
         yield replace(plan, relays=chosen)

@@ -1,0 +1,235 @@
+"""Measured pipelines with slow links: rows in the form of ``pipemorph_measured_pipelines.csv``.
+
+The seconds of F, B and W are inputs: their ratios are the medians of what the rows of the same model log, their sum is
+the one with which the row's own step before its links were slowed (``healthy_ms_iters5to7``) is met. Of the slowed
+step nothing is used. Some rows log 10 ms for every F, B and W, the start value of the authors' planner: they count as
+not logged.
+
+What the methods do was read in the authors' sources (wutianyuan1/PipeMorph): ``failslow_injection.cu`` lets the GPU
+sleep in the stream before every NCCL send over a slow link, either way, so that a message occupies its link that long;
+``cpu_delegate.py`` sleeps in one of several processes that send in turn, so that messages are late but do not queue.
+1F1B is Megatron-LM's, whose senders and receivers meet; zero bubble's transfers run on one NCCL stream of each rank.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hippo.errors import InputError
+from hippo.files import read_text
+from hippo.problem.runtimes import Messages, runtime_of
+from hippo.schedule.methods import generate
+from hippo.schedule.problem import RankLink, ScheduleProblem
+from hippo.schedule.schedule import Schedule
+from hippo.simulate import fast
+from hippo.simulate.abstract import PlannedLine, abstract_program, on_links
+from hippo.simulate.program import Program
+from hippo.units import s_from_ms
+
+Times = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+"""F, B and W of each stage."""
+
+
+class Method(NamedTuple):
+    """How a method of the authors runs a pipeline."""
+
+    order: str  # schedule method that makes its order
+    planned: bool = False  # the order is made for the slow links
+    queues: bool = True  # a delay occupies its link
+    messages: Messages = Messages()  # how they wait for each other
+
+
+METHODS: Mapping[str, Method] = {
+    "1F1B": Method("1f1b", messages=runtime_of("megatron").messages),
+    "ZB": Method("zb-auto", messages=Messages("stream")),
+    "ZB-CPU": Method("zb-auto", queues=False),
+    "ZB-CPU-ReSchedule": Method("zb-auto", planned=True, queues=False),
+    "ALL-CPU": Method("zb-auto", queues=False),
+}
+MOST_PASSES = 100_000
+"""Micro-batches times stages of a row that is played."""
+_COLUMNS = (
+    *("branch", "experiment", "model", "gpu", "method", "slow_links", "delay_s", "pp", "tp", "dp", "micro_batch"),
+    *("global_batch", "layers", "hidden", "heads", "zb_mem_limit", "iterations", "healthy_ms_iters5to7"),
+    *("last5_mean_ms", "last5_sd_ms", "per_stage_FBW_ms", "planned_makespan_ms", "source"),
+)
+_NEEDED = ("method", "pp", "dp", "micro_batch", "global_batch", "healthy_ms_iters5to7", "last5_mean_ms")
+
+
+@dataclass(frozen=True)
+class MeasuredPipeline:
+    """One measured pipeline. p stages, m micro-batches; seconds."""
+
+    id: str
+    family: str
+    key: tuple[str, ...]  # rows with equal keys differ in their method alone
+    method: str
+    micro_batches: int
+    shape: Times | None  # ratios of F, B, W, any unit
+    delays: tuple[float, ...]  # (p - 1,) added to each message between stage s and s + 1
+    live_limit: float
+    healthy_s: float
+    measured_s: float | None
+    deviation_s: float | None  # standard deviation of the last steps
+    refusal: str | None = None
+    unknown: tuple[str, ...] = ()  # columns that nothing reads
+
+
+def cases(path: Path) -> tuple[MeasuredPipeline, ...]:
+    """The rows of a file; what a row lacks is its refusal. ``InputError`` for a file that is no such table."""
+    rows = list(csv.DictReader(io.StringIO(read_text(path, what="table of measured pipelines"))))
+    if not rows:
+        raise InputError("the table holds no rows", source=str(path), remedy="give one row at least")
+    missing = [name for name in _NEEDED if name not in rows[0]]
+    if missing:
+        raise InputError(
+            "the table has other columns",
+            source=str(path),
+            key=", ".join(missing),
+            remedy=f"give {', '.join(_COLUMNS)}",
+        )
+    shapes = _shapes(rows)
+    return tuple(_case(row, shapes, f"{path.name}[{index}]") for index, row in enumerate(rows))
+
+
+def _case(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name: str) -> MeasuredPipeline:
+    holes = [key for key in _NEEDED if not row.get(key)]
+    refusal = f"the row does not give {', '.join(holes)}" if holes else None
+    if refusal is None:
+        try:
+            return _whole(row, shapes, name)
+        except ValueError as error:
+            refusal = str(error)
+    unknown = tuple(key for key in row if key not in _COLUMNS)
+    return MeasuredPipeline(name, _family(row), (), "", 1, None, (), math.inf, 0.0, None, None, refusal, unknown)
+
+
+def _family(row: Mapping[str, str]) -> str:
+    return f"pipemorph-{row.get('model') or row.get('gpu') or 'unnamed'}"
+
+
+def _whole(row: Mapping[str, str], shapes: Mapping[tuple[str, str], Times], name: str) -> MeasuredPipeline:
+    """A row that has what is needed; ``ValueError`` says what of it cannot be read."""
+    stages, micro_batches = (
+        _count(row, "pp"),
+        _count(row, "global_batch") // (_count(row, "dp") * _count(row, "micro_batch")),
+    )
+    if stages * micro_batches > MOST_PASSES or micro_batches < 1:
+        raise ValueError(f"{micro_batches} micro-batches over {stages} stages are not from 1 to {MOST_PASSES} passes")
+    if row["method"] not in METHODS:
+        raise ValueError(f"method {row['method']} is not one of {', '.join(METHODS)}")
+    shape = shapes.get((row.get("model", ""), row.get("gpu", "")))
+    if shape is None or len(shape[0]) != stages:
+        raise ValueError("no row of this model logs F, B and W of each stage")
+    delays = [0.0] * (stages - 1)
+    for link in filter(None, (row.get("slow_links") or "").split(",")):
+        first, _, last = link.partition("_")
+        if not (first.isdigit() and last.isdigit() and int(last) == int(first) + 1 < stages):
+            raise ValueError(f"slow_links {link} joins no two neighbours")
+        delays[int(first)] = _number(row, "delay_s", least=0.0)
+    limit = _number(row, "zb_mem_limit") if row.get("zb_mem_limit") else math.inf
+    told = ("branch", "experiment", "model", "gpu", "slow_links", "delay_s")
+    deviation = s_from_ms(_number(row, "last5_sd_ms", least=0.0)) if row.get("last5_sd_ms") else None
+    return MeasuredPipeline(
+        id=" ".join(filter(None, [*(row.get(key) or "" for key in told), row["method"]])),
+        family=_family(row),
+        key=tuple(row.get(key) or "" for key in told),
+        method=row["method"],
+        micro_batches=micro_batches,
+        shape=shape,
+        delays=tuple(delays),
+        live_limit=limit,
+        healthy_s=s_from_ms(_number(row, "healthy_ms_iters5to7")),
+        measured_s=s_from_ms(_number(row, "last5_mean_ms")),
+        deviation_s=deviation,
+        unknown=tuple(key for key in row if key not in _COLUMNS),
+    )
+
+
+def _number(row: Mapping[str, str], key: str, *, least: float = 1e-9) -> float:
+    try:
+        value = float(row[key])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{key} is not a number") from None
+    if not least <= value < math.inf:
+        raise ValueError(f"{key} is {value:g}")
+    return value
+
+
+def _count(row: Mapping[str, str], key: str) -> int:
+    value = _number(row, key, least=1.0)
+    if value != int(value):
+        raise ValueError(f"{key} is no whole number")
+    return int(value)
+
+
+def _shapes(rows: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], Times]:
+    """Median F, B and W of each stage by (model, GPU), of the rows that log them."""
+    found: dict[tuple[str, str], list[list[list[float]]]] = {}
+    for row in rows:
+        try:
+            logged = json.loads(row.get("per_stage_FBW_ms") or "{}")
+            stages = [[float(logged[str(s)][kind]) for s in range(len(logged))] for kind in "FBW"]
+        except (KeyError, TypeError, ValueError):
+            continue
+        values = {each for kind in stages for each in kind}
+        if len(values) > 1 and min(values) > 0:  # the same number everywhere is the planner's start value
+            found.setdefault((row.get("model") or "", row.get("gpu") or ""), []).append(stages)
+    return {key: _times(np.median(np.array(each), axis=0).tolist()) for key, each in found.items()}
+
+
+def _times(kinds: Sequence[Sequence[float]]) -> Times:
+    forward, backward, weight = (tuple(kind) for kind in kinds)
+    return forward, backward, weight
+
+
+def step_seconds(case: MeasuredPipeline) -> float:
+    """Seconds of a step with the slow links."""
+    assert case.shape is not None
+    method = METHODS[case.method]
+    limit = (math.inf if method.order == "1f1b" else case.live_limit,) * len(case.shape[0])
+    unslowed = (RankLink(),) * len(case.delays)
+    healthy = ScheduleProblem(case.micro_batches, *case.shape, unslowed, unslowed, limit)
+    order = _order(method.order, healthy)
+    scale = case.healthy_s / fast.step_time(_program(case, healthy, order, (0.0,) * len(unslowed)))
+    delays = tuple(each / scale for each in case.delays)  # in the unit of the shape
+    if method.planned:
+        late = tuple(RankLink(latency=each) for each in delays)
+        order = _order(method.order, replace(healthy, down=late, up=late))
+    return scale * fast.step_time(_program(case, healthy, order, delays))
+
+
+@lru_cache(maxsize=256)
+def _order(method: str, problem: ScheduleProblem) -> Schedule:
+    return generate(method, problem)
+
+
+def _program(
+    case: MeasuredPipeline, problem: ScheduleProblem, schedule: Schedule, delays: tuple[float, ...]
+) -> Program:
+    """The pipeline with these delays as the engine plays it."""
+    method, ranks = METHODS[case.method], range(problem.ranks)
+    program = abstract_program(
+        schedule,
+        forward_s=problem.forward,
+        backward_s=problem.backward,
+        weight_s=problem.weight,
+        delay_s=0.0 if method.queues else delays,
+    )
+    slow = {border: 2 * at for at, border in enumerate(np.flatnonzero(delays).tolist())}
+    if method.queues and slow:
+        lines = [PlannedLine(1.0 / delays[border]) for border in slow for _ in range(2)]  # a byte a message, each way
+        down = [[slow[rank]] if rank in slow else [] for rank in ranks]
+        up = [[slow[rank - 1] + 1] if rank - 1 in slow else [] for rank in ranks]
+        program = on_links(program, lines, down=down, up=up, num_bytes=1.0)
+    return replace(program, messages=method.messages)
