@@ -40,6 +40,11 @@ HIPPO = (sys.executable, "-c", "from hippo.cli.main import main; main()")
         (("--congestion", "cubic"), "--congestion: changes no link of this run"),
         (("--emulate", "--stand-in", "--congestion", "pigeon"), "the kernel has no such congestion control"),
         (("--checkpoint", "new", "--stand-in"), "--checkpoint: stand-ins have no layers to save"),
+        (
+            ("--lanes",),
+            "--lanes: every device has a process of its own already. To fix: leave it out, or add --stand-in",
+        ),
+        (("--runtime", "torch", "--stand-in", "--lanes"), "--lanes: torch's runtime has its own way"),
         (("--runtime", "torch", "--order", "ready"), "--order: torch's runtime has its own way"),
         (("--runtime", "torch", "--order", "learned"), "--runtime: does not go with --order learned"),
         (("--then", "b.json@2", "--order", "learned-ready"), "--then: does not go with --order learned-ready"),

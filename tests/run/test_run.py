@@ -16,7 +16,7 @@ import pytest
 from hippo.emulate.emulation import DomainPlace as Domicile
 from hippo.emulate.emulation import Emulation
 from hippo.errors import InputError
-from hippo.plan.plan import Compression, Plan, Relay
+from hippo.plan.plan import Compression, Plan, Relay, Sync
 from hippo.problem.model import Experts, gpt_model
 from hippo.run import checkpoint, fits
 from hippo.run.fits import check_job
@@ -76,6 +76,16 @@ def test_a_stand_in_run_tells_every_operation_of_every_step():
         assert all(start <= end for *_, start, end in rows)
         assert [row[0] for row in rows][-2:] == [3, 4]
     assert predicted_s(asked, RunNetwork(emulated=False), result=result) <= result.steps[-1].seconds
+
+
+@pytest.mark.parametrize("all_reduce", ["two-level", "ring"])
+def test_lanes_that_stand_in_are_processes_of_their_own(all_reduce: str):
+    model, plan = PLANS["two lanes a domain"]
+    asked = RunJob(problem(model), replace(plan, sync=Sync(all_reduce=all_reduce)), replace(job().options, lanes=True))
+    result = run(asked)
+    assert [(one.domain, one.lane) for one in result.workers] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    for rows in result.steps[-1].operations:
+        assert [row[0] for row in rows].count(0) == 2
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,24 @@ def test_a_stand_in_is_a_stage_and_its_bytes_are_the_plans():
     assert found[2].received_bytes == (whole, 0)
     assert found[2].up_bytes == (whole,)
     assert found[0].down_bytes[0] > 0  # inside the domain: cut short, never nothing
+
+
+def test_lanes_that_stand_in_share_what_a_stage_sends():
+    model, plan = PLANS["unlike dp"]
+    question = problem(model)
+    stages, lanes = (Work(model, plan, whole_stages=True, lanes=more) for more in (False, True))
+    assert [(worker.stage, worker.lane) for worker in lanes.workers] == [(0, lane) for lane in range(4)] + [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+    ]
+    whole, parts = times(question, stages), times(question, lanes)
+    for worker, each in zip(lanes.workers, parts, strict=True):
+        stage = whole[stages.rank(worker.pipeline, worker.stage)]
+        assert (each.forward_s, each.weight_s, each.sync_s) == (stage.forward_s, stage.weight_s, stage.sync_s)
+    for kind in (FORWARD, BACKWARD):
+        sent = [
+            sum(size for one, size in found[0].message_bytes.items() if (one.kind, one.source_chunk) == (kind, 0))
+            for found in (whole, parts)
+        ]
+        assert sent[0] == sent[1]

@@ -62,6 +62,11 @@ PLANS: Mapping[str, tuple[Model, Plan]] = {
         GPT2,
         Plan(pipelines((3, [("a", 0, 2, 1, 1), ("a", 2, 6, 2, 1)]), (5, [("b", 0, 6, 1, 1)])), 1),
     ),
+    "two lanes a domain": (GPT2, Plan(pipelines((2, [("a", 0, 6, 1, 2)]), (2, [("b", 0, 6, 1, 2)])), 1)),
+    "unlike lanes": (
+        GPT2,
+        Plan(pipelines((2, [("a", 0, 6, 1, 2)]), (4, [("b", 0, 3, 1, 1), ("b", 3, 6, 1, 1)])), 1),
+    ),
     "everything": (
         LLAMA,
         Plan(

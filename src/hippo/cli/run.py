@@ -47,6 +47,9 @@ class Choice:
     stand_in: Annotated[
         bool, typer.Option("--stand-in", help="Waits in place of layers; messages are real. A process per stage.")
     ] = False
+    lanes: Annotated[
+        bool, typer.Option("--lanes", help="With --stand-in: a process per data-parallel lane of a stage.")
+    ] = False
     order: Annotated[
         str,
         typer.Option(
@@ -154,6 +157,7 @@ def _job(choice: Choice, *, quietly: bool) -> tuple[RunJob, Checkpoints | None]:
     options = RunOptions(
         steps=choice.steps,
         stand_in=choice.stand_in,
+        lanes=choice.lanes,
         precision=choice.precision,
         device=choice.device,
         seed=choice.seed,

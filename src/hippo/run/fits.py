@@ -28,7 +28,7 @@ MOST_PROCESSES = 256
 
 def check_job(job: RunJob, *, source: str) -> None:
     """``InputError`` for a plan that the executor cannot run."""
-    options, plan = job.options, job.plan
+    options = job.options
     if options.precision not in PRECISIONS:
         raise UnknownNameError("precision", options.precision[:60], PRECISIONS, source="--precision")
     if options.order not in ORDERS:
@@ -40,13 +40,16 @@ def check_job(job: RunJob, *, source: str) -> None:
     if options.device != "cpu" and options.stand_in:
         remedy = "leave out one of them"
         raise InputError("stand-ins need no GPU", source="--device", value=options.device, remedy=remedy)
+    if options.lanes and not options.stand_in:
+        remedy = "leave it out, or add --stand-in"
+        raise InputError("every device has a process of its own already", source="--lanes", remedy=remedy)
     if options.runtime not in RUNTIMES:
         raise UnknownNameError("runtime", options.runtime[:60], RUNTIMES, source="--runtime")
     if options.runtime == "torch":
         _check_own(job)
         check_torch(job)
     _check_plan(job, source)
-    processes = sum(len(p.stages) for p in plan.pipelines) if options.stand_in else plan.gpus
+    processes = len(job.work.workers)
     if processes > MOST_PROCESSES:
         remedy = "run it with --stand-in, or a smaller plan" if not options.stand_in else "run a smaller plan"
         told = f"needs {processes} processes on this machine; at most {MOST_PROCESSES} are started"
@@ -74,11 +77,11 @@ def _gpus() -> int:
 
 def _check_own(job: RunJob) -> None:
     """``InputError`` for what only hippo's own executor can be told."""
-    for name in ("order", "backward"):
+    for name in ("order", "backward", "lanes"):
         value = getattr(job.options, name)
         if value != getattr(RunOptions, name):
             remedy = f"leave out --{name}, or --runtime torch"
-            raise InputError("torch's runtime has its own way", source=f"--{name}", value=value, remedy=remedy)
+            raise InputError("torch's runtime has its own way", source=f"--{name}", value=str(value), remedy=remedy)
 
 
 STATE_BYTES = {"fp32": 16, "fp64": 32, "bf16": 18}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hippo.files import json_text, write_whole
 from hippo.plan.codec import plan_from_document, plan_to_document
 from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
+from hippo.run.work import Work
 
 FILE = "job.json"
 MOST_STEPS = 1_000_000
@@ -31,6 +33,7 @@ class RunOptions:
 
     steps: int = 10
     stand_in: bool = False  # waits in place of layers; messages are real
+    lanes: bool = False  # of a stand-in: a process per data-parallel lane, not per stage
     precision: str = "fp32"  # of the real layers: fp32, fp64, bf16
     device: str = "cpu"  # cpu, cuda
     seed: int = 0
@@ -56,6 +59,11 @@ class RunJob:
     problem: Problem
     plan: Plan
     options: RunOptions = field(default_factory=RunOptions)
+
+    @cached_property
+    def work(self) -> Work:
+        """The plan as processes."""
+        return Work(self.problem.model, self.plan, self.options.stand_in, self.options.lanes)
 
     def write(self, folder: Path) -> None:
         """Leaves the job where its processes find it."""

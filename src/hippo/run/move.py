@@ -83,9 +83,7 @@ def after(job: RunJob, then: Then) -> RunJob:
 
 def works(job: RunJob, new: RunJob) -> tuple[Work, Work]:
     """Both plans as processes."""
-    stand_in = job.options.stand_in
-    old = Work(job.problem.model, job.plan, whole_stages=stand_in)
-    return old, Work(new.problem.model, new.plan, whole_stages=stand_in)
+    return job.work, new.work
 
 
 def run_then(

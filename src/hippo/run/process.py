@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hippo.problem.problem import Problem
-from hippo.run.executor.agree import Agreeing, GradientRing, Gradients, PartGradients, StandInGradients, buckets
+from hippo.run.executor.agree import Agreeing, AllReduce, Gradients, PartGradients, StandInGradients, buckets, messages
 from hippo.run.executor.channels import Channel, GroupTeam, Inbox, Meeting, claim, codec_of
 from hippo.run.executor.compute import Compute, Layers, StandIn
 from hippo.run.executor.handing import Mover
@@ -41,8 +41,8 @@ from hippo.run.job import RunJob
 from hippo.run.model.stage import ALONE, Part, settings_of
 from hippo.run.model.store import load, save
 from hippo.run.model.weights import TensorSplit
-from hippo.run.stand_in import times
-from hippo.run.work import Transfer, Work, Worker, ring_order
+from hippo.run.stand_in import LOCAL_BYTES, times
+from hippo.run.work import Transfer, Work, Worker, levels
 
 if TYPE_CHECKING:
     from hippo.run.torch_runtime import TorchRunner
@@ -145,7 +145,7 @@ def _save(runner: Runner | TorchRunner, folder: Path) -> None:
 def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -> Runner:
     """The worker, its neighbours met; ``beat`` hears signs of life, and what the worker waits for."""
     options = job.options
-    work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
+    work = job.work
     worker = work.workers[rank]
     claim(options.device, rank)
     meeting = Meeting(str(folder), rank, world=len(work.workers), device=options.device)
@@ -208,35 +208,31 @@ def _meet(
     if len(members) > 1:
         wanted["team-" + "-".join(map(str, members))] = members
     agreed = [*buckets(work, worker), *buckets(inner_work(work, worker), worker)]
-    rings = {bucket.name: ring_order(problem, work, bucket.ranks) for bucket in agreed}
-    if meeting.device != "cpu":  # NCCL knows no tags, which tell the sums of a ring apart; it has rings of its own
-        wanted |= rings
-    for name, ranks in rings.items() if meeting.device == "cpu" else ():
-        for pair in _neighbours(ranks, worker.rank):
-            wanted[f"{name}-from-{pair[0]}"] = pair
+    sums = {bucket.name: levels(problem, work, bucket.ranks) for bucket in agreed}
+    own = meeting.device == "cpu"  # NCCL knows no tags, which tell sums apart; it has a way of its own
+    said = {name: messages(each, worker.rank) for name, each in sums.items() if own}
+    for name, each in said.items():
+        wanted |= {f"{name}-{one}-{two}": (one, two) for one, two in (message.ends(worker.rank) for message in each)}
+    if not own:
+        wanted |= {name: tuple(rank for ranks in each for rank in ranks) for name, each in sums.items()}
     made = {name: meeting.group(name, wanted[name]) for name in sorted(wanted)}
-    codecs = {_channel(one): codec_of(work, one) for one in mine}
     channels = {
-        name: Channel(made[name], failed=inbox.failed, codec=codecs.get(name))
-        for name in made
-        if not name.startswith("team-") and name not in rings
+        _channel(one): Channel(made[_channel(one)], failed=inbox.failed, codec=codec_of(work, one)) for one in mine
     }
     incoming = {one: channels[_channel(one)] for one in mine if one.destination == worker.rank}
     outgoing = {one: channels[_channel(one)] for one in mine if one.source == worker.rank}
     team = None
     if len(members) > 1:
         team = GroupTeam(made["team-" + "-".join(map(str, members))], len(members), worker.tp_index, meeting.device)
-    groups: dict[str, Any] = {name: made[name] for name in rings if name in made}
-    for name, ranks in rings.items() if meeting.device == "cpu" else ():
-        behind, onward = (channels[f"{name}-from-{pair[0]}"] for pair in _neighbours(ranks, worker.rank))
-        groups[name] = GradientRing(len(ranks), ranks.index(worker.rank), (onward, behind), inbox.check)
+    groups: dict[str, Any] = {name: made[name] for name in sums if not own}
+    short = {one.rank: LOCAL_BYTES // 4 for one in work.workers if work.whole_stages and one.domain == worker.domain}
+    for name, each in said.items():
+        ways = [message.ends(worker.rank) for message in each]
+        made_of = {way: made[f"{name}-{way[0]}-{way[1]}"] for way in ways}
+        sending = {way: Channel(made_of[way], failed=inbox.failed) for way in made_of if way[0] == worker.rank}
+        every = [sending.get(way) or Channel(made_of[way], failed=inbox.failed) for way in ways]
+        groups[name] = AllReduce(each, every, inbox.check, short)
     return incoming, outgoing, team, groups
-
-
-def _neighbours(ranks: tuple[int, ...], rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Pairs (sender, receiver) of a ring that end and begin at a rank."""
-    place = ranks.index(rank)
-    return (ranks[place - 1], rank), (rank, ranks[(place + 1) % len(ranks)])
 
 
 def _channel(one: Transfer) -> str:

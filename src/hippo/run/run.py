@@ -133,7 +133,7 @@ def run(
     RunError
         A process died or nothing moved for ``timeout_s``; all processes have ended.
     """
-    work = Work(job.problem.model, job.plan, whole_stages=job.options.stand_in)
+    work = job.work
     with tempfile.TemporaryDirectory(prefix="hippo-run-") as name:
         folder = Path(name)
         job.write(folder)

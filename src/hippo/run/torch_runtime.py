@@ -325,7 +325,7 @@ def numbers(mine: StageTimes, chunk: int) -> int:
 def prepare(job: RunJob, folder: Path, rank: int, beat: Callable[[str], None]) -> TorchRunner:
     """The worker, its neighbours met; ``beat`` hears signs of life."""
     options = job.options
-    work = Work(job.problem.model, job.plan, whole_stages=options.stand_in)
+    work = job.work
     worker = work.workers[rank]
     meeting = Meeting(str(folder), rank, world=len(work.workers), device=options.device)
     os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")  # domains that never talk need no way between them

@@ -7,7 +7,7 @@ border are the same on all of them. Letters: p stages, v chunks per stage, m wav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
@@ -26,7 +26,7 @@ Operation = tuple[int, int, int]  # kind, chunk, wave
 
 @dataclass(frozen=True)
 class Worker:
-    """One process: a device of a stage, or (stand-in) a whole stage."""
+    """One process: a device of a stage, or (stand-in) a lane of it or all of it."""
 
     rank: int
     pipeline: int
@@ -71,11 +71,13 @@ class GradientGroup:
 
 @dataclass(frozen=True)
 class Work:
-    """A plan as processes. ``whole_stages``: one process per stage (its lanes and tp ranks move as one)."""
+    """A plan as processes. ``whole_stages``: one process per stage (its lanes and tp ranks move as one); with ``lanes``
+    one per lane (whose tp ranks do)."""
 
     model: Model
     plan: Plan
     whole_stages: bool = False
+    lanes: bool = False
 
     @cached_property
     def workers(self) -> tuple[Worker, ...]:
@@ -92,7 +94,9 @@ class Work:
 
     def widths(self, stage: Stage) -> tuple[int, int]:
         """Tensor-parallel ranks and lanes that are processes of their own."""
-        return (1, 1) if self.whole_stages else (stage.tp, stage.dp)
+        if self.whole_stages:
+            return 1, stage.dp if self.lanes else 1
+        return stage.tp, stage.dp
 
     @cached_property
     def _rank_of(self) -> dict[tuple[int, int, int, int], int]:
@@ -236,22 +240,37 @@ class Work:
         ranks = tuple(sorted({*self.holders(0, 0), *self.holders(last, 0)}))
         return ranks if len(ranks) > 1 else ()
 
+    def domains(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        """Domains of the ranks, each once."""
+        return tuple(dict.fromkeys(self.workers[rank].domain for rank in ranks))
+
     def kinds(self, worker: Worker) -> set[LayerKind]:
         """Kinds of layers that a worker holds."""
         return {self.model.layers[i].kind for start, stop in self.chunks(worker) for i in range(start, stop)}
 
 
-# ---------------------------------------------------------------------------------------------------------- ring order
-# In which order ranks stand on the ring on which they sum: domain by domain, as the simulator's best ring has them.
-
-USUAL_BYTES = 8e6  # of a bucket; only the order of domains depends on it
+# -------------------------------------------------------------------------------------------------------------- levels
+# On which way ranks sum: the order of their domains is that of the simulator's best ring.
 
 
-def ring_order(problem: Problem, work: Work, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """The ranks in order; raises ``InputError`` when no ring of links joins their domains."""
-    domains = tuple(dict.fromkeys(work.workers[rank].domain for rank in ranks))
-    routes = Routes.of(problem.cluster, work.plan)
+def levels(problem: Problem, work: Work, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of a sum, domain by domain in the order of the ring; of a flat ring each for itself, in that order.
+
+    Raises ``InputError`` when no ring of links joins their domains.
+    """
+    domains = work.domains(ranks)
     if len(domains) > 1:
-        links = problem.cluster.links
-        domains = tuple(links[pair[0]].source for pair in ring(routes, domains, USUAL_BYTES))
-    return tuple(sorted(ranks, key=lambda rank: (domains.index(work.workers[rank].domain), rank)))
+        routes, links = Routes.of(problem.cluster, work.plan), problem.cluster.links
+        num_bytes = problem.workload.gradient_bytes_per_parameter * _parameters(work, domains)
+        domains = tuple(links[pair[0]].source for pair in ring(routes, domains, num_bytes))
+    found = (tuple(sorted(rank for rank in ranks if work.workers[rank].domain == domain)) for domain in domains)
+    if work.plan.sync.all_reduce == "ring":
+        return tuple((rank,) for members in found for rank in members)
+    return tuple(found)
+
+
+def _parameters(work: Work, domains: tuple[str, ...]) -> float:
+    """What all ranks of these domains agree on together: groups on one ring are planned as one."""
+    model, same = work.model, [one for one in work.agreements if set(work.domains(one.ranks)) == set(domains)]
+    found = sum(sum(model.layers[i].parameters for i in range(*one.layers)) / one.parts for one in same)
+    return found or float(model.vocab * model.hidden)  # a tied matrix alone

@@ -21,16 +21,21 @@ from ..worlds import GPT2, PLANS, pipelines, problem
 from .test_training import trained
 
 TWINS = Plan(pipelines((2, [("a", 0, 3, 1, 1), ("a", 3, 6, 1, 1)]), (2, [("b", 0, 6, 1, 1)])), 2)
-REPLICAS = {"twins": (GPT2, TWINS), "unlike shares": PLANS["unlike shares"], "everything": PLANS["everything"]}
-QUICK = [("twins", 0), ("twins", 1), ("unlike shares", 1)]
-SLOW = [each for each in product(REPLICAS, [0, 1]) if each not in QUICK]
+REPLICAS = {"twins": (GPT2, TWINS), **{name: PLANS[name] for name in ("unlike shares", "unlike lanes", "everything")}}
+QUICK = [
+    ("twins", 0, "two-level"),
+    ("twins", 1, "two-level"),
+    ("unlike lanes", 1, "two-level"),
+    ("unlike lanes", 0, "ring"),
+]
+SLOW = [each for each in product(REPLICAS, [0, 1], ["two-level", "ring"]) if each not in QUICK]
 CASES = [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
 
-@pytest.mark.parametrize(("name", "late"), CASES)
-def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, tmp_path: Path):
+@pytest.mark.parametrize(("name", "late", "all_reduce"), CASES)
+def test_the_loss_is_that_of_the_same_replicas_in_one_process(name: str, late: int, all_reduce: str, tmp_path: Path):
     model, plan = REPLICAS[name]
-    plan = replace(plan, sync=Sync("local_sgd", 2))
+    plan = replace(plan, sync=Sync("local_sgd", 2, all_reduce))
     job = RunJob(problem(model), plan, RunOptions(steps=5, precision="fp64", timeout_s=20.0, outer_late=late))
     expected = list(local_losses(job, settings_of(job)))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
@@ -86,7 +91,7 @@ def test_what_is_done_while_the_sum_goes_round_is_kept():
 def test_gradients_stay_in_a_pipeline_and_shares_sum_to_the_batch():
     work = Work(GPT2, replace(PLANS["unlike shares"][1], sync=Sync("local_sgd", 2)))
     for pipeline in (0, 1):
-        within = Within(work.model, work.plan, work.whole_stages, pipeline)
+        within = Within(work.model, work.plan, pipeline=pipeline)
         for agreement in within.agreements:
             assert {work.workers[rank].pipeline for rank in agreement.ranks} == {pipeline}
     leaders = {worker.pipeline: worker for worker in work.workers}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hippo.plan.plan import Sync
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.model.reference import losses
 from hippo.run.model.stage import settings_of
@@ -48,6 +50,17 @@ def test_the_loss_is_that_of_one_process(name: str, order: str, tmp_path: Path):
     expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
     assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
     assert expected[-1] < expected[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["two lanes a domain", "unlike lanes", pytest.param("everything", marks=pytest.mark.slow)]
+)
+def test_the_loss_over_a_flat_ring_too(name: str, tmp_path: Path):
+    model, plan = PLANS[name]
+    flat = replace(plan, sync=Sync(all_reduce="ring"))
+    job = RunJob(problem(model), flat, RunOptions(steps=STEPS, precision="fp64", timeout_s=20.0))
+    expected = list(losses(job.problem, settings_of(job), steps=STEPS, micro_batch=2))
+    assert trained(job, tmp_path) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["stages", pytest.param("everything", marks=pytest.mark.slow)])

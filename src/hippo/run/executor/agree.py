@@ -1,5 +1,7 @@
 """Replicas sum their gradients: bucket by bucket, each sent as soon as its layers are done, while others still work.
 
+A sum goes the way that the plan says (``Sync.all_reduce``): on two levels, inside the domains and between them, or over
+one flat ring. Both are ``messages``, of domains or of ranks that stand for one each.
 All members of a group hand in the buckets in one order (last layers first). Matrices that tensor parallelism cuts are
 agreed part by part (``work.Agreement``); what every rank of a team holds whole is agreed by the leaders, who tell their
 team.
@@ -8,11 +10,13 @@ team.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from threading import Event, Lock
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -22,31 +26,106 @@ from hippo.run.model.stage import Part
 from hippo.run.model.weights import Weight
 from hippo.run.work import GradientGroup, Work, Worker
 
-# ---------------------------------------------------------------------------------------------------------------- ring
-# A sum over the ranks of a ring whose receives were posted ahead: each hop costs one way, never a round trip.
-#
-# The ring algorithm (Patarasuk and Yuan 2009): n pieces go round twice, added up on the first lap and handed out on
-# the second, so every rank sends 2 (n - 1) / n of the bytes. A piece goes on in the thread that heard it come, while
-# the worker computes. All ranks get the same bits: each piece is added up once.
+# ---------------------------------------------------------------------------------------------------------- all-reduce
+# A sum whose receives were posted ahead: each hop costs one way, never a round trip. A piece goes on in the thread that
+# heard it come, while the worker computes. All ranks get the same bits: each piece is added up once, in one order.
 
 Tensor = torch.Tensor
+Span = tuple[Fraction, Fraction]  # of the elements that are summed: from, to
 
 
-class GradientRing:
-    """Ranks in a ring, of which this one has place ``place`` of ``size``. Sums are asked for in one order by all."""
+@dataclass(frozen=True)
+class Message:
+    """What one rank sends to, or hears from, a partner in a sum."""
 
-    def __init__(self, size: int, place: int, channels: tuple[Channel, Channel], check: Callable[[], None]) -> None:
-        self.size, self.place, self.check = size, place, check
-        self.onward, self.behind = channels
-        self._expected: deque[RingSum] = deque()
-        self._number = 0
+    partner: int
+    span: Span
+    how: str  # send; add: what comes is added to what is there; copy: it takes its place
+
+    def ends(self, rank: int) -> tuple[int, int]:
+        """Sender and receiver, of which ``rank`` is one."""
+        return (rank, self.partner) if self.how == "send" else (self.partner, rank)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Ranks that add up a span of the elements in as many pieces; in the end the i-th rank has the i-th sum first."""
+
+    ranks: tuple[int, ...]
+    span: Span
+
+    def hop(self, rank: int, number: int, how: str) -> tuple[Message, Message]:
+        """What a rank sends and hears at a hop of a lap: the first lap adds the pieces up, the second hands them out.
+
+        The ring algorithm of Patarasuk and Yuan 2009: n - 1 hops a lap, so a rank sends 2 (n - 1) / n of the span.
+        """
+        place, size = self.ranks.index(rank), len(self.ranks)
+        held = (place - number - (how == "add")) % size
+        onward = Message(self.ranks[(place + 1) % size], self._piece(held), "send")
+        return onward, Message(self.ranks[place - 1], self._piece((held - 1) % size), how)
+
+    def _piece(self, index: int) -> Span:
+        start, stop = self.span
+        each = (stop - start) / len(self.ranks)
+        return start + index * each, start + (index + 1) * each
+
+
+def messages(levels: Sequence[Sequence[int]], rank: int) -> tuple[Message, ...]:
+    """What a rank sends and hears in a sum over the ranks of K domains, in order; a sending waits for what is before.
+
+    First each domain's ranks add up among themselves: rank i of n holds the i-th of n shares. Then the domains add
+    theirs up, every element on a ring of the K ranks that hold it. Then each domain's ranks tell one another. Domains
+    with unlike numbers of ranks cut unlike shares: elements between two cuts of any domain have the same K holders,
+    and a rank goes round with each of the runs of its share. A domain sends 2 (K - 1) / K of the elements to the next,
+    whatever the numbers. With one rank a domain this is one flat ring; with one domain too.
+    """
+    home = tuple(next(ranks for ranks in levels if rank in ranks))
+    cuts = sorted({Fraction(i, len(ranks)) for ranks in levels for i in range(len(ranks))})
+    shards = [
+        Ring(tuple(ranks[int(start * len(ranks))] for ranks in levels), (start, stop))
+        for start, stop in zip(cuts, (*cuts[1:], Fraction(1)), strict=True)
+    ]
+    inside, across = [Ring(home, (Fraction(0), Fraction(1)))], [ring for ring in shards if rank in ring.ranks]
+    found: list[Message] = []
+    for rings, how in ((inside, "add"), (across, "add"), (across, "copy"), (inside, "copy")):
+        for number in range(len(rings[0].ranks) - 1):
+            pairs = [ring.hop(rank, number, how) for ring in rings]
+            found += [sent for sent, _ in pairs] + [heard for _, heard in pairs]
+    return tuple(found)
+
+
+class AllReduce:
+    """A rank's sums with others. They are asked for in one order by all.
+
+    ``channels``: one for each of ``messages``, those that are sent to one partner may share theirs. What comes has a
+    channel, and so a thread, for each message of a sum: at one hop sums come in their order, but the last hop of one
+    may come after the first of the next, and must not keep it back. ``most``: elements of a message to a partner, where
+    stand-ins cut them short.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        channels: Sequence[Channel],
+        check: Callable[[], None],
+        most: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        self.messages, self.channels, self.check, self.most = messages, channels, check, most
+        self._expected: deque[Sum] = deque()
 
     def expect(self, sizes: Iterable[int], like: Tensor) -> None:
         """Posts the receives of the sums of the next step, each of so many elements of the sort of ``like``."""
         assert not self._expected, "sums of the step before are missing"
-        self._expected.extend(RingSum(self, elements, like, number) for number, elements in enumerate(sizes))
+        tags: Counter[tuple[int, bool]] = Counter()  # messages of the step so far, to and from each partner
+        for elements in sizes:
+            numbers = []
+            for message in self.messages:
+                way = message.partner, message.how == "send"
+                numbers.append(tags[way])
+                tags[way] += 1
+            self._expected.append(Sum(self, elements, like, numbers))
 
-    def allreduce(self, tensors: Sequence[Tensor]) -> RingSum:
+    def allreduce(self, tensors: Sequence[Tensor]) -> Sum:
         """Begins the next sum of a step; the one tensor becomes the sum when ``wait`` returns."""
         (flat,) = tensors
         one = self._expected.popleft()
@@ -54,58 +133,59 @@ class GradientRing:
         return one
 
 
-class RingSum:
+class Sum:
     """One sum."""
 
-    def __init__(self, ring: GradientRing, elements: int, like: Tensor, number: int) -> None:
-        self._ring, self._hops = ring, 2 * (ring.size - 1)
-        self._first = number * self._hops  # tag of the first hop
-        self._sizes = [len(each) for each in torch.arange(elements).tensor_split(ring.size)]
-        self._pieces: list[Tensor] | None = None
-        self._heard = self._done = 0
+    def __init__(self, group: AllReduce, elements: int, like: Tensor, tags: Sequence[int]) -> None:
+        self._group, self._tags = group, tags
+        self._flat: Tensor | None = None
+        self._heard: dict[int, Tensor] = {}
+        self._done = 0
         self._lock, self._over = Lock(), Event()
-        self._buffers = [
-            torch.empty(self._sizes[self._index(hop)], dtype=like.dtype, device=like.device)
-            for hop in range(self._hops)
-        ]
-        for hop, buffer in enumerate(self._buffers):
-            ring.behind.receive(buffer, self._first + hop, partial(self._hear, hop))
+        self._spans = [self._span(message, elements) for message in group.messages]
+        for at, message in enumerate(group.messages):
+            if message.how != "send":
+                room = torch.empty(len(self._spans[at]), dtype=like.dtype, device=like.device)
+                group.channels[at].receive(room, tags[at], partial(self._hear, at, room))
 
-    def _index(self, hop: int) -> int:
-        """The piece that comes in with a hop."""
-        return (self._ring.place - 1 - hop) % self._ring.size
+    def _span(self, message: Message, elements: int) -> range:
+        start, stop = (int(each * elements) for each in message.span)
+        return range(start, min(stop, start + self._group.most.get(message.partner, elements)))
 
     def begin(self, flat: Tensor) -> None:
         """The rank's own addends, which become the sums."""
         with self._lock:
-            self._pieces = list(torch.split(flat, self._sizes))
-            self._ring.onward.send(self._pieces[self._ring.place].clone(), self._first)
+            self._flat = flat
             self._advance()
 
-    def _hear(self, hop: int) -> None:
+    def _hear(self, at: int, came: Tensor) -> None:
         with self._lock:
-            self._heard = hop + 1
+            self._heard[at] = came
             self._advance()
 
     @torch.no_grad()
     def _advance(self) -> None:
-        """Does what has come in and can be done."""
-        while self._pieces is not None and self._done < self._heard:
-            hop, piece = self._done, self._pieces[self._index(self._done)]
-            if hop < self._ring.size - 1:
-                piece.add_(self._buffers[hop])
+        """Does what can be done with what has come in."""
+        if self._flat is None:
+            return
+        for at in range(self._done, len(self._spans)):
+            how, span = self._group.messages[at].how, self._spans[at]
+            piece = self._flat[span.start : span.stop]
+            if how == "send":
+                self._group.channels[at].send(piece.clone(), self._tags[at])
+            elif at not in self._heard:
+                return
+            elif how == "add":
+                piece.add_(self._heard.pop(at))
             else:
-                piece.copy_(self._buffers[hop])
-            self._done += 1
-            if self._done < self._hops:
-                self._ring.onward.send(piece.clone(), self._first + self._done)
-            else:
-                self._over.set()
+                piece.copy_(self._heard.pop(at))
+            self._done = at + 1
+        self._over.set()
 
     def wait(self) -> None:
         """Returns when the sums are there; ``check`` may raise."""
         while not self._over.wait(1.0):
-            self._ring.check()
+            self._group.check()
 
 
 BUCKET_BYTES = 8_000_000
@@ -180,7 +260,7 @@ class Agreeing:
         self._sent: list[tuple[list[Tensor], Tensor, Any]] = []
 
     def post(self) -> None:
-        """Posts the receives of the next step, where the groups are rings of their own."""
+        """Posts the receives of the next step, where the groups are hippo's own."""
         sizes: dict[str, list[int]] = {}
         for bucket in buckets(self.work, self.worker):
             pieces = self.gradients.pieces(bucket)
@@ -188,7 +268,7 @@ class Agreeing:
                 sizes.setdefault(bucket.name, []).append(sum(piece.numel() for piece in pieces))
                 like = pieces[0]
         for name, elements in sizes.items():
-            if isinstance(self.groups[name], GradientRing):
+            if isinstance(self.groups[name], AllReduce):
                 self.groups[name].expect(elements, like)
 
     def begin(self) -> None:
@@ -204,7 +284,7 @@ class Agreeing:
             bucket = self._waiting.pop(0)
             pieces = self.gradients.pieces(bucket)
             if pieces:  # else nothing but a tied matrix, which has a bucket of its own
-                flat = torch.cat([piece.reshape(-1) for piece in pieces])
+                flat = torch.cat([piece.reshape(-1) for piece in pieces]) if len(pieces) > 1 else pieces[0].reshape(-1)
                 self._sent.append((pieces, flat, self.groups[bucket.name].allreduce([flat])))
 
     def finish(self) -> None:
@@ -273,16 +353,23 @@ class StandInGradients:
     """As many bytes as real ones would be, of whole layers; inside the domain the plan's seconds are waited."""
 
     def __init__(self, work: Work, *, bytes_per_parameter: float, sync_s: float) -> None:
-        self._model, self._bytes, self._sync_s = work.model, bytes_per_parameter, sync_s
+        self._work, self._bytes, self._sync_s = work, bytes_per_parameter, sync_s
+        self._zeros = torch.zeros(0)
 
     def pieces(self, bucket: Bucket) -> list[Tensor]:
-        """Zeros."""
-        model = self._model
+        """Zeros, the same for all: the machine is spared."""
+        model = self._work.model
+        matrix = model.vocab * model.hidden
         if bucket.tied:
-            count = model.vocab * model.hidden
+            count = matrix
         else:
             count = sum(model.layers[layer].parameters for layer in bucket.members)
-        return [torch.zeros(max(1, round(count * self._bytes / 4)))]
+            if self._work.tied and 0 in bucket.members:  # the matrix has a bucket of its own
+                count -= matrix
+        size = max(1, round(count * self._bytes / 4))
+        if size > len(self._zeros):
+            self._zeros = torch.zeros(size)
+        return [self._zeros[:size]]
 
     def complete(self, layer: int) -> None:
         """Nothing to do."""

@@ -134,12 +134,12 @@ class StandIn:
         """Nothing to prepare."""
 
     def room(self, kind: int) -> Tensor:
-        """Bytes of one message."""
+        """Bytes of the largest message."""
         return torch.empty(self._times.received_bytes[0 if kind == FORWARD else 1], dtype=torch.uint8)
 
     def piece(self, whole: Tensor, transfer: Transfer) -> Tensor:
-        """All of it."""
-        return whole
+        """As many bytes of it."""
+        return whole[: self._times.message_bytes[transfer]]
 
     def forward(self, at: Pass, given: Tensor | None) -> Tensor | None:
         """Waits; then a message of zeros."""

@@ -50,9 +50,7 @@ class Both:
     @classmethod
     def of(cls, before: RunJob, after: RunJob) -> Both:
         """Of two jobs for one model."""
-        stand_in = after.options.stand_in
-        old, new = (Work(job.problem.model, job.plan, whole_stages=stand_in) for job in (before, after))
-        return cls(old, new, after)
+        return cls(before.work, after.work, after)
 
     def messages(self) -> dict[Key, dict[int, list[Piece]]]:
         """Pieces of every message: by pair of processes, then by layer, in one order that both sides know."""

@@ -42,7 +42,7 @@ def inner_work(work: Work, worker: Worker) -> Work:
     """Who agrees with a worker on every step's gradients."""
     if not is_local(work):
         return work
-    return Within(work.model, work.plan, work.whole_stages, worker.pipeline)
+    return Within(work.model, work.plan, work.whole_stages, work.lanes, worker.pipeline)
 
 
 def share(work: Work, worker: Worker) -> float:
