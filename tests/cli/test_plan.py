@@ -156,9 +156,9 @@ def test_quiet_says_the_answer_alone_and_verbose_who_was_asked(hippo, tmp_path):
     assert (quiet.code, quiet.err) == (0, "")
     assert {file.name for file in tmp_path.iterdir()} == FILES
     verbose = hippo(*TOY.split(), "-v", "--json")
-    assert verbose.document["planner"] == "sailor"
+    assert verbose.document["planner"] == "crosspipe"
     assert "hippo: planning ...\n" in verbose.err
-    assert "hippo: sailor: feasible after " in verbose.err
+    assert "hippo: crosspipe: feasible after " in verbose.err
 
 
 def test_quiet_does_not_go_with_verbose(refused):

@@ -18,6 +18,7 @@ OWN_LOOPS = {
     "dispatch/play.py:act": "its step: makes a rank start",
     "dispatch/play.py:_wait": "its step: makes a rank sleep",
     "schedule/generators/v_shape.py:_order": "own loop over the engine's steps, on pretended times",
+    "simulate/calls.py:_planned_ends": "zero bubble's own plan, which places its messages; its time says the engine",
     "schedule/generators/zb_auto.py:_run": "own clock of a plan by rounds; what it is worth says the engine",
     "schedule/search/graph.py:heads": "own clock: a longest path from one operation on, after a move",
     "schedule/search/graph.py:tails": "the same backwards",

@@ -11,7 +11,7 @@ priority. What moves a clock on stands in this room alone; ``simulate.reference`
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ NOTHING = Record(_NONE, _NONE, _NONE, _NONE)
 
 _FREE = np.empty(0, np.int64)
 _FREE.setflags(write=False)
-NO_CALLS: dict[str, Ints] = dict.fromkeys(
+NO_CALLS: dict[str, Any] = dict.fromkeys(
     (
         *("call_of_rank", "call_of_op", "call_rank", "call_before", "call_then", "call_part", "part"),
         *("send_call", "take_call", "awaited", "meeting"),

@@ -58,6 +58,8 @@ class Runtime:
 
     def all_reduces(self, sharding: str) -> tuple[str, ...]:
         """Ways in which replicas of several domains can sum, the one that sends less first."""
+        if sharding == "hybrid" and self.two_level == ("hybrid",):
+            return ("two-level",)  # a mesh of its own: there is no flat way
         return tuple(way for way in ALL_REDUCE if way == "ring" or sharding in self.two_level)
 
 
@@ -117,7 +119,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             compression=False,
             local_sgd=False,
             kv_heads_divide=True,
-            two_level=("hybrid",),  # MiCS, which 0.19.7 took out
+            two_level=(),  # MiCS had it, until 0.19.6, which 0.19.7 took out
             transport=NCCL,
             messages=Messages("apart"),
             assumed=(NCCL_ASSUMED,),

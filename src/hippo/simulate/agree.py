@@ -122,7 +122,7 @@ def rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num
     piece = max(num_bytes / members / min(bandwidth[link] for link in pair) for pair in pairs)
     if late <= 0.0:
         return 0.0
-    return max(1.0, between - (hops - between) * piece / late)
+    return float(max(1.0, between - (hops - between) * piece / late))
 
 
 def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:

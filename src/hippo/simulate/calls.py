@@ -5,7 +5,8 @@ the result of the first may have to be sent and the input of the second to come:
 
 * ``coupled`` (Megatron-LM, ``schedules.py``, ``forward_backward_pipelining_without_interleaving``): between a forward
   and a backward one call of both; between two of a kind (warm-up, drain) the send, then the receive. With several
-  chunks a rank every gap is one call. The rank waits for all of it.
+  chunks a rank (``forward_backward_pipelining_with_interleaving``, messages not overlapped) a call behind each forward
+  of the warm-up, each pair of a forward and a backward, each backward of the drain. The rank waits for all of it.
 * ``apart`` (DeepSpeed, ``pipe/schedule.py``, ``TrainSchedule``): a call for each, the send first, but before a backward
   that follows a forward the receive, where the pipeline is full. The rank waits for each.
 * ``late`` (torch, ``distributed/pipelining/schedules.py``, ``Schedule1F1B`` and ``ScheduleGPipe``): as ``coupled``
@@ -65,6 +66,8 @@ def calls(program: Program, dest: Ints) -> Calls | None:
         return _posted_calls(program, dest)
     if messages.calls == "stream":
         return _streamed_calls(program, dest)
+    if messages.calls == "coupled" and chunks > 1:
+        return _chunked_calls(program, dest)
     size, ranks = len(rows), len(order_start) - 1
     rank_of = np.repeat(np.arange(ranks), np.diff(order_start))
     sender = _senders(rows, rank_of, dest, chunks)
@@ -74,7 +77,7 @@ def calls(program: Program, dest: Ints) -> Calls | None:
     last[order_start[1:] - 1] = True
     then = np.append(np.arange(1, size), 0)
     takes_next = np.where(last, False, takes[then])
-    together, take_first = _gaps(rows, last, chunks, messages.calls)
+    together, take_first = _gaps(rows, last, messages.calls)
     stages = np.bincount(program.rank_pipeline)[program.rank_pipeline]
     full = program.num_waves[program.rank_pipeline] >= stages - program.rank_stage
     take_first &= full[rank_of]
@@ -117,6 +120,39 @@ def calls(program: Program, dest: Ints) -> Calls | None:
     part_start, part = _parts(send_call, take_call, count)
     how = _meeting(messages)
     return Calls(of_rank, of_op, call_rank, before, following, part_start, part, send_call, take_call, awaited, how)
+
+
+def _chunked_calls(program: Program, dest: Ints) -> Calls:
+    """One call behind each forward of the warm-up, each pair of a forward and a backward, and each backward of the
+    drain: it sends what they made and receives what the next of them need."""
+    rows, starts, chunks = program.order, program.order_start, program.forward_s.shape[1]
+    size, ranks = len(rows), len(starts) - 1
+    rank_of = np.repeat(np.arange(ranks), np.diff(starts))
+    sender = _senders(rows, rank_of, dest, chunks)
+    place, kind = np.arange(size), rows[:, 0]
+    following = np.append(kind[1:], -1)
+    following[starts[1:] - 1] = -1
+    leads = (kind == FORWARD) & (following != FORWARD) & (following >= 0)  # a forward right before its pair's backward
+    follows = np.append(False, leads[:-1])
+    takes, sends = np.flatnonzero(sender >= 0), np.zeros(size, bool)
+    sends[sender[takes]] = True
+    sent_behind, taken_behind = place + leads, place - 1 - follows  # operation behind which each call stands
+    opening = taken_behind < starts[rank_of]
+    key = np.where(opening, rank_of, ranks + taken_behind)  # one number for each call, in the order of the engine's
+    used = np.unique(np.concatenate([key[takes], ranks + sent_behind[sends]]))
+    send_call, take_call, awaited = np.full((3, size), -1)
+    send_call[sends] = np.searchsorted(used, ranks + sent_behind[sends])
+    take_call[sender[takes]] = np.searchsorted(used, key[takes])
+    gap = np.where(place == starts[rank_of], rank_of, ranks + place - 1)  # the call right before each operation
+    found = np.minimum(np.searchsorted(used, gap), len(used) - 1)
+    awaited = np.where(used[found] == gap, found, -1)
+    call_rank = np.where(used < ranks, used, rank_of[np.maximum(used - ranks, 0)])
+    of_rank = np.searchsorted(used, np.arange(ranks + 1))
+    of_op = np.searchsorted(used, ranks + np.arange(size + 1))
+    none = np.full(len(used), -1)
+    parts = _parts(send_call, take_call, len(used))
+    how = _meeting(program.messages)
+    return Calls(of_rank, of_op, call_rank, none, none.copy(), *parts, send_call, take_call, awaited, how)
 
 
 def _parts(send_call: Ints, take_call: Ints, count: int) -> tuple[Ints, Ints]:
@@ -301,7 +337,7 @@ def _senders(rows: Ints, rank_of: Ints, dest: Ints, chunks: int) -> Ints:
     return np.where(away & (kind != WEIGHT), found, -1)
 
 
-def _gaps(rows: Ints, last: Flags, chunks: int, style: str) -> tuple[Flags, Flags]:
+def _gaps(rows: Ints, last: Flags, style: str) -> tuple[Flags, Flags]:
     """Of the gap behind each operation, (N,): whether send and receive are one call; else, whether the receive comes
     first."""
     kind = rows[:, 0]
@@ -309,6 +345,4 @@ def _gaps(rows: Ints, last: Flags, chunks: int, style: str) -> tuple[Flags, Flag
     forth, back = (kind == FORWARD) & (following != FORWARD), (kind != FORWARD) & (following == FORWARD)
     if style == "apart":
         return np.zeros(len(rows), bool), forth & ~last
-    if chunks > 1:
-        return ~last, np.zeros(len(rows), bool)
     return (forth | back) & ~last, np.zeros(len(rows), bool)

@@ -30,7 +30,7 @@ from hippo.engine.program import (
     Packed,
     read_only,
 )
-from hippo.simulate.calls import calls
+from hippo.simulate.calls import Calls, calls
 from hippo.simulate.program import Program, SyncGroup
 
 Ints = NDArray[np.int64]
@@ -106,7 +106,7 @@ def _pack(program: Program) -> Packed:
         finish_s=np.array(program.finish_s, dtype=np.float64),
         **_group_tables(program.groups, ranks),
         **_gather_tables(program, ranks * chunks),
-        **(NO_CALLS if made is None else {name: read_only(each) for name, each in made._asdict().items()}),
+        **_call_tables(made),
     )
 
 
@@ -197,6 +197,10 @@ def _gather_tables(program: Program, slots: int) -> dict[str, Any]:
         return {"gather_link": _ints([]), "gather_bytes": np.zeros(2 * slots), "gather_rounds": 0.0}
     both = np.concatenate([gather.forward_bytes.ravel(), gather.backward_bytes.ravel()])
     return {"gather_link": _ints(gather.links), "gather_bytes": both, "gather_rounds": float(gather.rounds)}
+
+
+def _call_tables(made: Calls | None) -> dict[str, Any]:
+    return NO_CALLS if made is None else {name: read_only(each) for name, each in made._asdict().items()}
 
 
 def _ints(values: object) -> Ints:

@@ -107,9 +107,11 @@ class Field:
             sums = kept, once[1] + fixed, self.ends_s(layout)
             rows.append((*seconds_of, *sums, layout.wave, layout.stages, lone, nodes, gpus, layout.dp, flat))
         columns = np.array(rows, dtype=np.float64).reshape(len(rows), 15).T
+        total, trips, earlies, spare, inner, state, least, ends = columns[:8]
         wave, stages, nodes, gpus, dp = columns[[8, 9, 11, 12, 13]].astype(np.int64)
         lone_rows, flats = columns[[10, 14]].astype(bool)
-        return LayoutRows(*columns[:8], wave, stages, lone_rows, nodes, gpus, dp, flats)
+        figures = total, trips, earlies, spare, inner, state, least, ends
+        return LayoutRows(*figures, wave, stages, lone_rows, nodes, gpus, dp, flats)
 
     @property
     def wave_bytes(self) -> float:
