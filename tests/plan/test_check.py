@@ -64,12 +64,16 @@ def test_a_uniform_plan_passes_every_runtime(runtime: str) -> None:
     assert check(problem(runtime=runtime, uniform_cuts=True), replace(two(), sync=Sync(all_reduce="ring"))) == ()
 
 
-@pytest.mark.parametrize(("runtime", "sharding"), [("megatron", "optimizer"), ("torch", "hybrid"), ("deepspeed", "")])
+@pytest.mark.parametrize(("runtime", "sharding"), [("megatron", "optimizer"), ("torch", "hybrid")])
 def test_sums_on_two_levels_need_a_sharding_that_the_runtime_has_them_with(runtime: str, sharding: str) -> None:
     told = texts(problem(runtime=runtime), two())
-    assert told[0].startswith(f"sync.all_reduce: {runtime} sums on two levels with sharding")
-    if sharding:
-        assert texts(problem(runtime=runtime), replace(two(), sharding=sharding)) == []
+    assert told == [f"sync.all_reduce: {runtime} sums on two levels with sharding {sharding} alone, not none"]
+    assert texts(problem(runtime=runtime), replace(two(), sharding=sharding)) == []
+
+
+def test_a_runtime_without_two_levels_says_so() -> None:
+    told = texts(problem(runtime="deepspeed"), two())
+    assert told == ["sync.all_reduce: deepspeed sums over one flat ring, not on two levels"]
 
 
 def test_sums_go_as_they_were_asked_for() -> None:

@@ -149,11 +149,11 @@ def test_stages_and_memory(small_story: PlanStory) -> None:
 
 VALIDATION = """\
 Step time against published rows
-family       rows   refused    MAPE   median     bias   pairs right
-───────────────────────────────────────────────────────────────────
-megatron       23         0   6.1 %    4.2 %   -1.2 %             –
-bigscience     59         2   7.5 %    6.0 %   +0.5 %          81 %
-overall        82         2   7.1 %    5.5 %   +0.0 %          81 %
+family       rows   refused    MAPE   median     bias   worst   pairs right   clear ones
+────────────────────────────────────────────────────────────────────────────────────────
+megatron       23         0   6.1 %    4.2 %   -1.2 %       –             –            –
+bigscience     59         2   7.5 %    6.0 %   +0.5 %       –          81 %            –
+overall        82         2   7.1 %    5.5 %   +0.0 %       –          81 %            –
 """
 
 

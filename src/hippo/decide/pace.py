@@ -184,7 +184,8 @@ def _used_capacity(game: Judged, link: int) -> Capacity:
     rate = link_rate_bytes_per_s(game, link)
     per_token = float(game.timeline.link_bytes[link]) / game.problem.workload.tokens_per_step
     used, everything = gpu_tokens_per_s(game)
-    return Capacity(link_name(game.problem.cluster, (link,)), rate, rate / per_token, used, everything, True)
+    wire = rate / game.problem.cluster.links[link].goodput
+    return Capacity(link_name(game.problem.cluster, (link,)), wire, rate / per_token, used, everything, True)
 
 
 def activation_tokens_per_s(hidden: int, bandwidth_bytes_per_s: float) -> float:
@@ -204,7 +205,8 @@ def _widest_exit(game: Judged) -> tuple[Capacity, ...]:
     rate, link = max(exits, key=lambda item: (item[0], -item[1]))
     used, everything = gpu_tokens_per_s(game)
     carried = activation_tokens_per_s(game.problem.model.hidden, rate)
-    return (Capacity(link_name(cluster, (link,)), rate, carried, used, everything, False),)
+    wire = rate / cluster.links[link].goodput
+    return (Capacity(link_name(cluster, (link,)), wire, carried, used, everything, False),)
 
 
 def sensitivity(game: Judged, most: int = 6) -> tuple[Sensitivity, ...]:

@@ -19,7 +19,7 @@ from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
 RUNTIME = "deepspeed"
-ZERO = {"none": 0, "optimizer": 1, "gradients": 2, "full": 3, "hybrid": 3}
+ZERO = {"none": 0, "optimizer": 1, "gradients": 2, "full": 3}
 NUMBERS = {"bf16": {"bf16": {"enabled": True}}, "fp16": {"fp16": {"enabled": True}}, "fp32": {}}
 STAND_IN = (
     "model.py is a stand-in: a plain decoder of the model's sizes on random tokens, so that the launch can be tried. "
@@ -27,10 +27,6 @@ STAND_IN = (
 )
 WHOLE = (
     "DeepSpeed leaves tensor parallelism to the layers: every tensor-parallel rank of the stand-in holds whole layers."
-)
-MICS = (
-    "Two levels are MiCS: install DeepSpeed 0.19.6 or older. 0.19.7 took MiCS out and refuses ds_config.json; it "
-    "sums over one flat ring only."
 )
 UNIVERSAL = (
     "To load a checkpoint under other cuts, tp or pp, convert it: ds_to_universal.py --input_folder .. --output_folder "
@@ -60,7 +56,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
     sizes = {"pipe": len(plan.pipelines[0].stages), "data": lanes, "model": stage.tp}
     axes = ("pipe", "data", "model") if placed.order == STAGES else ("data", "pipe", "model")
     bounds = [0, *(each.layers[1] for each in plan.pipelines[0].stages)]
-    deep, mics = len(bounds) > 2, "mics_shard_size" in zero(plan)
+    deep = len(bounds) > 2
     cuts = rendered("cut_pipeline.py.jinja", bounds=bounds, axes=axes, dims=[sizes[axis] for axis in axes], sizes=sizes)
     return LaunchedProgram(
         name="DeepSpeed",
@@ -70,7 +66,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
         files={
             "ds_config.json": json_text(ds_config(problem, plan)),
             **({"cut_pipeline.py": cuts} if deep else {}),
-            "train.py": rendered("deepspeed_train.py.jinja", recompute=plan.recompute == "full", deep=deep, mics=mics),
+            "train.py": rendered("deepspeed_train.py.jinja", recompute=plan.recompute == "full", deep=deep),
             "model.py": rendered("deepspeed_model.py.jinja", **_sizes(problem)),
         },
         blanks=(
@@ -78,7 +74,7 @@ def program(problem: Problem, plan: Plan) -> LaunchedProgram:
             Blank("TRAIN", "arguments for train.py: --steps N, --save DIR; may stay empty"),
         ),
         environment=sums.environment(plan),
-        notes=(*([MICS] if mics else []), STAND_IN, *([WHOLE] if stage.tp > 1 else []), UNIVERSAL),
+        notes=(STAND_IN, *([WHOLE] if stage.tp > 1 else []), UNIVERSAL),
     )
 
 
@@ -87,8 +83,6 @@ def unsaid(problem: Problem, plan: Plan) -> list[str]:
     found = []
     if plan.precision not in NUMBERS:
         found.append(f"DeepSpeed has no precision {plan.precision} here, only {', '.join(NUMBERS)}")
-    if plan.sharding == "hybrid" and any(stage.tp > 1 for stage in plan.pipelines[0].stages):
-        found.append("DeepSpeed shards over ranks in a row (MiCS), not beside tensor parallelism (sharding 'hybrid')")
     if plan.expert_parallel > 1:
         found.append("DeepSpeed leaves expert parallelism to the layers, the stand-in has none")
     return found
@@ -102,7 +96,7 @@ def ds_config(problem: Problem, plan: Plan) -> dict[str, object]:
         "train_batch_size": plan.global_batch,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": plan.pipelines[0].num_micro_batches,
-        "zero_optimization": zero(plan),
+        "zero_optimization": {"stage": ZERO[plan.sharding]},
         **NUMBERS[plan.precision],
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
         "gradient_clipping": 1.0,
@@ -112,21 +106,6 @@ def ds_config(problem: Problem, plan: Plan) -> dict[str, object]:
         document["pipeline"] = {"stages": stages, "activation_checkpoint_interval": interval}
         document["checkpoint"] = {"parallel_write": {"pipeline_stage": True}}
     return document
-
-
-def zero(plan: Plan) -> dict[str, object]:
-    """``zero_optimization``. Shards with replicas are MiCS: ranks in a row are a group, shards are summed over groups;
-    where a group spans whole hosts, parameters are gathered between hosts first, then inside."""
-    found: dict[str, object] = {"stage": ZERO[plan.sharding]}
-    lanes = sum(pipeline.stages[0].dp for pipeline in plan.pipelines)
-    replicas = sums.replicas_of_shards(plan)
-    if plan.sharding != "hybrid" or replicas == 1:
-        return found
-    size = lanes // replicas
-    widths = {len(host.ranks) for host in rank_order(plan).hosts}
-    hosts, rest = divmod(size, max(widths))
-    hierarchical = len(widths) == 1 and not rest and hosts > 1
-    return {**found, "mics_shard_size": size, "mics_hierarchical_params_gather": hierarchical}
 
 
 def _sizes(problem: Problem) -> dict[str, object]:

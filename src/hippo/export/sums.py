@@ -4,7 +4,7 @@ Runtimes hand NCCL groups of ranks and NCCL joins hosts in the order of ranks, s
 the ring that was counted: each link of it is crossed once. A sum on two levels is cut into equal runs of consecutive
 lanes, an instance each: reduce-scatter inside, shards over the instances in parallel, gather inside.
 Read in ``parallel_state.initialize_model_parallel`` (Megatron Core), ``ParallelDims.build_mesh`` (torchtitan),
-``mics_utils.create_mics_comm_groups`` (DeepSpeed), ``graph/tuning.cc`` (NCCL).
+``graph/tuning.cc`` (NCCL). DeepSpeed sums over one flat ring: 0.19.7 took MiCS out, hpZ leaves gradients flat.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def replicas_of_shards(plan: Plan) -> int:
 def ways(plan: Plan, rules: Runtime, sharding: str) -> tuple[str, ...]:
     """Ways of a sum over several domains that the runtime has for this plan, the one that sends less first.
 
-    Shards of one replica (``hybrid``: HSDP, MiCS) are summed on two levels and no other way.
+    Shards of one replica (``hybrid``: HSDP) are summed on two levels and no other way.
     """
     cut = instances(plan) is not None
     return tuple(way for way in rules.all_reduces(sharding) if (cut if way == "two-level" else sharding != "hybrid"))

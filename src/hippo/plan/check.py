@@ -389,8 +389,11 @@ def _runtime(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("runtime", "relays", f"{name} sends nothing through a third domain")
     several = len(plan.domains) > 1 and len(plan.pipelines) > 1
     if several and plan.sync.all_reduce not in rules.all_reduces(plan.sharding):
-        needed = " or ".join(rules.two_level) or "nothing"
-        message = f"{name} sums on two levels with sharding {needed} alone, not {plan.sharding}"
+        message = f"{name} sums on two levels with sharding {' or '.join(rules.two_level)} alone, not {plan.sharding}"
+        if not rules.two_level:
+            message = f"{name} sums over one flat ring, not on two levels"
+        elif plan.sync.all_reduce == "ring":
+            message = f"{name} sums on two levels with sharding {plan.sharding}, not over one ring"
         yield Violation("runtime", "sync.all_reduce", message)
     if plan.compression and not rules.compression:
         yield Violation("runtime", "compression", f"{name} cannot compress activations")

@@ -166,8 +166,8 @@ def test_leaving_out_by_bounds_loses_nothing(asked: Problem, monkeypatch: pytest
 
 
 def test_interleaved_chunks_pay_where_they_are_asked_for():
-    """Two stages and two micro-batches: the bubble is a third of the step, and two chunks halve it."""
-    asked = problem(SINGLES[:2], FAST, of=model(6), batch=2, runtime="megatron")
+    """Two stages and four micro-batches: the bubble is a fifth of the step, and two chunks halve it."""
+    asked = problem(SINGLES[:2], FAST, of=model(6), batch=4, runtime="megatron")
     chunked = best(asked, replace(STATE_WHOLE, recompute=("none",), most_chunks=2))
     assert (chunked.interleave, chunked.schedule.name) == (2, "interleaved")
     assert seconds(asked, replace(STATE_WHOLE, most_chunks=2)) < seconds(asked)
