@@ -51,6 +51,16 @@ def test_a_flat_ring_sends_more_the_more_ranks_there_are(
     assert two.hops == 2
 
 
+def test_nccl_sends_a_sum_in_turns(problem: Problem, plan_of: PlanOf) -> None:
+    """Each of two ranks hands on 4 MiB a turn: a gradient of n times 8 MiB makes its two hops n times."""
+    plan = plan_of(("a/0/0 0-8",), ("b/0/0 0-8",), sync=Sync(all_reduce="ring"))
+    (group,) = lower(replace(problem, runtime="megatron"), plan).groups
+    turns = -(-gradient(problem) // (2 * 4 * 2**20))
+    assert turns > 1
+    assert group.hops == 2 * turns
+    assert lower(problem, plan).groups[0].hops == 2
+
+
 def wide(domain: Domain) -> Domain:
     return replace(domain, gpus_per_node=8)
 

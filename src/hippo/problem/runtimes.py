@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
 
 from hippo.errors import UnknownNameError
@@ -52,6 +53,7 @@ class Runtime:
     local_sgd: bool = True
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
+    sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
     transport: Transport = IDEAL
     messages: Messages = Messages()
     assumed: tuple[str, ...] = ()  # what nobody measured of its time over a WAN, in sentences
@@ -64,6 +66,9 @@ class Runtime:
 
 
 NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as TCP can, without loss"
+NCCL_TURN_BYTES = 2 * 4 * 2**20 / 2
+"""Two channels, each with half of its buffer of 4 MiB (``collectives.h``: ``ALLREDUCE_CHUNKSTEPS`` 4 of ``NCCL_STEPS``
+8). How many channels NCCL takes between hosts without RDMA is an assumption."""
 _ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
@@ -89,6 +94,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=("optimizer",),  # --num-distributed-optimizer-instances
+            sum_turn_bytes=NCCL_TURN_BYTES,
             transport=NCCL,
             messages=Messages("coupled"),
             assumed=(NCCL_ASSUMED,),
@@ -121,6 +127,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             local_sgd=False,
             kv_heads_divide=True,
             two_level=(),  # MiCS was taken out in 0.19.7, which 0.19.7 took out
+            sum_turn_bytes=NCCL_TURN_BYTES,
             transport=NCCL,
             messages=Messages("apart"),
             assumed=(NCCL_ASSUMED,),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,8 @@ def group(
     flat = bool(pairs) and replicas.plan.sync.all_reduce == "ring"
     members = sum(replicas.stages[rank].dp for rank in ranks) if flat else len(pairs)
     share = 2 * (members - 1) / members * num_bytes if pairs else 0.0
-    hops = rounds(replicas.routes, pairs, members, num_bytes) if pairs else 0.0
+    turns = _turns(replicas, ranks, members, num_bytes, flat=flat) if pairs else 1
+    hops = turns * rounds(replicas.routes, pairs, members, num_bytes / turns) if pairs else 0.0
     load: dict[int, float] = {}
     for pair in pairs:
         for link in pair:
@@ -104,6 +106,15 @@ def group(
         local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
     caps = tuple(_cap(replicas, ranks, link) for link in load)
     return SyncGroup(ranks, tuple(load), tuple(load.values()), hops / every, local_s, pairs, caps)
+
+
+def _turns(replicas: Replicas, ranks: tuple[int, ...], members: int, num_bytes: float, *, flat: bool) -> int:
+    """In how many turns the runtime sends a ring's bytes: every tensor-parallel rank has a ring of its own, on two
+    levels every lane of a domain, too."""
+    most = replicas.cost.problem.rules.sum_turn_bytes
+    stages = [replicas.stages[rank] for rank in ranks]
+    rings = min(len(stage.devices) // (stage.dp if flat else 1) for stage in stages)
+    return max(1, ceil(num_bytes / rings / (members * most)))
 
 
 def rounds(routes: Routes, pairs: tuple[tuple[int, ...], ...], members: int, num_bytes: float) -> float:
