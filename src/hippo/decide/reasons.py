@@ -79,7 +79,10 @@ class Binding(Reason):
         )
         shares = f"the busiest stage computes {percent(self.compute_share)} of the step{lost and f'; {lost}'}"
         memory = f"{percent(self.free_memory_share)} of the fullest GPU's memory is free"
-        return f"{_BINDING[self.subject]} {self._gains()}. {capital(shares)}; {memory}."
+        binds = f"{_BINDING[self.subject]} binds"
+        if max(self.compute_gain_share, self.bandwidth_gain_share, self.latency_gain_share) < MATCHED:
+            binds = "GPUs and links are matched, neither binds alone"
+        return f"{binds}: {self._gains()}. {capital(shares)}; {memory}."
 
     def _gains(self) -> str:
         """What 10 % more of what binds gives, against 10 % more of the rest."""
@@ -91,8 +94,11 @@ class Binding(Reason):
         share, words = gains.pop(self.subject if self.subject in gains else "compute")
         others = [f"{other} {percent(less)}" for less, other in gains.values() if less >= 0.0005]
         rest = listed(others) if others else "anything else nothing"
-        return f"binds: 10 % {words} would take {percent(share)} off the step, {rest}"
+        return f"10 % {words} would take {percent(share)} off the step, {rest}"
 
+
+MATCHED = 0.02
+"""Nothing binds alone where 10 % more of anything takes less than this share off the step."""
 
 _BINDING = {
     "compute": "Compute",
