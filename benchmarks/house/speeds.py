@@ -21,7 +21,7 @@ PROCESSES = {
 }
 TABLES = ("simulators", "schedules", "planning", "jobs", "environment")
 RUNS = 7
-NUMBER = re.compile(r"(?<![\w.])-?\d*[\d,]*\.?\d+(?:e-?\d+)?(?!\w)")
+NUMBER = re.compile(r"(?<![\w.])-?\d*[\d,]*\.?\d+(?:e-?\d+)?(?!\w|\.\d)")
 
 
 def processes(*trees: Tree) -> list[dict[str, Any]]:
