@@ -18,7 +18,7 @@ from hippo.plan.plan import Plan
 from hippo.problem.problem import Problem
 
 if TYPE_CHECKING:
-    from hippo.export.expected import Expected
+    from hippo.export.expected import ExportTimes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Export:
     files: Mapping[str, str | bytes]
     command: str
     notes: tuple[str, ...] = ()
-    expected: Expected | None = None  # what a run of them takes; None: they run nothing
+    expected: ExportTimes | None = None  # what a run of them takes; None: they run nothing
 
 
 class Exporter(Protocol):

@@ -25,7 +25,7 @@ STOP = Stop(time_limit_s=5.0)
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExportTimes:
     """The step of a plan under the runtime that its files start, beside what was told when it was planned."""
 
     run: Judged  # under the runtime of the target
@@ -79,7 +79,7 @@ class Expected:
         }
 
 
-def expected(problem: Problem, plan: Plan, runtime: str) -> Expected:
+def expected(problem: Problem, plan: Plan, runtime: str) -> ExportTimes:
     """The plan under a runtime and under its own, and a plan inside one domain where one is as good.
 
     Raises ``InputError`` for a plan that cannot be played.
@@ -88,7 +88,7 @@ def expected(problem: Problem, plan: Plan, runtime: str) -> Expected:
     run = planned if runtime == problem.runtime else judge(replace(problem, runtime=runtime), plan)
     other = inside_one_domain(run.problem) if len(plan.domains) > 1 else None
     worth = other is not None and other.step_time_s <= (1 + AS_GOOD) * run.step_time_s
-    return Expected(run, planned, other if worth else None)
+    return ExportTimes(run, planned, other if worth else None)
 
 
 def inside_one_domain(problem: Problem) -> Judged | None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from hippo.decide.wording import capital, described
 from hippo.export import sums
 from hippo.export.base import Export, Wishes
-from hippo.export.expected import Expected, expected
+from hippo.export.expected import ExportTimes, expected
 from hippo.export.program import NETWORK, Blank, LaunchedProgram
 from hippo.export.program import program as program_named
 from hippo.export.ranks import Agent, Host
@@ -119,7 +119,7 @@ def launched(problem: Problem, plan: Plan, program: LaunchedProgram, launch: Lau
     return Export(files, launch.command, (*launch.notes, *program.notes), told)
 
 
-def _readme(plan: Plan, program: LaunchedProgram, launch: Launch, told: Expected) -> str:
+def _readme(plan: Plan, program: LaunchedProgram, launch: Launch, told: ExportTimes) -> str:
     parts = [
         f"# {told.problem.model.name} with {program.name} ({launch.title})",
         f"{capital(described(plan))}.",

@@ -40,7 +40,7 @@ Times = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 """F, B and W of each stage."""
 
 
-class Method(NamedTuple):
+class PipelineMethod(NamedTuple):
     """How a method of the authors runs a pipeline."""
 
     order: str  # schedule method that makes its order
@@ -49,12 +49,12 @@ class Method(NamedTuple):
     messages: Messages = Messages()  # how they wait for each other
 
 
-METHODS: Mapping[str, Method] = {
-    "1F1B": Method("1f1b", messages=runtime_of("megatron").messages),
-    "ZB": Method("zb-auto", messages=Messages("stream")),
-    "ZB-CPU": Method("zb-auto", queues=False),
-    "ZB-CPU-ReSchedule": Method("zb-auto", planned=True, queues=False),
-    "ALL-CPU": Method("zb-auto", queues=False),
+METHODS: Mapping[str, PipelineMethod] = {
+    "1F1B": PipelineMethod("1f1b", messages=runtime_of("megatron").messages),
+    "ZB": PipelineMethod("zb-auto", messages=Messages("stream")),
+    "ZB-CPU": PipelineMethod("zb-auto", queues=False),
+    "ZB-CPU-ReSchedule": PipelineMethod("zb-auto", planned=True, queues=False),
+    "ALL-CPU": PipelineMethod("zb-auto", queues=False),
 }
 MOST_PASSES = 100_000
 """Micro-batches times stages of a row that is played."""

@@ -35,7 +35,7 @@ Span = tuple[Fraction, Fraction]  # of the elements that are summed: from, to
 
 
 @dataclass(frozen=True)
-class Message:
+class SumMessage:
     """What one rank sends to, or hears from, a partner in a sum."""
 
     partner: int
@@ -48,21 +48,21 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Ring:
+class SumRing:
     """Ranks that add up a span of the elements in as many pieces; in the end the i-th rank has the i-th sum first."""
 
     ranks: tuple[int, ...]
     span: Span
 
-    def hop(self, rank: int, number: int, how: str) -> tuple[Message, Message]:
+    def hop(self, rank: int, number: int, how: str) -> tuple[SumMessage, SumMessage]:
         """What a rank sends and hears at a hop of a lap: the first lap adds the pieces up, the second hands them out.
 
         The ring algorithm of Patarasuk and Yuan 2009: n - 1 hops a lap, so a rank sends 2 (n - 1) / n of the span.
         """
         place, size = self.ranks.index(rank), len(self.ranks)
         held = (place - number - (how == "add")) % size
-        onward = Message(self.ranks[(place + 1) % size], self._piece(held), "send")
-        return onward, Message(self.ranks[place - 1], self._piece((held - 1) % size), how)
+        onward = SumMessage(self.ranks[(place + 1) % size], self._piece(held), "send")
+        return onward, SumMessage(self.ranks[place - 1], self._piece((held - 1) % size), how)
 
     def _piece(self, index: int) -> Span:
         start, stop = self.span
@@ -70,7 +70,7 @@ class Ring:
         return start + index * each, start + (index + 1) * each
 
 
-def messages(levels: Sequence[Sequence[int]], rank: int) -> tuple[Message, ...]:
+def messages(levels: Sequence[Sequence[int]], rank: int) -> tuple[SumMessage, ...]:
     """What a rank sends and hears in a sum over the ranks of K domains, in order; a sending waits for what is before.
 
     First each domain's ranks add up among themselves: rank i of n holds the i-th of n shares. Then the domains add
@@ -82,11 +82,11 @@ def messages(levels: Sequence[Sequence[int]], rank: int) -> tuple[Message, ...]:
     home = tuple(next(ranks for ranks in levels if rank in ranks))
     cuts = sorted({Fraction(i, len(ranks)) for ranks in levels for i in range(len(ranks))})
     shards = [
-        Ring(tuple(ranks[int(start * len(ranks))] for ranks in levels), (start, stop))
+        SumRing(tuple(ranks[int(start * len(ranks))] for ranks in levels), (start, stop))
         for start, stop in zip(cuts, (*cuts[1:], Fraction(1)), strict=True)
     ]
-    inside, across = [Ring(home, (Fraction(0), Fraction(1)))], [ring for ring in shards if rank in ring.ranks]
-    found: list[Message] = []
+    inside, across = [SumRing(home, (Fraction(0), Fraction(1)))], [ring for ring in shards if rank in ring.ranks]
+    found: list[SumMessage] = []
     for rings, how in ((inside, "add"), (across, "add"), (across, "copy"), (inside, "copy")):
         for number in range(len(rings[0].ranks) - 1):
             pairs = [ring.hop(rank, number, how) for ring in rings]
@@ -105,7 +105,7 @@ class AllReduce:
 
     def __init__(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[SumMessage],
         channels: Sequence[Channel],
         check: Callable[[], None],
         most: Mapping[int, int] = MappingProxyType({}),
@@ -148,7 +148,7 @@ class Sum:
                 room = torch.empty(len(self._spans[at]), dtype=like.dtype, device=like.device)
                 group.channels[at].receive(room, tags[at], partial(self._hear, at, room))
 
-    def _span(self, message: Message, elements: int) -> range:
+    def _span(self, message: SumMessage, elements: int) -> range:
         start, stop = (int(each * elements) for each in message.span)
         return range(start, min(stop, start + self._group.most.get(message.partner, elements)))
 
