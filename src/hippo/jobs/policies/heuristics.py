@@ -72,7 +72,7 @@ TWO_QUEUE = QueuePolicy(
     name="two_queue",
     summary="least attained device time in two queues, first come first served in each; promotes who starves",
     knows="nothing",
-    key=Key(level=1.0),
+    key=Key(level=1.0, in_turn=1.0),
     source="Gu et al., Tiresias: a GPU cluster manager for distributed deep learning, NSDI 2019 (discretised 2D-LAS)",
     preempts=True,
     levels=(200_000.0,),
