@@ -110,7 +110,7 @@ def fitted(run: Run, own: float = HALF) -> Fluctuation:
             min(1.0, float(ordinary * own**0.5 / per_own)),
             rank_level=min(1.0, float(ordinary * (1 - own) ** 0.5 / per_rank)),
             rank_memory=float(np.clip(memory, -0.99, 0.99)),
-            stall_share=min(0.2, float(share)),
+            stall_share=float(np.clip(share, 1e-6, 0.2)),
             stall_level=min(20.0, float(stall)),
         )
 

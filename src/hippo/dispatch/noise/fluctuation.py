@@ -237,7 +237,7 @@ def _with_memory(
         before = latent[step]
     found = 1 + fluctuation.rank_level * latent
     if fluctuation.stall_share:
-        for at in np.argwhere(latent > NormalDist().inv_cdf(1 - fluctuation.stall_share)):
+        for at in np.argwhere(latent > -NormalDist().inv_cdf(fluctuation.stall_share)):
             above = 0.5 * math.erfc(latent[tuple(at)] / math.sqrt(2))  # share of numbers that are larger still
             found[tuple(at)] += fluctuation.stall_level * math.log(fluctuation.stall_share / above)
     return np.maximum(found, LEAST_FACTOR).astype(np.float32), latent[-1]
