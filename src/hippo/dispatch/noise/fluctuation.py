@@ -58,13 +58,13 @@ class Fluctuation:
     abnormal_share: float = 0.0  # of the messages that are abnormally late, from 0 to 1
     abnormal_factor: float = 10.0  # such a message takes this many times as long, 1 or more
     rank_memory: float = 0.0  # correlation of a rank's factor with its own of the play before, between -1 and 1
-    stall_share: float = 0.0  # of the plays of a rank in which it stalls (those in which it is slowest), from 0 to 1
+    stall_share: float = 0.0  # of the plays of a rank in which it stalls (those in which it is slowest), from 0 to 0.5
     stall_level: float = 0.0  # mean of what a stall adds to the rank's factor (exponential), from 0 to 100
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError("unknown kind of fluctuation", key="kind", value=self.kind, remedy="use normal or uniform")
-        for key in ("level", "rank_level", "abnormal_share", "stall_share"):
+        for key in ("level", "rank_level", "abnormal_share"):
             value = getattr(self, key)
             if not 0 <= value <= MOST_LEVEL:
                 remedy = "give a share from 0 to 1, for instance 0.2"
@@ -72,6 +72,9 @@ class Fluctuation:
         if not -1 < self.rank_memory < 1:
             remedy = "give a correlation, for instance 0.5"
             raise InputError("must lie between -1 and 1", key="rank_memory", value=self.rank_memory, remedy=remedy)
+        if not 0 <= self.stall_share <= 0.5:
+            remedy = "give a share from 0 to 0.5, for instance 0.01: what happens more often is no stall"
+            raise InputError("must lie between 0 and 0.5", key="stall_share", value=self.stall_share, remedy=remedy)
         if not 0 <= self.stall_level <= MOST_STALL:
             problem, remedy = f"must be from 0 to {MOST_STALL:g}", "give what a stall adds, as a share of the usual"
             raise InputError(problem, key="stall_level", value=self.stall_level, remedy=remedy)
