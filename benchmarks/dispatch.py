@@ -40,6 +40,7 @@ from hippo.schedule.problem import RankLink, ScheduleProblem
 
 SEEDS = (90_001, 90_002, 90_003, 90_004)  # of the draws
 PLAYS, ASKED_PLAYS = 50, 200  # of each seed
+DRAWN = 40  # problems
 SHOWN = {"zb-h1": "H1", "zb-h2": "H2", "zb-auto": "auto", "cross-domain": "cross"}
 LEGEND = (
     "Mean makespans in F. H1, H2, auto: zero-bubble orders, cross: the cross-domain generator; each in fixed order, as "
@@ -138,7 +139,7 @@ def real() -> Iterator[Case]:
 def drawn_problems() -> Iterator[tuple[str, str, ScheduleProblem]]:
     """Name, memory and problem: drawn here, by other rules than those that training draws by."""
     rng = random.Random(2026)
-    for index in range(40):
+    for index in range(DRAWN):
         p = rng.choice((3, 4, 6, 8, 10, 12))
         m = p * rng.choice((2, 3, 4)) + rng.randrange(3)
         times = (1.0, rng.uniform(0.7, 1.4), rng.uniform(0.3, 1.2))

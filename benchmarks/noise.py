@@ -13,7 +13,8 @@ import argparse
 import csv
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,11 @@ from hippo.schedule.problem import ScheduleProblem
 Floats = NDArray[np.float64]
 
 RANKS, MOST_MICRO_BATCHES = 8, 32
-FITTED, JUDGED = 1500, 6000  # steps that the fit plays, and that are reported
+FITTED, JUDGED = 8000, 16000  # steps that the fit plays, and that are reported
 FIT_SEED, JUDGE_SEED = 1, 2
 HALF = 0.5  # share of the variance of an ordinary step that operations have each for themselves
 QUARTILES = 1.349  # of a normal number, in standard deviations
-MOST_TRIES = 140
+MOST_TRIES = 60
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Swing:
     def far(self, other: Swing) -> float:
         """Distance of the other from this one: logarithms of the swings, and autocorrelations in tenths."""
         own, its = (np.array([each.variation, each.p99 - 1, each.quartiles]) for each in (self, other))
-        apart = np.log(np.maximum(its, 1e-6) / np.maximum(own, 1e-6)) * (1.0, 1.0, 0.3)  # quartiles count least
+        apart = np.log(np.maximum(its, 1e-6) / np.maximum(own, 1e-6)) * (1.0, 1.0, 0.3)  # quartiles are set apart
         return float(np.hypot(np.linalg.norm(apart), (other.autocorrelation - self.autocorrelation) / 0.2))
 
 
@@ -79,10 +80,16 @@ def runs() -> Iterator[Run]:
             yield Run(f"{row['round']} {row['system']} {row['run']}", round(int(row["gbs"]) / pipelines), swing)
 
 
-def at(found: Sequence[Run], percent: float) -> Run:
-    """A run that has that percentile of all runs in each figure."""
+def usual(found: Sequence[Run]) -> Run:
+    """A run that has the median of all runs in each figure."""
     columns = np.array([list(vars(each.swing).values()) for each in found])
-    return Run(f"{percent:g}th percentile", MOST_MICRO_BATCHES, Swing(*np.percentile(columns, percent, axis=0)))
+    return Run("median of each figure", MOST_MICRO_BATCHES, Swing(*map(float, np.median(columns, axis=0))))
+
+
+def restless(found: Sequence[Run]) -> Run:
+    """The run whose variation is at the 90th percentile."""
+    by_variation = sorted(found, key=lambda each: each.swing.variation)
+    return replace(by_variation[round(0.9 * (len(found) - 1))], micro_batches=MOST_MICRO_BATCHES)
 
 
 class Pipeline:
@@ -98,38 +105,48 @@ class Pipeline:
 
 
 def fitted(run: Run, own: float = HALF) -> Fluctuation:
-    """The settings under which the pipeline swings most like a run; ``own``: see ``HALF``."""
+    """The settings under which the pipeline swings as a run does; ``own``: see ``HALF``.
+
+    The quartiles say how much an ordinary step swings; stalls make up the rest of the variation and the tail; memory
+    makes the autocorrelation, of ordinary steps and of stalls alike.
+    """
     pipeline = Pipeline(run.micro_batches)
-    # What each part alone makes of a step is proportional to it, as long as it is small.
-    per_own = Swing.of(pipeline.steps(Fluctuation(0.01), samples=FITTED)).variation / 0.01
-    per_rank = Swing.of(pipeline.steps(Fluctuation(0.0, rank_level=0.01), samples=FITTED)).variation / 0.01
+    asked = run.swing
+
+    def ordinary(noise: Fluctuation) -> float:
+        return Swing.of(pipeline.steps(noise, samples=FITTED, seed=FIT_SEED)).quartiles
+
+    # What each part alone makes of a step is proportional to it, as long as it is small; both together need a scale.
+    wanted = min(asked.quartiles, QUARTILES * asked.variation)
+    alone = ordinary(Fluctuation(0.01)) / 0.01, ordinary(Fluctuation(0.0, rank_level=0.01)) / 0.01
+    level, rank_level = wanted * own**0.5 / alone[0], wanted * (1 - own) ** 0.5 / alone[1]
+    scale = wanted / ordinary(Fluctuation(level, rank_level=rank_level))
+    level, rank_level = level * scale, rank_level * scale
 
     def noise(given: Floats) -> Fluctuation:
-        ordinary, memory, share, stall = np.exp(given[0]), np.tanh(given[1]), np.exp(given[2]), np.exp(given[3])
+        memory, share, stall = np.tanh(given[0]), np.exp(given[1]), np.exp(given[2])
         return Fluctuation(
-            min(1.0, float(ordinary * own**0.5 / per_own)),
-            rank_level=min(1.0, float(ordinary * (1 - own) ** 0.5 / per_rank)),
+            level,
+            rank_level=rank_level,
             rank_memory=float(np.clip(memory, -0.99, 0.99)),
             stall_share=float(np.clip(share, 1e-6, 0.2)),
-            stall_level=min(20.0, float(stall)),
+            stall_level=float(np.clip(stall, 0.0, 20.0)),
         )
 
     def far(given: Floats) -> float:
-        swing = Swing.of(pipeline.steps(noise(given), samples=FITTED, seed=FIT_SEED))
-        return run.swing.far(swing)
+        return asked.far(Swing.of(pipeline.steps(noise(given), samples=FITTED, seed=FIT_SEED)))
 
-    ordinary = min(run.swing.variation, run.swing.quartiles / QUARTILES)
-    rest = max(run.swing.variation**2 - ordinary**2, 1e-10)
-    starts = []
-    for share in (0.003, 0.02):  # of steps that stall: the tail lies behind the 99th percentile, or before it
-        stall = (rest / (2 * share)) ** 0.5 * 1.3
-        memory = np.clip(1.2 * run.swing.autocorrelation, -0.9, 0.95)
-        starts.append(np.array([np.log(ordinary), np.arctanh(memory), np.log(share / RANKS), np.log(stall)]))
-    tries = {"maxfev": MOST_TRIES, "xatol": 0.01, "fatol": 0.002}
-    found = min(
-        (minimize(far, start, method="Nelder-Mead", options=tries) for start in starts), key=lambda each: each.fun
-    )
-    return noise(found.x)
+    rest = max(asked.variation**2 - (wanted / QUARTILES) ** 2, 1e-10)
+    memories = [float(np.arctanh(np.clip(each * asked.autocorrelation, -0.9, 0.95))) for each in (1.3, 4.0)]
+    starts = [
+        np.array([memory, np.log(share / RANKS), np.log((rest / (2 * share)) ** 0.5 * 1.3)])
+        for share in (0.003, 0.008, 0.015, 0.03)  # of steps that stall: the tail lies behind the 99th percentile or not
+        for memory in memories
+    ]
+    start = min(starts, key=far)
+    tries: dict[str, Any] = {"maxfev": MOST_TRIES, "xatol": 0.01, "fatol": 0.005}
+    tries["initial_simplex"] = start + np.vstack([np.zeros(3), 0.25 * np.eye(3)])
+    return noise(minimize(far, start, method="Nelder-Mead", options=tries).x)
 
 
 @dataclass(frozen=True)
@@ -172,14 +189,13 @@ def main() -> None:
     given = parser.parse_args()
     found = list(runs())
     print(f"{len(found)} runs. own: of each operation; rank: shared by its rank in a step; stalls: % of a rank's steps")
-    print("presets (what ships), against the percentile of all runs\n" + HEAD)
-    for percent, preset in ((50, MEASURED), (90, RESTLESS)):
-        middle = at(found, percent)
-        print(line(middle.name, middle.swing))
+    print("presets (what ships), against the runs that they stand for\n" + HEAD)
+    for run, preset in ((usual(found), MEASURED), (restless(found), RESTLESS)):
+        print(line(run.name[-34:], run.swing))
         print(line("  as the preset plays", Swing.of(Pipeline(MOST_MICRO_BATCHES).steps(preset)), preset))
         for own in (0.0, 0.5, 1.0):
-            each = fit(middle, own)
-            print(line(f"  fitted, {own:.0%} of operations' own", each.played, each.noise))
+            each = fit(run, own)
+            print(line(f"  fitted, {own:.0%} of operations' own", each.played, each.noise), flush=True)
     chosen = found if given.rows is None else found[:: max(1, len(found) // given.rows)]
     print("\nsingle runs\n" + HEAD)
     fits = []
