@@ -3,7 +3,7 @@
 data/traces/muri.csv.gz: four virtual clusters of Philly on 8 nodes of 8 GPUs, and the same jobs all at once; figures:
 data/muri_jct.csv. As the simulator has it: borders of 3,250 and 7,200 device-seconds, nobody is promoted, a job takes
 1.015 times its iterations' time, and any free GPUs do. A resumption takes 10 s (there: 4 to 46 s by model, charged to
-all running jobs at every event). What the promotion and the border that hippo ships make of it stands beside.
+all running jobs at every event). What promotion and the border that hippo ships make of it stands beside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hippo.jobs.workload import JobWorkload
 SITE = site([DevicePool("cluster", "gpu", 8, 8)])
 RULES = ReplayRules(restart_s=10.0)
 SLOWER = 1.015  # than its iterations alone, jobs.py of the simulator
-PUBLISHED = replace(TWO_QUEUE, levels=(3250.0, 7200.0), promotes_after=float("inf"))
+PUBLISHED = replace(TWO_QUEUE, levels=(3250.0, 7200.0))
 ALLOWED = 0.05
 
 

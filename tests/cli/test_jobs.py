@@ -186,8 +186,9 @@ def test_deadlines_change_the_key_but_not_the_name(hippo, cluster, trace):
 
 
 def test_two_queues_take_borders_and_promotion(hippo, cluster, trace):
-    """Both want both GPUs. Past 20 device-seconds a stands behind b; promoted once it has waited as long as it ran, it
-    goes first again where it waits."""
+    """Both want both GPUs. Past 20 device-seconds a stands behind b, and b behind a; of two borders each gets a turn in
+    the second queue. Who is promoted once it has waited half as long as it ran comes back when the other
+    leaves the first queue: turns of 10 s, of which b needs five."""
     jobs = [{**A, "deadline_s": None}, {**B, "devices": 2, "arrival_s": 0, "deadline_s": None}]
     words = ("jobs", "replay", trace(jobs), "--cluster", cluster, "--policy", "two_queue", "--restart-s", 0, "--json")
 
@@ -195,8 +196,9 @@ def test_two_queues_take_borders_and_promotion(hippo, cluster, trace):
         return hippo(*words, *more).document["mean_completion_s"]
 
     assert mean_s() == (100 + 150) / 2  # one queue up to 200,000
-    assert mean_s("--borders", 20, "--promote-after", "inf") == (110 + 150) / 2
-    assert mean_s("--borders", "20,60", "--promote-after", "inf") == (130 + 150) / 2
+    assert mean_s("--borders", 20) == (110 + 150) / 2
+    assert mean_s("--borders", "20,60") == (130 + 150) / 2
+    assert mean_s("--borders", 20, "--promote-after", 0.5) == (150 + 100) / 2
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Wanted:
     promote_after: Annotated[
         float | None,
         typer.Option(
-            metavar="N", help="two_queue promotes a job that waits N times its service; inf: never.", show_default="8"
+            metavar="N", help="two_queue promotes a job that waits N times its service.", show_default="never"
         ),
     ] = None
     skip_bad: SkipBad = False

@@ -68,7 +68,9 @@ class JobsQuestion:
     no_past: bool = False  # policies that learn do not know the trace before the part
     weights: Path | None = None  # of ``learned``; None: the shipped ones
     borders: str | None = None  # of ``two_queue``, device-seconds: 3250,7200; None: its own
-    promote_after: float | None = None  # times its service that a job waits under ``two_queue``; inf: never
+    promote_after: float | None = (
+        None  # times its service that a job waits under ``two_queue`` until it is promoted; None: never
+    )
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
 
@@ -168,7 +170,7 @@ def _with_queues(asked: JobsQuestion, policies: tuple[QueuePolicy, ...]) -> tupl
             raise InputError("do not grow", source="--borders", value=asked.borders, remedy=remedy)
     if asked.promote_after is not None:
         if not asked.promote_after > 0:
-            remedy = "give a number above 0, for instance 8, or inf for never"
+            remedy = "give a number above 0, for instance 8"
             raise InputError("must be above 0", source="--promote-after", value=asked.promote_after, remedy=remedy)
         changes["promotes_after"] = asked.promote_after
     if not changes:
