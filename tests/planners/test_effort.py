@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Callable
 
 import pytest
 
 from hippo.decide.choose import Panel, choose
+from hippo.decide.decision import Decision
 from hippo.planners import effort as efforts
 from hippo.planners.base import Stop
 from hippo.planners.effort import SLACK, Effort
 from hippo.planners.exact.search import Exact
 from hippo.problem.load import load_problem
-from hippo.problem.problem import Problem
 
 
 def test_a_share_of_the_limit_is_over_before_the_whole() -> None:
@@ -33,27 +33,30 @@ def test_what_ended_it_is_told_and_work_is_told_first(monkeypatch: pytest.Monkey
     assert effort.cut.startswith("Cut short by the clock after 4 times its limit of 2 s")
 
 
-def problem() -> Problem:
-    return load_problem(model="llama-3-8b", cluster="toy", global_batch=64)
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Decision]:
+    """Asks the exact search, with a limit that binds, on a machine so many times as slow as the rates say."""
+    problem, now, spend = load_problem(model="llama-3-8b", cluster="toy", global_batch=64), [0.0], Effort.spend
+
+    def ask(slowness: float) -> Decision:
+        def spend_slowly(effort: Effort, seconds: float) -> None:
+            now[0] += slowness * seconds
+            spend(effort, seconds)
+
+        monkeypatch.setattr(efforts, "monotonic", lambda: now[0])
+        monkeypatch.setattr(Effort, "spend", spend_slowly)
+        return choose(problem, Panel((Exact(),)), Stop(time_limit_s=0.3))
+
+    return ask
 
 
-def test_a_machine_three_times_as_slow_finds_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit binds: work ends the search, long before the clock does."""
-    asked, stop = problem(), Stop(time_limit_s=LITTLE_S)
-    usual = choose(asked, Panel((Exact(),)), stop)
-    assert usual.cut_short.startswith("Cut short by its limit of work")
-    ticks = count()
-    monkeypatch.setattr(efforts, "monotonic", lambda: 1e-6 * next(ticks) * stop.time_limit_s)
-    slow = choose(asked, Panel((Exact(),)), stop)
+def test_a_machine_three_times_as_slow_finds_the_same_plan(machine: Callable[[float], Decision]) -> None:
+    usual, slow = machine(0.5), machine(3.0)
+    assert usual.cut_short.startswith("Cut short by its limit of 0.3 s of work")
     assert (slow.plan, slow.gap, slow.cut_short) == (usual.plan, usual.gap, usual.cut_short)
 
 
-def test_a_machine_that_stands_still_gives_what_it_has_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = count()
-    monkeypatch.setattr(efforts, "monotonic", lambda: 100.0 * next(ticks))
-    found = choose(problem(), Panel((Exact(),)), Stop(time_limit_s=10.0))
+def test_a_machine_that_hardly_moves_gives_what_it_has_and_says_so(machine: Callable[[float], Decision]) -> None:
+    found = machine(100.0)
     assert found.plan is not None
-    assert found.cut_short.startswith("Cut short by the clock")
-
-
-LITTLE_S = 0.05
+    assert found.cut_short.startswith("Cut short by the clock after 4 times its limit of 0.3 s")

@@ -18,7 +18,7 @@ from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import count, joining, percent, seconds, usd
+from hippo.decide.wording import count, joining, percent, usd
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
@@ -134,13 +134,13 @@ def choose(
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
-        if proposals and (asking.left_s() <= 0 or (not everyone and proposals[-1].planner in asking.settled)):
+        if proposals and (asking.effort.over() or (not everyone and proposals[-1].planner in asking.settled)):
             break
-        proposals.append(asking.ask(planner, asking.left_s()))
+        proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
-        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.left_s())))
+        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
     decision = _best(problem, proposals, against)
-    return decision if panel.order is None else panel.order(decision, asking.left_s(), seed)
+    return decision if panel.order is None else panel.order(decision, asking.effort.left_s, seed)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -203,12 +203,8 @@ class _Hearing:
     def __init__(self, problem: Problem, panel: Panel, stop: Stop, seed: int, progress: Progress | None) -> None:
         self.problem, self.panel, self.stop, self.seed, self.progress = problem, panel, stop, seed, progress
         self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
-        self._effort = Effort.of(stop)
+        self.effort = Effort.of(stop)
         self._answers: dict[str, Proposal] = {}
-
-    def left_s(self) -> float:
-        """Seconds of work that are left; 0 too where the clock has ended it all."""
-        return 0.0 if self._effort.over() else self._effort.left_s
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
         """The planner's proposal; asked again, the same."""
@@ -218,7 +214,7 @@ class _Hearing:
             found = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
             told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
             LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
-            self._effort.spend(found.work_s)
+            self.effort.spend(found.work_s)
             self.settled |= {planner.name} if _closed(found, self.stop) else set()
             self._answers[planner.name] = self._thrifty(found)
         return self._answers[planner.name]
@@ -236,14 +232,14 @@ class _Hearing:
         gap, bound = None, found.lower_bound_s
         if bound is not None:
             gap = max(0.0, 1.0 - bound / cheap.step_time_s)
-        dear, taken = f"{seconds(quick.step_time_s)} for {usd(quick.usd_per_step)}", seconds(cheap.step_time_s)
-        note = (
-            f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken} for "
-            f"{usd(cheap.score.usd_per_step)} a step, where the quickest takes {dear}."
-        )
+        longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
+        if longer > 0:
+            price = f"{usd(cheap.score.usd_per_step)} a step in place of {usd(quick.usd_per_step)}"
+            taken = f"{percent(longer)} longer than that takes, for {price}"
+            notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
         status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
         others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
-        return replace(found, best=cheap, gap=gap, status=status, runners_up=others, notes=(note, *found.notes))
+        return replace(found, best=cheap, gap=gap, status=status, runners_up=others, notes=notes)
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
         """The first sound plan of ``planners`` as the baseline, scored against itself.
@@ -253,10 +249,10 @@ class _Hearing:
         asking = self
         if self.problem.objective.name != "time":
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
-            stop = replace(self.stop, time_limit_s=self.left_s())
+            stop = replace(self.stop, time_limit_s=self.effort.left_s)
             asking = _Hearing(quickest, self.panel, stop, self.seed, self.progress)
         for planner in planners:
-            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.left_s())).best]):
+            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.effort.left_s)).best]):
                 return Baseline(planner.name, found.under(self.problem, baseline=found.score))
         return None
 

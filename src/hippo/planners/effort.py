@@ -10,21 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic, process_time
+from typing import Protocol
 
 from hippo.planners.base import Stop
 
 SLACK = 4.0
 """Times its limit by the clock after which a search ends though its work is not done."""
 
-PLAY_S, OPERATION_S = 1.5e-3, 1.5e-7
-"""Of a plan that is checked, lowered and played; and of each of its operations."""
-JUDGE_S = 5e-3
-"""Of a plan that is judged as well, beside its operations."""
-ORDER_S, ORDERED_S = 1.5e-3, 6e-8
+PREPARE_S, PAIR_S = 0.15, 3e-3
+"""Of the tables of a search; and of each pair of its domains."""
+CHECK_S = 3e-4
+"""Of a plan that is checked alone."""
+PLAN_S, GPU_S, OPERATION_S = 1.5e-3, 2.5e-6, 1.5e-7
+"""Of a plan that is checked, lowered and played; of each of its GPUs, and of each operation."""
+JUDGE_S = 3e-3
+"""Of a plan that is judged as well."""
+ORDER_S, ORDERED_S = 3e-3, 3e-8
 """Of an order that is made for a pipeline; and of each operation, by each rule that is tried."""
-SHAPE_S = 4e-5
+SHAPE_S = 1.2e-4
 """Of a shape whose bound is worked out over all cuts."""
-FIT_S = 2e-9
+FIT_S = 6e-9
 """Of a fit of unlike domains, for each domain, layout and pair of layers."""
 
 
@@ -35,7 +40,7 @@ class Effort:
     limit_s: float = inf
     spent_s: float = 0.0
     cut: str = ""  # a sentence where something was left undone
-    _began_s: float = field(default_factory=monotonic)
+    _began_s: float = field(default_factory=lambda: monotonic())
     _began_cpu_s: float = field(default_factory=process_time)
 
     @classmethod
@@ -66,6 +71,25 @@ class Effort:
         else:
             return False
         return True
+
+
+class Sized(Protocol):
+    """A plan, or what becomes one."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        ...
+
+    @property
+    def operations(self) -> int:
+        """Forwards, backwards and weight gradients of all stages and waves."""
+        ...
+
+
+def play_s(plan: Sized) -> float:
+    """Work of checking, lowering and playing it."""
+    return PLAN_S + GPU_S * plan.gpus + OPERATION_S * plan.operations
 
 
 LIMITED = "Cut short by its limit of {limit_s:.3g} s of work: with more it may find a better plan, or prove more."

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
-from hippo.planners.effort import JUDGE_S, OPERATION_S, PLAY_S, Effort
+from hippo.planners.effort import CHECK_S, Effort, play_s
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, fits, judge, memory
 from hippo.score.score import Score, objective_value
@@ -49,7 +49,7 @@ class ShortList:
 
     def consider(self, plan: Plan) -> Score | None:
         """Scores the plan and keeps it when it is the best; None: it breaks a rule or does not fit."""
-        self.effort.spend(PLAY_S)
+        self.effort.spend(CHECK_S)
         violations = check(self.problem, plan)
         if violations:
             self.rejected[_cause(self.problem, violations[0])] += 1
@@ -57,7 +57,7 @@ class ShortList:
         if not fits(self.problem, plan):
             self.reject_memory(missing_memory(self.problem, plan))
             return None
-        self.effort.spend(JUDGE_S + OPERATION_S * plan.operations)
+        self.effort.spend(play_s(plan))
         found = judge(self.problem, plan)
         self.judged += 1
         self._first = self._first or found.score

@@ -132,9 +132,7 @@ def test_the_first_that_fits_is_proposed_even_if_the_judge_dislikes_it() -> None
     asked = with_memory(TOYS["two equal regions"], 80.0)
     answer = Sailor().propose(asked, STOP)
     assert_sound(asked, answer)
-    found = min(
-        SailorSearch(cost_model(asked), lambda missing: None, Effort()).candidates(), key=lambda one: one.value
-    )
+    found = min(SailorSearch(cost_model(asked), lambda missing: None, Effort()).candidates(), key=lambda one: one.value)
     assert answer.plan == found.plan(asked)
 
 

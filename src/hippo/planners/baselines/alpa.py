@@ -39,7 +39,7 @@ GAP = 0.01  # values of t_max that lie within this share of each other are tried
 MANY_NODES = 8  # from so many nodes on submeshes are whole nodes, powers of two of them (as in Alpa's own settings)
 WAVES = (16, 512)  # numbers of micro-batches B that are enumerated, powers of two
 TRIED = 1  # slicings of each number of micro-batches and each reach of submeshes that are played: the least latency
-SLICED_S = 0.02  # of work for a setting (planners.effort)
+SLICED_S = 3e-3  # of work for a setting (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One fabric for all (the first domain's), transfers between stages free, as in the paper: the plan is blind to the "

@@ -37,7 +37,7 @@ from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
-BRED_S = 0.05  # of work for their offspring (planners.effort)
+BRED_S = 0.02  # of work for their offspring (planners.effort)
 BRED = 12  # (tp, p) whose partitions are bred, those with the least seconds of compute
 DEEP = 24  # stages; deeper pipelines come last (a generation takes time with the square of p; the paper has 8)
 TRIALS = 32  # offspring of each with up to SHALLOW stages, fewer of deeper ones (the authors, 8 stages: 4900)

@@ -34,7 +34,7 @@ from hippo.simulate.costs import cost_model
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
-SETTING_S, VISIT_S = 3e-3, 5e-6  # of work for a setting, and for a visit of ``best_chain`` (planners.effort)
+SETTING_S, VISIT_S = 2e-4, 6e-6  # of work for a setting, and for a visit of ``best_chain`` (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "

@@ -33,7 +33,7 @@ from hippo.planners.brute.space import (
     schedules,
     syncs,
 )
-from hippo.planners.effort import OPERATION_S, PLAY_S, Effort
+from hippo.planners.effort import Effort, play_s
 from hippo.planners.placement import place
 from hippo.planners.recipe import agreed
 from hippo.problem.objective import for_time
@@ -169,7 +169,7 @@ class _BruteSearch:
 
     def _try(self, plan: Plan) -> None:
         """Keeps the plan if it counts and is better than the best; the first of equals stays."""
-        self.effort.spend(PLAY_S + OPERATION_S * plan.operations)
+        self.effort.spend(play_s(plan))
         violations = check(self.problem, plan)
         if violations:
             self.rejected[violations[0].rule] += 1

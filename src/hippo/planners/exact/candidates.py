@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
-from hippo.planners.effort import JUDGE_S, OPERATION_S, ORDER_S, ORDERED_S, PLAY_S, Effort
+from hippo.planners.effort import CHECK_S, JUDGE_S, ORDER_S, ORDERED_S, Effort, play_s
 from hippo.planners.orders import orders
 from hippo.planners.placement import PipelineSketch, place
 from hippo.planners.recipe import agreed
@@ -141,7 +141,7 @@ class Tried:
         return self._ordered[candidate, rules]
 
     def _play(self, candidate: Candidate) -> float:
-        self.effort.spend(PLAY_S)
+        self.effort.spend(CHECK_S)
         try:
             plan = candidate.plan(self.problem)
             cause = self._flaw(plan)
@@ -167,7 +167,7 @@ class Tried:
 
     def _worth(self, candidate: Candidate, plan: Plan) -> float:
         objective = self.problem.objective
-        self.effort.spend(OPERATION_S * candidate.operations)
+        self.effort.spend(play_s(candidate))
         if objective.name == "time" and objective.balance_delta is None:
             return fast.step_time(self._program(candidate, plan))
         self.effort.spend(JUDGE_S)

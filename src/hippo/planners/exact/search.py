@@ -19,7 +19,7 @@ from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.baselines.diloco import PERIOD
-from hippo.planners.effort import Effort
+from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Tried, joining
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered, polish
@@ -60,6 +60,7 @@ class Exact:
         Deterministic; ``seed`` is not used. Infeasible: no plan of any kind fits.
         """
         tried = Tried(problem, Effort.of(stop), RESERVE)
+        tried.effort.spend(PREPARE_S + PAIR_S * len(problem.cluster.domains) ** 2)
         fields = _fields(problem, tried)
         remember(fields[0])
         for done, field in enumerate(fields):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hippo.cost.money import rent_usd_per_s
 from hippo.planners.base import Stop
-from hippo.planners.effort import JUDGE_S, OPERATION_S, Effort
+from hippo.planners.effort import JUDGE_S, Effort, play_s
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.search import promising
 from hippo.planners.exact.space import remembered
@@ -62,7 +62,7 @@ def _cheapest(tried: Tried) -> Judged:
         rent_usd = rent_usd_per_s(tried.problem.cluster.gpu, candidate.gpus) * value
         if best is not None and rent_usd >= best.score.usd_per_step:
             break
-        tried.effort.spend(JUDGE_S + OPERATION_S * candidate.operations)
+        tried.effort.spend(JUDGE_S + play_s(candidate))
         found = judge(tried.problem, candidate.plan(tried.problem))
         best = found if best is None or found.score.usd_per_step < best.score.usd_per_step else best
     assert best is not None, "the winner is among them"
