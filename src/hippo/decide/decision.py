@@ -94,12 +94,12 @@ class Decision:
     lower_bound_s: float | None = None
     prover: str = ""  # the planner whose lower bound the gap rests on
     planning_s: float = 0.0  # CPU seconds of all planners together
-    reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
     reasons: tuple[Reason, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> candidates of the chosen planner
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
+    reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
 
     @property
     def cut_short(self) -> str:

@@ -34,14 +34,14 @@ class PlanStory:
     gap: float | None = None
     lower_bound_s: float | None = None
     prover: str = ""  # the planner whose bound the gap rests on
-    cut_short: str = ""  # a sentence where the limit left something undone
     planning_s: float = 0.0
-    reasons_s: float = 0.0
     reasons: tuple[Reason, ...] = ()
     rows: tuple[Row, ...] = ()  # every planner that ran; empty or one row: nothing to compare
     runners_up: Scored = ()  # best first, each joins domains in another way
     front: Scored = ()  # over step time, utilisation and egress; empty: nothing to trade
     beaten: Scored = ()  # plans that were looked at and are beaten by one of the front in all three
+    cut_short: str = ""  # a sentence where the limit left something undone
+    reasons_s: float = 0.0
 
     @property
     def problem(self) -> Problem:
