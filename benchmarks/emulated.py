@@ -38,6 +38,7 @@ from hippo.problem.load import load_trace
 from hippo.problem.model import gpt_model
 from hippo.problem.problem import Problem
 from hippo.problem.profile import Profile, ProfileRow
+from hippo.problem.transport import IDEAL
 from hippo.problem.workload import Workload
 from hippo.score.judge import judge
 from hippo.simulate.lower import lower
@@ -176,7 +177,7 @@ def measured(case: Case, problem: Problem) -> Found:
         command += ["--timeout", str(PATIENCE_S), "--quiet", "--json"]
         if case.moves:
             Path(folder, "net.csv").write_text(moving(problem.cluster, SEED))
-            trace = load_trace(Path(folder, "net.csv"), problem.cluster)
+            trace = load_trace(Path(folder, "net.csv"), problem.cluster.under(IDEAL))
         setting = setting_of(
             problem.cluster, command, source=str(path), trace=trace, congestion=case.congestion, backend="userspace"
         )
