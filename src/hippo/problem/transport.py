@@ -1,8 +1,6 @@
-"""What carries messages between domains: TCP and the runtime on top of it, as numbers the simulator plays with.
+"""What carries messages between domains: TCP and what a runtime adds to it, as numbers the simulator plays with.
 
-Named settings: ``ideal`` (links carry what is written, a message leaves when it is sent), ``hippo`` (hippo's executor:
-receives posted a step ahead, a stream for every direction) and ``torch`` (torch's pipeline runtime on gloo: a message
-waits until its receiver asks for it, and the asking waits behind bulk data). Why, and how it fits: docs/running.md.
+How messages wait for their receivers is the runtime's (``runtimes.Messages``). Why, and how it fits: docs/running.md.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from hippo.errors import InputError, UnknownNameError
+from hippo.errors import InputError
 
 GOODPUT = 1448 / 1518
 """Payload of a full TCP segment over its bytes on the wire (Ethernet framing of 18 bytes, 52 of headers)."""
@@ -55,8 +53,6 @@ class Transport:
     name: str
     goodput: float = 1.0  # share of a link's rate that is payload, above 0, at most 1
     overhead_s: float = 0.0  # per message, on its arrival: system calls, copies, wake-ups
-    rendezvous: bool = False  # data leaves when the receiver has asked, which it does when nothing else is left to do
-    notices_behind_bulk: bool = False  # the asking waits until what was sent that way before has left
     window_bytes: float = inf  # in flight per flow: socket buffers
     congestion: Congestion = field(default_factory=Congestion)
 
@@ -71,12 +67,10 @@ class Transport:
 
 IDEAL = Transport("ideal")
 HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S)
-TORCH = Transport("torch", GOODPUT, overhead_s=OVERHEAD_S, rendezvous=True, notices_behind_bulk=True)
+TORCH = replace(HIPPO, name="torch")
 
 NCCL = Transport("nccl", GOODPUT)
 """NCCL's sockets. Nobody measured them over a WAN: they are taken to fill it as TCP can, with no time of their own."""
-
-TRANSPORTS: Mapping[str, Transport] = {each.name: each for each in (IDEAL, HIPPO, TORCH)}
 
 
 CONGESTIONS: Mapping[str, Congestion] = {"bbr": BBR, "cubic": CUBIC_KEPT}
@@ -84,13 +78,6 @@ CONGESTIONS: Mapping[str, Congestion] = {"bbr": BBR, "cubic": CUBIC_KEPT}
 
 DRAINED_EVERY_S = 10.0
 """Of ``Congestion.drain_s``."""
-
-
-def transport(name: str, *, source: str = "--transport") -> Transport:
-    """A transport by name; ``UnknownNameError`` lists them."""
-    if name not in TRANSPORTS:
-        raise UnknownNameError("transport", name, TRANSPORTS, source=source)
-    return TRANSPORTS[name]
 
 
 def lost_s(num_bytes: float, per_s: float, rtt_s: float, *, window_bytes: float, paced_rtts: float = 0.0) -> float:
