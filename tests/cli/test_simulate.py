@@ -259,9 +259,9 @@ def test_transports_that_make_no_sense(hippo, toy_plan, words, named):
 
 
 @pytest.mark.parametrize("name", ["hippo", "megatron", "torch", "deepspeed"])
-def test_both_engines_play_the_messages_of_every_runtime(hippo, toy_plan, name):
+def test_both_engines_play_the_messages_of_every_runtime(hippo, name):
     seconds = [
-        hippo("simulate", toy_plan, "--transport", name, "--engine", each, "--json").document["step_time_s"]
+        hippo("simulate", EXAMPLE, "--transport", name, "--engine", each, "--json").document["step_time_s"]
         for each in ("fast", "reference")
     ]
     assert seconds[0] == pytest.approx(seconds[1])

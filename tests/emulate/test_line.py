@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.emulate.test_wire import frame
 
-from hippo.emulate.forward import SMALLEST_QUEUE_BYTES, DelayLine, StreamCount, TcpPayload, queue_limit_bytes
+from hippo.emulate.forward import DelayLine, StreamCount, TcpPayload
+from hippo.problem.transport import SMALLEST_QUEUE_BYTES, queue_limit_bytes
 
 US, MS = 1_000, 1_000_000
 

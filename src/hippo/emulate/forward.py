@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from hippo.emulate.setting import FIRST_ADDRESS, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, port_name
 from hippo.emulate.syscalls import wake_on_time
+from hippo.problem.transport import queue_limit_bytes
 
 # ---------------------------------------------------------------------------------------------------------------- wire
 # How many bytes a frame is on the wire, and where it goes.
@@ -162,14 +163,7 @@ class Port:
 # A frame that would wait behind more than a limit of bytes is dropped. When rate or delay change, frames that have not
 # departed are timed anew; those on their way keep their time. Rate 0 is an outage: what has not departed is lost.
 
-SMALLEST_QUEUE_BYTES = 256 * 1024
-QUEUE_BEYOND_BDP_S = 0.02
 _NS = 1_000_000_000
-
-
-def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
-    """Bytes that may wait: one product of rate and round trip and 20 ms more, 256 KiB at least."""
-    return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
 
 
 class DelayLine:

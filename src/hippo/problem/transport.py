@@ -11,6 +11,7 @@ from math import inf
 
 from hippo.errors import InputError
 
+SEGMENT_BYTES = 1448.0
 GOODPUT = 1448 / 1518
 """Payload of a full TCP segment over its bytes on the wire (Ethernet framing of 18 bytes, 52 of headers)."""
 
@@ -25,7 +26,8 @@ STOCK_WINDOW_BYTES = 3.35e6
 class Congestion:
     """How TCP comes up to the rate of a link and stays there. Checked when made (``InputError``)."""
 
-    initial_bytes: float = 10 * 1448.0  # a fresh flow sends so much per round trip, then twice that, ..
+    control: str = ""  # bbr, cubic: flows that share a link are played (``simulate.transport.sharing``); else: as one
+    initial_bytes: float = 10 * SEGMENT_BYTES  # a fresh flow sends so much per round trip, then twice that, ..
     paced_rtts: float = 0.0  # round trips more, over which a pacing sender spreads its last window
     kept: tuple[float, ...] = (1.0, 0.5, 0.25)  # of that loss on the first, second, .. message of a fresh flow
     timeout_s: float = inf  # a window halves for each such time (plus a round trip) of silence; inf: it stays
@@ -39,8 +41,8 @@ class Congestion:
             raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/running.md")
 
 
-CUBIC = Congestion(timeout_s=0.2)
-BBR = Congestion(paced_rtts=0.5, drain_s=0.2)
+CUBIC = Congestion("cubic", timeout_s=0.2)
+BBR = Congestion("bbr", paced_rtts=0.5, drain_s=0.2)
 """Its ``PROBE_RTT``: every 10 s the pipe is drained, unless the flow was silent by then."""
 CUBIC_KEPT = replace(CUBIC, timeout_s=inf)
 """With ``net.ipv4.tcp_slow_start_after_idle=0``."""
@@ -75,6 +77,15 @@ NCCL = Transport("nccl", GOODPUT)
 
 CONGESTIONS: Mapping[str, Congestion] = {"bbr": BBR, "cubic": CUBIC_KEPT}
 """As ``hippo emulate`` sets them up, which switches slow start after silence off."""
+
+SMALLEST_QUEUE_BYTES = 256 * 1024
+QUEUE_BEYOND_BDP_S = 0.02
+
+
+def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
+    """Bytes that may wait before a link: one product of rate and round trip and 20 ms more, 256 KiB at least."""
+    return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
+
 
 DRAINED_EVERY_S = 10.0
 """Of ``Congestion.drain_s``."""

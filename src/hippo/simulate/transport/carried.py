@@ -6,23 +6,28 @@ take of a link, its cluster says already (``Cluster.under``).
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.links import Trace
-from hippo.problem.transport import DRAINED_EVERY_S, Transport
+from hippo.problem.transport import DRAINED_EVERY_S, Transport, queue_limit_bytes
 from hippo.simulate.program import FORWARD, Program
+from hippo.simulate.transport.sharing import SharedLink, stretch
 
 Floats = NDArray[np.float64]
 
 
 def carried(program: Program, transport: Transport) -> Program:
-    """The program with what is left of each rate, and the window of each flow as a cap of its sender."""
+    """The program with what is left of each rate, the window of each flow as a cap of its sender, and sums as long as
+    the flows take that share their links."""
+    longer = _shared(program, transport)
     groups = tuple(
         replace(
             group,
+            link_bytes=tuple(longer[link] * size for link, size in zip(group.links, group.link_bytes, strict=True)),
             nic_bytes_per_s=tuple(
                 min(cap, _window_rate(program, transport, (link,)))
                 for link, cap in zip(group.links, group.nic_bytes_per_s or (np.inf,) * len(group.links), strict=True)
@@ -37,6 +42,26 @@ def carried(program: Program, transport: Transport) -> Program:
         groups=groups,
         link_bandwidth_bytes_per_s=_left(program.link_bandwidth_bytes_per_s, program.link_latency_s, transport),
     )
+
+
+def _shared(program: Program, transport: Transport) -> dict[int, float]:
+    """By link that carries sums: by how much they take longer. Sums of all groups meet there, at the end of a step."""
+    flows, sent, back = Counter[int](), defaultdict[int, float](float), set[int]()
+    for group in program.groups:
+        for link, size in zip(group.links, group.link_bytes, strict=True):
+            flows[link] += group.flows
+            sent[link] += size
+        if len(group.routes) == 2:  # a ring of two domains: each of its ways is the other's way back
+            back.update(group.links)
+    found = {}
+    for link, count in flows.items():
+        latency_s = float(program.link_latency_s[link]) - transport.overhead_s
+        rate = float(program.link_bandwidth_bytes_per_s[link])
+        wire = rate / transport.goodput
+        queue_s = queue_limit_bytes(wire, latency_s) / wire
+        shared = SharedLink(rate, 2.0 * latency_s, queue_s, loaded_back=link in back)
+        found[link] = stretch(count, sent[link] / rate, shared, transport.congestion.control)
+    return found
 
 
 def _left(rate_bytes_per_s: Floats, latency_s: Floats, transport: Transport) -> Floats:
