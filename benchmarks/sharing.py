@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from socket import create_connection, create_server, socket
 from statistics import mean
@@ -149,7 +150,8 @@ def main(steps: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1 and sys.argv[1] in ("inside", "receive", "send"):
-        {"inside": inside, "receive": receive, "send": send}[sys.argv[1]](*sys.argv[2:])
+    roles: dict[str, Callable[..., None]] = {"inside": inside, "receive": receive, "send": send}
+    if len(sys.argv) > 1 and sys.argv[1] in roles:
+        roles[sys.argv[1]](*sys.argv[2:])
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 6)

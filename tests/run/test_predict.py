@@ -12,7 +12,7 @@ from tests.run.worlds import PLANS, problem
 
 from hippo.emulate.emulation import VARIABLE
 from hippo.problem.links import Trace
-from hippo.problem.transport import HIPPO
+from hippo.problem.transport import CUBIC_KEPT, HIPPO
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
 from hippo.simulate import fast
@@ -29,7 +29,7 @@ def job(name: str = "stages", **options: object) -> RunJob:
 
 def test_a_fixed_order_is_what_the_quick_engine_plays():
     asked = job()
-    program = carried(lower(replace(asked.problem, runtime="hippo"), asked.plan), HIPPO)
+    program = carried(lower(replace(asked.problem, runtime="hippo"), asked.plan), replace(HIPPO, congestion=CUBIC_KEPT))
     assert predicted_s(asked) == fast.step_time(program)
 
 

@@ -137,7 +137,7 @@ class _Flows:
         trip_s = self.link.round_trip_s
         own, paced = self.rate * trip_s, PHASES[self.phase] * self.rate * self.instant_s
         room = np.maximum(0.0, 2 * own + 3 * LEAST_BURST * self.segment_s - self.flying)
-        sending = np.minimum(np.minimum(paced, room), self.left)
+        sending: Floats = np.minimum(np.minimum(paced, room), self.left)
         self.phase_s += self.instant_s
         over = self.phase_s >= trip_s
         more = over & ((self.flying >= 1.25 * own) | (self.left <= 0))
@@ -155,7 +155,8 @@ class _Flows:
         used = self.flying + came >= 0.9 * self.window
         grown = self.window + np.clip(aim / self.window - 1.0, 0.0, 0.5) * came
         self.window = np.where(used, grown, self.window)
-        return np.minimum(np.maximum(0.0, self.window - self.flying), self.left)
+        sending: Floats = np.minimum(np.maximum(0.0, self.window - self.flying), self.left)
+        return sending
 
     def _dropped(self, sending: Floats, room_s: Floats) -> Floats:
         """Of what is sent, that which finds the queue full: of one flow after the other, in an order by chance."""
