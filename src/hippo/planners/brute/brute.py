@@ -42,6 +42,7 @@ from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
+from hippo.simulate.routes import border_compression
 
 MOST_SETS = 2e9  # rows of pipelines; about a minute where few of them come near the best
 GROWTH = 1.3  # from one pass to the next
@@ -162,6 +163,7 @@ class _BruteSearch:
                     interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,
+                    compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
                 )
 
@@ -245,6 +247,7 @@ def every_plan(problem: Problem) -> Iterator[Judged]:
                     recompute=common.recompute,
                     sharding=common.sharding,
                     schedule=ScheduleChoice("cross-domain"),
+                    compression=border_compression(problem, warmed),
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:
