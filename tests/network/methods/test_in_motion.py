@@ -61,15 +61,16 @@ def test_on_a_still_network_it_asks_once_and_keeps(filled: PlanCache) -> None:
     assert len(planner.asked) == 1
 
 
-def test_where_the_links_collapse_for_good_it_plans_anew_and_moves(filled: PlanCache) -> None:
+def test_where_the_links_are_back_for_good_it_plans_anew_and_moves(filled: PlanCache) -> None:
     across, alone = pair(filled)
-    cache, planner = filled.copy(), Told(across, alone)
+    cache, planner = filled.copy(), Told(alone, across)
     method = InMotion(lambda: planner)
-    first = method.begin(view(cache, running=-1))
-    answer = method.decide(replace(view(cache, weak(cache, first, 0.01), running=first, left=2000), epoch=1))
+    first = method.begin(view(cache, weak(cache, 0, 0.02), running=-1))
+    assert cache.configurations[first].plan.domains == alone.domains
+    answer = method.decide(replace(view(cache, running=first, left=2000), epoch=1))
     assert len(planner.asked) == 2
     assert answer.how in (How.STOP, How.BACKGROUND)
-    assert cache.configurations[answer.target].plan.domains == alone.domains
+    assert cache.configurations[answer.target].plan.domains == across.domains
 
 
 def test_what_does_not_pay_is_not_done(filled: PlanCache) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +42,9 @@ class InMotion:
     Where the planner finds nothing for the network at the start, the run begins as that of ``static`` does.
     """
 
-    def __init__(self, make: Callable[[], Planner], horizon: Horizon | None = None) -> None:
-        self.planner, self.horizon = make(), horizon or Horizon()
+    def __init__(self, make: Callable[[], Any], horizon: Horizon | None = None) -> None:
+        self.planner: Planner = make()
+        self.horizon = horizon or Horizon()
         self.name = self.planner.name
         self._own: dict[int, None] = {}  # configurations of its own plans, and of their levers
         self._last: Seen | None = None

@@ -276,8 +276,8 @@ def unlevered(plan: Plan, live: Collection[str]) -> Plan:
         plan = replace(plan, micro_batch=1)
     if "shares" in live:
         lines = tuple(replace(line, num_micro_batches=1) for line in lines)
-    kept = {"relay": "relays", "fp8": "compression"}
-    return replace(plan, pipelines=lines, **{name: () for lever, name in kept.items() if lever in live})
+    relays = () if "relay" in live else plan.relays
+    return replace(plan, pipelines=lines, relays=relays, compression=() if "fp8" in live else plan.compression)
 
 
 States = tuple[Floats, Floats, Floats | None]  # bandwidths (S, E), latencies (S, E), factors on compute (S, K)
