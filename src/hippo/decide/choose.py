@@ -238,8 +238,8 @@ class _Hearing:
             gap = max(0.0, 1.0 - bound / cheap.step_time_s)
         longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
         if longer > 0:
-            price = f"{usd(cheap.score.usd_per_step)} a step in place of {usd(quick.usd_per_step)}"
-            taken = f"{percent(longer)} longer than that takes, for {price}"
+            price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.usd_per_step)}"
+            taken = f"a step {percent(longer)} longer, {price}"
             notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
         status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
         others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
