@@ -68,9 +68,7 @@ class JobsQuestion:
     no_past: bool = False  # policies that learn do not know the trace before the part
     weights: Path | None = None  # of ``learned``; None: the shipped ones
     borders: str | None = None  # of ``two_queue``, device-seconds: 3250,7200; None: its own
-    promote_after: float | None = (
-        None  # times its service that a job waits under ``two_queue`` until it is promoted; None: never
-    )
+    promote_after: float | None = None  # times its service that a job waits under ``two_queue``; None: for ever
     skip_bad: bool = False  # passes over wrong rows, and counts them
     seed: int = 0
 

@@ -70,7 +70,7 @@ FAIR = QueuePolicy(
 
 TWO_QUEUE = QueuePolicy(
     name="two_queue",
-    summary="least attained device time in two queues, in each by when jobs started; nobody is stopped for its own queue",
+    summary="least attained device time in two queues, in each by when jobs started; none is stopped for its own queue",
     knows="nothing",
     key=Key(level=1.0, in_turn=1.0),
     source="Gu et al., Tiresias: a GPU cluster manager for distributed deep learning, NSDI 2019 (discretised 2D-LAS)",
