@@ -10,16 +10,16 @@ from hippo.dispatch.noise.fluctuation import Fluctuation
 from hippo.dispatch.noise.presets import MEASURED, PRESETS, RESTLESS
 
 
-@pytest.mark.parametrize(("chosen", "preset"), [("usual", MEASURED), ("restless", RESTLESS)])
-def test_a_pipeline_swings_as_the_runs_did(chosen: str, preset: Fluctuation) -> None:
-    """24,000 steps: variation within a tenth, 99th percentile within 2 %, autocorrelation within 0.05 of the run's."""
+@pytest.mark.parametrize(("chosen", "preset", "near"), [("usual", MEASURED, 0.01), ("restless", RESTLESS, 0.04)])
+def test_a_pipeline_swings_as_the_runs_did(chosen: str, preset: Fluctuation, near: float) -> None:
+    """24,000 steps; the 99th percentile lies where stalls begin, and moves by so much with the seed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
         bench = script("benchmarks/noise.py")
     asked = getattr(bench, chosen)(list(bench.runs())).swing
     played = bench.Swing.of(bench.Pipeline(bench.MOST_MICRO_BATCHES).steps(preset, samples=24_000, seed=11))
     assert played.variation == pytest.approx(asked.variation, rel=0.1)
-    assert played.p99 == pytest.approx(asked.p99, rel=0.02)
+    assert played.p99 == pytest.approx(asked.p99, abs=near)
     assert played.autocorrelation == pytest.approx(asked.autocorrelation, abs=0.05)
     assert played.quartiles == pytest.approx(asked.quartiles, rel=0.1)
 
