@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hippo.decide.wording import count, described, seconds, usd
+from hippo.decide.wording import count, described, interval_text, seconds, usd
 from hippo.errors import HippoError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -16,6 +16,7 @@ from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import runtime_of
+from hippo.score.interval import NO_INTERVAL
 from hippo.score.judge import Judged, judge
 
 AS_GOOD = 0.005
@@ -46,7 +47,8 @@ class ExportTimes:
         batch, gpus = count(self.run.plan.global_batch, "sequence"), count(self.run.plan.gpus, "GPU")
         confirm = " (`hippo simulate plan.json`)" if self.problem.runtime == own.runtime else ""
         found = [] if self.one_domain is None else [self._one_domain(self.one_domain)]
-        found.append(f"Expected: {_priced(self.run)} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
+        around = "" if self.run.interval is None else f" ({interval_text(self.run.interval)})"
+        found.append(f"Expected: {_priced(self.run)}{around} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
         if planned.runtime != own.runtime:
             found.append(f"The plan was made {_for(planned.runtime)}: {_priced(self.planned)} there.")
         return (*found, *(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed))
@@ -70,6 +72,7 @@ class ExportTimes:
                 "runtime": own.runtime,
                 "runtime_is": own.rules.told,
                 **_figures(self.run),
+                **(NO_INTERVAL if self.run.interval is None else self.run.interval.document()),
                 "assumed": list(own.rules.assumed),
                 "planned": {"runtime": self.planned.problem.runtime, **_figures(self.planned)} if differs else None,
             },

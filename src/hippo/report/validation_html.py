@@ -1,27 +1,38 @@
-"""The accuracy page: published steps against predictions, whole in one file."""
+"""The accuracy page: published steps against predictions, what was fitted and held out, whole in one file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hippo.decide.wording import percent, seconds
+from hippo.cost.calibration import BY_HAND
+from hippo.decide.wording import number, percent, seconds
+from hippo.problem.runtimes import RUNTIMES
 from hippo.report.frame import frame, template
 from hippo.report.terminal import unread
 
 WORST = 12
-"""Rows with the largest errors that the page lists, of each group."""
+"""Rows with the largest errors that the page lists."""
 
 
 def validation_html(document: Mapping[str, Any]) -> str:
     """The page of the ``validate --json`` document."""
     beside = [(f"shown {name}", document[name]) for name in ("apart", "together") if name in document]
-    groups = [*document["families"].items(), *beside, ("overall", document["overall"])]
-    return template("validation.html.j2", share=_share, signed=_signed, time=_time).render(
+    families = [*document["families"].items(), *beside, ("overall", document["overall"])]
+    assumed = {f"{one} ({name})": None for name, rules in RUNTIMES.items() for one in rules.assumed}
+    ends = {
+        f"{name}: {rules.ends[1].told}; {rules.ends[0].told}": None for name, rules in RUNTIMES.items() if rules.ends
+    }
+    return template("validation.html.j2", share=_share, signed=_signed, time=_time, figure=number).render(
         **frame(),
-        groups=groups,
+        groups=[*document["groups"].items()],
+        families=families,
+        intervals=document["intervals"].values(),
+        fitted=document["fitted"],
+        by_hand=BY_HAND,
+        memory=document["memory"],
+        assumed=[*assumed, *ends],
         worst=_worst(document["rows"]),
-        most=WORST,
         unread=unread(document),
     )
 
