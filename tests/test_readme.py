@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 
 import pytest
+from tests.scripts import script
 
+import hippo
 from hippo.cli.main import COMMANDS
-from hippo.problem.load import load_cluster
+from hippo.problem.load import load_cluster, load_problem
 from hippo.registry import PLANNERS
 from hippo.schedule.methods import generate
 from hippo.schedule.problem import ScheduleProblem
@@ -18,6 +21,7 @@ from hippo.schedule.replay import makespan
 
 from .conftest import ROOT
 
+FIGURES = script("benchmarks/_readme.py")
 PAGE = (ROOT / "README.md").read_text()
 
 
@@ -71,6 +75,18 @@ def test_the_table_names_planners():
     named = re.findall(r"^\| `(\w+)`", PAGE, flags=re.MULTILINE)
     assert len(named) >= 8
     assert set(named) <= set(PLANNERS)
+
+
+def test_the_figures_are_those_of_the_results():
+    """`python benchmarks/_readme.py --plan --write` makes both."""
+    blocks = FIGURES.written(json.loads(FIGURES.RESULTS.read_text()))
+    assert FIGURES.filled(PAGE, blocks) == PAGE
+
+
+def test_the_results_are_those_of_the_planner():
+    first = json.loads(FIGURES.RESULTS.read_text())["plans"][0]
+    found = hippo.plan(load_problem(**FIGURES.ASKED, runtime="hippo"), planner="exact", why=False)
+    assert FIGURES.row(first["planner"], found.judged) == first
 
 
 def test_make_knows_what_the_pages_type():

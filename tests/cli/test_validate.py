@@ -65,6 +65,7 @@ def test_a_folder_of_known_files_and_what_is_not_there(hippo, few, tmp_path):
     assert answer.code == 0
     assert [path.rsplit("/", 1)[1] for path in answer.document["skipped_files"]] == [
         "geo_open.json",
+        "emulated_runs.csv",
         "pipemorph_measured_pipelines.csv",
     ]
     assert answer.document["unknown_columns"] == {}

@@ -24,7 +24,7 @@ from hippo.decide.wording import between, count, joining, number, percent, secon
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
 from hippo.problem.problem import Problem
-from hippo.report.fitted import FittedTable, Trimmed, column
+from hippo.report.fitted import Column, FittedTable, Trimmed, column
 from hippo.report.panels.reasons import reason_groups
 from hippo.report.text import (
     NOTHING,
@@ -151,7 +151,7 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
             column("planner", (row.planner for row in ordered), right=False),
             column("status", (_status(row) for row in ordered), rank=5, right=False),
             column("step time", (_of(row, lambda s: seconds(s.step_time_s)) for row in ordered)),
-            column(percent(LEVEL), map(_interval_cell, (row.best for row in ordered)), rank=9),
+            *_interval_column([row.best for row in ordered], rank=9),
             column("vs best", (_of(row, lambda s: versus(s.step_time_s, quickest)) for row in ordered), rank=1),
             column("busy", (_of(row, lambda s: percent(s.utilization)) for row in ordered), rank=2),
             column("MFU", (_of(row, lambda s: percent(s.mfu)) for row in ordered), rank=6),
@@ -179,7 +179,7 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
             column("runtime", (decision.problem.runtime for decision in decisions), right=False),
             column("which is", (decision.problem.rules.told for decision in decisions), rank=4, right=False),
             column("step time", told(lambda score: seconds(score.step_time_s))),
-            column(percent(LEVEL), map(_interval_cell, (decision.judged for decision in decisions)), rank=7),
+            *_interval_column([decision.judged for decision in decisions], rank=7),
             column("as assumed", map(_span_cell, decisions), rank=8),
             column("gap", (gap_text(decision.gap) if decision.plan else NOTHING for decision in decisions), rank=5),
             column("domains", (NOTHING if plan is None else str(len(plan.domains)) for plan in plans)),
@@ -193,9 +193,11 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
     return Group(table, reasons_view(assumed, title="Assumed"))
 
 
-def _interval_cell(best: Judged | None) -> str:
-    found = None if best is None else best.interval
-    return NOTHING if found is None else between(found.low_s, found.high_s)
+def _interval_column(rows: Sequence[Judged | None], *, rank: int) -> list[Column]:
+    """Between what measured steps are expected to lie; no column where no step has an interval."""
+    found = [None if best is None else best.interval for best in rows]
+    told = [NOTHING if each is None else between(each.low_s, each.high_s) for each in found]
+    return [column(percent(LEVEL), told, rank=rank)] if any(found) else []
 
 
 def _span_cell(decision: Decision) -> str:

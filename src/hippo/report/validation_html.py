@@ -11,8 +11,8 @@ from hippo.problem.runtimes import RUNTIMES
 from hippo.report.frame import frame, template
 from hippo.report.terminal import unread
 
-WORST = 12
-"""Rows with the largest errors that the page lists."""
+WORST = 3
+"""Rows with the largest errors that the page lists of each group."""
 
 
 def validation_html(document: Mapping[str, Any]) -> str:
@@ -38,13 +38,12 @@ def validation_html(document: Mapping[str, Any]) -> str:
 
 
 def _worst(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], float]]:
-    """Rows with the largest errors and these errors, largest first."""
-    timed = [
-        (row, row["predicted_s"] / row["measured_s"] - 1)
-        for row in rows
-        if row["measured_s"] is not None and row["predicted_s"] is not None
-    ]
-    return sorted(timed, key=lambda each: -abs(each[1]))[:WORST]
+    """Of each group the rows with the largest errors, largest first, and these errors."""
+    groups: dict[str, list[tuple[Mapping[str, Any], float]]] = {}
+    for row in rows:
+        if row["measured_s"] is not None and row["predicted_s"] is not None:
+            groups.setdefault(row["group"], []).append((row, row["predicted_s"] / row["measured_s"] - 1))
+    return [each for group in groups.values() for each in sorted(group, key=lambda one: -abs(one[1]))[:WORST]]
 
 
 def _share(value: float | None) -> str | None:

@@ -2,13 +2,12 @@
 
 ``held_out.json`` has, by family and source, the logarithms of measured over predicted steps. Of sources that the
 constants were fitted to, each was predicted with constants fitted without it (``benchmarks/intervals.py`` makes the
-file). An interval is a split-conformal one (Lei et al. 2018, algorithm 2) of these logarithms: rows of a source weigh
-together the root of their number, as in the fit, and one more row, of a source that nobody saw, counts as outside.
+file). An interval is a split-conformal one of the sizes of these logarithms (Lei et al. 2018, section 2.2).
 
-Families: dense models in one place by the GPU's generation; several places under NCCL; hippo's executor and torch over
-several places as emulated, where nobody trained on GPUs: the error of the GPUs and that of the emulated links are then
-taken to be independent and to add up. Mixtures of experts, GPUs that nobody measured and layers that the user measured
-have no family, and what no runtime does has no interval.
+Families: dense models in one place, whose lanes share their state or each hold all of it; several places under NCCL;
+hippo's executor and torch over several places as emulated, where nobody trained on GPUs: the error of one place and
+that of the emulated links are then taken to be independent and to add up. Mixtures of experts, GPUs that nobody
+measured and layers that the user measured have no family, and what no runtime does has no interval.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.cost.calibration import CALIBRATION, RANGES, constant
+from hippo.cost.calibration import CALIBRATION, RANGES, constant, uncalibrated
 from hippo.plan.plan import Plan
 from hippo.problem.model import Model
 from hippo.problem.problem import Problem
@@ -36,20 +35,16 @@ Residuals = Mapping[str, Sequence[float]]
 """Logarithms of measured over predicted steps, by source."""
 
 LEVEL = 0.9
-LEAST_SOURCES = 3
-"""A generation that fewer sources measured takes the rows of all generations."""
-
-NCCL, EMULATED = "nccl", "emulated"
-_TOLD = {
-    NCCL: "NCCL between places",
-    EMULATED: "emulated links",
-    "ampere": "A100",
-    "hopper": "H100",
-    "blackwell": "B200 and its kin",
-}
-GENERATIONS: Mapping[str, str] = MappingProxyType(
-    {"ampere": "ampere", "hopper": "hopper", "blackwell": "blackwell", "blackwell-ultra": "blackwell"}
+SHARDED, REPLICATED, NCCL, EMULATED = "sharded", "replicated", "nccl", "emulated"
+TOLD: Mapping[str, str] = MappingProxyType(
+    {
+        SHARDED: "one place, lanes share their state",
+        REPLICATED: "one place, every lane holds all of its state",
+        NCCL: "several places under NCCL",
+        EMULATED: "emulated links",
+    }
 )
+"""The families, and in words what their rows are."""
 
 
 @dataclass(frozen=True)
@@ -75,30 +70,29 @@ NO_INTERVAL: Mapping[str, object] = MappingProxyType({"step_time_interval_s": No
 
 
 def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_place: bool = False) -> Interval | None:
-    """The interval of a printed step time, or None: no family holds it. ``in_one_place``: whatever runtime runs it."""
+    """The interval of a printed step, or None: no family holds it. ``in_one_place``: whatever runtime runs it."""
     places = len(plan.domains)
     if problem.runtime == "ideal" and not (in_one_place and places == 1):
         return None
-    generation = GENERATIONS.get(problem.cluster.gpu.family)
-    if (
-        has_experts(problem.model)
-        or problem.profile is not None
-        or generation is None
-        or not CALIBRATION.generations[generation].measured
-    ):
+    if has_experts(problem.model) or problem.profile is not None or uncalibrated(problem) is not None:
         return None
-    over_nccl = problem.runtime in ("megatron", "deepspeed")
-    names = (generation,) if places == 1 else (NCCL,) if over_nccl else (generation, EMULATED)
-    width = half_width(names)
+    there, over_nccl = one_place(plan), problem.runtime in ("megatron", "deepspeed")
+    names = (there,) if places == 1 else (NCCL,) if over_nccl else (there, EMULATED)
+    width = float(np.exp(half_width(names)))
     parts = [family(name) for name in names]
     return Interval(
-        step_time_s / float(np.exp(width)),
-        step_time_s * float(np.exp(width)),
-        " and ".join(_TOLD[name] for name in names),
+        step_time_s / width,
+        step_time_s * width,
+        " and ".join(TOLD[name] for name in names),
         sum(len(rows) for part in parts for rows in part.values()),
         sum(map(len, parts)),
         assumed=places > 1 and over_nccl,
     )
+
+
+def one_place(plan: Plan) -> str:
+    """The family of a plan in one place."""
+    return REPLICATED if plan.sharding == "none" else SHARDED
 
 
 def has_experts(model: Model) -> bool:
@@ -118,24 +112,16 @@ def held_out() -> Mapping[str, Any]:
 
 def family(name: str, without: str | None = None) -> Residuals:
     """The residuals that an interval of a family rests on, ``without`` one of its sources."""
-    known: Mapping[str, Mapping[str, Residuals]] = held_out()["residuals"]
-
-    def left(of: str) -> dict[str, Sequence[float]]:
-        return {source: rows for source, rows in known[of].items() if source != without}
-
-    found = left(name)
-    if name not in (NCCL, EMULATED) and len(found) < LEAST_SOURCES:
-        generations = dict.fromkeys(GENERATIONS.values())
-        found = {f"{source}, {each}": rows for each in generations for source, rows in left(each).items()}
-    return found
+    known: Mapping[str, Sequence[float]] = held_out()["residuals"][name]
+    return {source: rows for source, rows in known.items() if source != without}
 
 
 def left_out(name: str) -> list[tuple[str, bool, float]]:
     """Of each row of a family: its source, whether the interval made without that source holds it, the half-width."""
     found = []
-    for source, rows in held_out()["residuals"][name].items():
-        values, weights = weighed(family(name, without=source))
-        width = conformal(values, weights, 1.0 / len(values))
+    for source, rows in family(name).items():
+        others = sizes(family(name, without=source))
+        width = conformal(others, len(others))
         found += [(source, abs(row) <= width, float(np.sinh(width))) for row in rows]
     return found
 
@@ -143,37 +129,32 @@ def left_out(name: str) -> list[tuple[str, bool, float]]:
 @cache
 def half_width(names: tuple[str, ...]) -> float:
     """Of the interval of one family, or of the sum of independent ones; in the logarithm of the step."""
-    values, weights = weighed(family(names[0]))
-    for name in names[1:]:
-        more, theirs = weighed(family(name))
-        values = np.add.outer(values, more).ravel()
-        weights = np.multiply.outer(weights, theirs).ravel()
-    return conformal(values, weights, 1.0 / len(values))
+    parts = [np.concatenate([np.asarray(rows) for rows in family(name).values()]) for name in names]
+    total = parts[0]
+    for part in parts[1:]:
+        total = np.add.outer(total, part).ravel()
+    return conformal(np.abs(total), min(map(len, parts)))
 
 
-def weighed(residuals: Residuals) -> tuple[Floats, Floats]:
-    """Residuals and their weights, which sum to 1: rows of a source weigh together the root of their number."""
-    values = np.concatenate([np.asarray(rows, dtype=np.float64) for rows in residuals.values()])
-    weights = np.concatenate([np.full(len(rows), len(rows) ** -0.5) for rows in residuals.values()])
-    return values, weights / weights.sum()
+def sizes(residuals: Residuals) -> Floats:
+    """Sizes of all rows, (n,)."""
+    return np.abs(np.concatenate([np.asarray(rows, dtype=np.float64) for rows in residuals.values()]))
 
 
-def conformal(values: Floats, weights: Floats, beyond: float, level: float = LEVEL) -> float:
-    """The least size that ``level`` of the weight stays within, when a weight ``beyond`` is outside any; inf: none."""
-    sizes = np.abs(values)
-    order = np.argsort(sizes, kind="stable")
-    reached = np.cumsum(weights[order]) / (weights.sum() + beyond)
-    enough = np.flatnonzero(reached >= level - 1e-12)
-    return float(sizes[order][enough[0]]) if len(enough) else float("inf")
+def conformal(values: Floats, rows: int, level: float = LEVEL) -> float:
+    """The least of the sizes that holds ``level`` of ``rows`` known rows and one more, which may lie anywhere; inf:
+    there are too few."""
+    share = level * (rows + 1) / rows
+    return float("inf") if share > 1 else float(np.quantile(values, share, method="inverted_cdf"))
 
 
 def coverage() -> dict[str, dict[str, object]]:
     """By family: rows, the share that intervals made without their source hold, half-widths as shares of the step."""
     told: dict[str, dict[str, object]] = {}
-    for name in held_out()["residuals"]:
+    for name in TOLD:
         found = left_out(name)
         told[name] = {
-            "of": _TOLD[name],
+            "of": TOLD[name],
             "rests_on": "assumed" if name == NCCL else "emulated" if name == EMULATED else "measured",
             "sources": len({source for source, _, _ in found}),
             "rows": len(found),

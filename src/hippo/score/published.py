@@ -34,7 +34,7 @@ from hippo.schedule.schedule import order
 from hippo.score import emulated, pipelines, wan
 from hippo.score.cases import PublishedRun, cases_of
 from hippo.score.emulated import EmulatedRun
-from hippo.score.interval import GENERATIONS, coverage, fitted_to, has_experts
+from hippo.score.interval import coverage, fitted_to, has_experts
 from hippo.score.pipelines import MeasuredPipeline
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
@@ -120,7 +120,7 @@ class ValidationReport:
 
     def document(self) -> dict[str, object]:
         """The ``validate --json`` document."""
-        keys = ("id", "family", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
+        keys = ("id", "family", "group", "measured_s", "predicted_s", "predicted_memory_gb", "out_of_memory", "refused")
         beside = {"apart": self.apart, "together": self.together}
         return {
             "overall": asdict(self.overall),
@@ -201,7 +201,7 @@ def group_of(case: Case) -> str:
     if case.cluster is not None:
         return "several places, Megatron-LM"
     experts = case.model is not None and has_experts(case.model)
-    return f"one place, {'experts' if experts else 'dense'}, {GENERATIONS.get(case.gpu.family, case.gpu.family)}"
+    return f"one place, {'experts' if experts else 'dense'}, {case.gpu.family}"
 
 
 def memory_errors(rows: Iterable[Prediction]) -> dict[str, float]:
