@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hippo.decide.wording import count, described, interval_text, seconds, usd
+from hippo.decide.wording import count, described, seconds, usd
 from hippo.errors import HippoError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
@@ -47,8 +47,7 @@ class ExportTimes:
         batch, gpus = count(self.run.plan.global_batch, "sequence"), count(self.run.plan.gpus, "GPU")
         confirm = " (`hippo simulate plan.json`)" if self.problem.runtime == own.runtime else ""
         found = [] if self.one_domain is None else [self._one_domain(self.one_domain)]
-        around = "" if self.run.interval is None else f" ({interval_text(self.run.interval)})"
-        found.append(f"Expected: {_priced(self.run)}{around} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
+        found.append(f"Expected: {_priced(self.run)} of {batch} on {gpus} {under(own.runtime)}{confirm}.")
         if planned.runtime != own.runtime:
             found.append(f"The plan was made {_for(planned.runtime)}: {_priced(self.planned)} there.")
         return (*found, *(f"Assumed: {each.rstrip('.')}." for each in own.rules.assumed))
