@@ -21,6 +21,10 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
+"""What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
 @dataclass(frozen=True)
 class Messages:
     """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
@@ -60,6 +64,7 @@ class Runtime:
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
     local_sgd: bool = True
+    live_levers: frozenset[str] = LEVERS  # that it pulls while it trains; any other needs its processes to start anew
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
@@ -84,7 +89,13 @@ _NCCL_ENDS = (
     End(f"{_STOCK}, one channel", replace(NCCL, window_bytes=STOCK_WINDOW_BYTES), NCCL_TURN_BYTES / 2),
     End("full links, sums in one turn", NCCL),
 )
-_ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
+_ONE_MESH = Runtime(
+    uniform_tp_dp=True,
+    uniform_cuts_across_replicas=True,
+    equal_shares=True,
+    relays=False,
+    live_levers=frozenset(),
+)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
@@ -94,6 +105,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_parallel=False,
             expert_parallel=False,
             relays=False,
+            live_levers=frozenset(),
             transport=HIPPO,
         ),
         "megatron": replace(
@@ -175,11 +187,11 @@ AT_END: Mapping[str, Runtime] = MappingProxyType(
 """Runtimes at an end of what is assumed of them: ``megatron:slow``. A plan is played under both, none is asked for."""
 
 
-def name_of(name: str) -> str:
+def name_of(name: str, *, source: str = "--runtime") -> str:
     """The name that a runtime has here; ``UnknownNameError`` lists them."""
     found = OTHER_NAMES.get(name, name)
     if found not in RUNTIMES and found not in AT_END:
-        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source="--runtime")
+        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source=source)
     return found
 
 
