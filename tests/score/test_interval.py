@@ -34,6 +34,7 @@ from hippo.score.interval import (
 from hippo.score.judge import judge
 from hippo.score.published import predict
 
+ROOT = Path(__file__).resolve().parents[2]
 _FIT = script("benchmarks/_fit.py")
 
 
@@ -97,6 +98,14 @@ def test_the_intervals_cover_what_was_left_out_of_them() -> None:
     measured = [width for name in told if name not in (NCCL, EMULATED) for _, _, width in left_out(name)]
     assert np.median(measured) <= 0.155
     assert np.median([width for _, _, width in left_out(NCCL)]) <= 0.25
+
+
+def test_the_page_of_accuracy_says_what_the_residuals_say() -> None:
+    page = (ROOT / "results" / "accuracy.md").read_text()
+    for each in coverage().values():
+        shares = (each["covered"], each["half_width_left_out"], each["half_width"])
+        told = " | ".join(f"{100 * float(str(share)):.1f} %" for share in shares)
+        assert f"| {each['of']} | {each['rests_on']} | {each['sources']} | {each['rows']} | {told} |" in page
 
 
 def test_the_committed_residuals_are_of_this_cost_model(data: Path) -> None:
