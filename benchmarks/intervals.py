@@ -26,7 +26,7 @@ from hippo.score import interval
 from hippo.score.cases import PublishedRun, load_cases
 from hippo.score.interval import EMULATED, NCCL, REPLICATED, SHARDED, TOLD, has_experts, held_out, one_place
 from hippo.score.pipelines import MeasuredPipeline
-from hippo.score.published import load, predict, validate
+from hippo.score.published import Case, load, predict, validate
 
 OUT = Path(interval.__file__).with_name("held_out.json")
 MOVES = 0.01
@@ -107,9 +107,11 @@ def over_nccl(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-def _is_megatron(case: PublishedRun | MeasuredPipeline) -> bool:
+def _is_megatron(case: Case) -> bool:
     if isinstance(case, MeasuredPipeline):
         return case.method == "1F1B"
+    if not isinstance(case, PublishedRun):
+        return False
     far = case.cluster is not None and any(link.latency_s > 0 for link in case.cluster.links)
     return far and case.runtime == "megatron"
 

@@ -138,7 +138,8 @@ def half_width(names: tuple[str, ...]) -> float:
 
 def sizes(residuals: Residuals) -> Floats:
     """Sizes of all rows, (n,)."""
-    return np.abs(np.concatenate([np.asarray(rows, dtype=np.float64) for rows in residuals.values()]))
+    found: Floats = np.abs(np.concatenate([np.asarray(rows, dtype=np.float64) for rows in residuals.values()]))
+    return found
 
 
 def conformal(values: Floats, rows: int, level: float = LEVEL) -> float:
