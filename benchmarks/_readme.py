@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from hippo.decide.wording import percent
-from hippo.score.interval import EMULATED, NCCL, REPLICATED, SHARDED, coverage, half_width
+from hippo.score.interval import EMULATED, FUSED, NCCL, coverage, half_width
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -38,12 +38,11 @@ def told() -> str:
     rows = sum(int(str(each["rows"])) for each in families.values())
     held = sum(int(str(each["rows"])) * float(str(each["covered"])) for each in families.values()) / rows
     widths = {name: percent(float(str(each["half_width"]))) for name, each in families.items()}
-    far = percent(math.sinh(half_width((SHARDED, EMULATED))))
+    far = percent(math.sinh(half_width((FUSED, EMULATED))))
     return (
         f"Each step is printed with an interval that should hold nine of ten measured steps. Of {rows} rows, each "
         f"predicted without its own source, {percent(held)} lie in theirs (`hippo bench intervals`). It is "
-        f"{widths[SHARDED]} either way for dense models in one place whose lanes share their state, "
-        f"{widths[REPLICATED]} where they do not, {far} over several places with hippo's executor or torch, "
+        f"{widths[FUSED]} either way for dense models in one place, {far} over several with hippo's executor or torch, "
         f"{widths[NCCL]} with NCCL, which nobody measured alone over a WAN; mixtures of experts and what no "
         "runtime does have none."
     )

@@ -24,9 +24,9 @@ from _fit import Linear, changed, rows, without  # type: ignore[import-not-found
 from hippo.cost.calibration import CALIBRATION, RANGES, constant
 from hippo.score import interval
 from hippo.score.cases import PublishedRun, load_cases
-from hippo.score.interval import EMULATED, NCCL, REPLICATED, SHARDED, TOLD, has_experts, held_out, one_place
+from hippo.score.interval import EMULATED, FUSED, NCCL, TOLD, UNFUSED, has_experts, held_out, one_place
 from hippo.score.pipelines import MeasuredPipeline
-from hippo.score.published import Case, load, predict, validate
+from hippo.score.published import Case, load, predict, problem_of, validate
 
 OUT = Path(interval.__file__).with_name("held_out.json")
 MOVES = 0.01
@@ -81,7 +81,7 @@ def residuals(
     cases: Sequence[PublishedRun], constants: Mapping[str, list[float]], folder: Path, known: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Logarithms of measured over predicted, by family and source."""
-    found: dict[str, dict[str, list[float]]] = {SHARDED: {}, REPLICATED: {}}
+    found: dict[str, dict[str, list[float]]] = {FUSED: {}, UNFUSED: {}}
     for case in cases:
         if case.refusal or case.measured_s is None or case.model is None or has_experts(case.model):
             continue
@@ -89,7 +89,9 @@ def residuals(
         row = predict(case, calibration=there)
         if row.predicted_s is None or row.plan is None:
             continue
-        found[one_place(row.plan)].setdefault(case.family, []).append(logarithm(row.measured_s, row.predicted_s))
+        found[one_place(problem_of(case))].setdefault(case.family, []).append(
+            logarithm(row.measured_s, row.predicted_s)
+        )
     found[NCCL] = over_nccl(folder) or known.get(NCCL, {})
     found[EMULATED] = emulated(data("emulated_runs.csv"))
     return found

@@ -17,13 +17,14 @@ from hippo.plan.plan import Plan
 from hippo.problem.catalogue.models import model
 from hippo.problem.gpus import gpu
 from hippo.problem.problem import Problem
+from hippo.problem.workload import Software
 from hippo.score import interval
 from hippo.score.cases import load_cases
 from hippo.score.interval import (
     EMULATED,
+    FUSED,
     NCCL,
-    REPLICATED,
-    SHARDED,
+    UNFUSED,
     assumed_span,
     conformal,
     coverage,
@@ -57,10 +58,10 @@ def test_nine_rows_are_the_fewest_that_hold_nine_of_ten() -> None:
 
 
 def test_errors_of_one_place_and_of_links_are_taken_to_add_up(residuals: dict[str, Any]) -> None:
-    residuals[SHARDED] = {name: [0.1, -0.1, 0.1, -0.1] for name in "abc"}
+    residuals[FUSED] = {name: [0.1, -0.1, 0.1, -0.1] for name in "abc"}
     residuals[EMULATED] = {"links": [0.02, -0.02] * 5}
-    assert half_width((SHARDED,)) == pytest.approx(0.1)
-    assert half_width((SHARDED, EMULATED)) == pytest.approx(0.12)
+    assert half_width((FUSED,)) == pytest.approx(0.1)
+    assert half_width((FUSED, EMULATED)) == pytest.approx(0.12)
 
 
 def test_a_source_left_out_is_held_against_the_others(residuals: dict[str, Any]) -> None:
@@ -76,10 +77,11 @@ def test_which_steps_have_an_interval(small: Problem, across: Plan) -> None:
     found = interval_of(measured, across, 100.0)
     assert found is not None
     assert found.low_s * found.high_s == pytest.approx(100.0**2)
-    assert (found.of, found.assumed) == ("one place, every lane holds all of its state and emulated links", False)
-    sharded = interval_of(measured, replace(across, sharding="optimizer"), 100.0)
-    assert sharded is not None
-    assert sharded.of == "one place, lanes share their state and emulated links"
+    assert (found.of, found.assumed) == ("one place, fused attention and emulated links", False)
+    old = replace(measured.workload, software=Software("unfused"))
+    of_2021 = interval_of(replace(measured, workload=old), across, 100.0)
+    assert of_2021 is not None
+    assert of_2021.of == "one place, attention as of 2021 and emulated links"
     under_nccl = interval_of(replace(small, runtime="megatron"), across, 100.0)
     assert under_nccl is not None
     assert (under_nccl.of, under_nccl.assumed) == ("several places under NCCL", True)
@@ -95,8 +97,7 @@ def test_the_intervals_cover_what_was_left_out_of_them() -> None:
     rows = [(each["rows"], each["covered"]) for each in told.values()]
     covered = sum(n * share for n, share in rows) / sum(n for n, _ in rows)  # type: ignore[operator, misc]
     assert 0.85 <= covered <= 0.95
-    measured = [width for name in told if name not in (NCCL, EMULATED) for _, _, width in left_out(name)]
-    assert np.median(measured) <= 0.155
+    assert np.median([width for name in told for _, _, width in left_out(name)]) <= 0.155
     assert np.median([width for _, _, width in left_out(NCCL)]) <= 0.25
 
 
@@ -112,7 +113,7 @@ def test_the_committed_residuals_are_of_this_cost_model(data: Path) -> None:
     """Of three sources the first row, predicted with the constants that were fitted without the source."""
     document: Mapping[str, Any] = interval.held_out()
     cases = load_cases(data / "training_open.json")
-    for name, source in ((REPLICATED, "korthikanti"), (SHARDED, "dgxc-fp8"), (SHARDED, "dgxc-gb200")):
+    for name, source in ((UNFUSED, "korthikanti"), (FUSED, "dgxc-fp8"), (FUSED, "dgxc-gb200")):
         constants = dict(zip(RANGES, document["without"][source], strict=True))
         case = next(case for case in cases if case.family == source)
         row = predict(case, calibration=_FIT.changed(CALIBRATION, constants))

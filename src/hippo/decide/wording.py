@@ -36,8 +36,8 @@ def between(low: float, high: float) -> str:
 
 
 def interval_text(found: Interval) -> str:
-    """``90 %: 101 to 124 s``, and where it rests on what nobody measured: ``assumed``."""
-    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{', assumed' if found.assumed else ''}"
+    """``90 %: 101 to 124 s``, and where nobody measured that they do ``if links fill``."""
+    return f"{percent(LEVEL)}: {between(found.low_s, found.high_s)}{' if links fill' if found.assumed else ''}"
 
 
 def usd(amount: float) -> str:

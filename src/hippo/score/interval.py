@@ -4,10 +4,11 @@
 constants were fitted to, each was predicted with constants fitted without it (``benchmarks/intervals.py`` makes the
 file). An interval is a split-conformal one of the sizes of these logarithms (Lei et al. 2018, section 2.2).
 
-Families: dense models in one place, whose lanes share their state or each hold all of it; several places under NCCL;
-hippo's executor and torch over several places as emulated, where nobody trained on GPUs: the error of one place and
-that of the emulated links are then taken to be independent and to add up. Mixtures of experts, GPUs that nobody
-measured and layers that the user measured have no family, and what no runtime does has no interval.
+Families: dense models in one place, by software with fused attention (as every answer is unless rows say otherwise) or
+that of 2021; several places under NCCL; hippo's executor and torch over several places as emulated, where nobody
+trained on GPUs: the error of one place and that of the emulated links are then taken to be independent and to add up.
+Mixtures of experts, GPUs that nobody measured and layers that the user measured have no family, and what no runtime
+does has no interval.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ Residuals = Mapping[str, Sequence[float]]
 """Logarithms of measured over predicted steps, by source."""
 
 LEVEL = 0.9
-SHARDED, REPLICATED, NCCL, EMULATED = "sharded", "replicated", "nccl", "emulated"
+FUSED, UNFUSED, NCCL, EMULATED = "fused", "unfused", "nccl", "emulated"
 TOLD: Mapping[str, str] = MappingProxyType(
     {
-        SHARDED: "one place, lanes share their state",
-        REPLICATED: "one place, every lane holds all of its state",
+        FUSED: "one place, fused attention",
+        UNFUSED: "one place, attention as of 2021",
         NCCL: "several places under NCCL",
         EMULATED: "emulated links",
     }
@@ -76,7 +77,7 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
         return None
     if has_experts(problem.model) or problem.profile is not None or uncalibrated(problem) is not None:
         return None
-    there, over_nccl = one_place(plan), problem.runtime in ("megatron", "deepspeed")
+    there, over_nccl = one_place(problem), problem.runtime in ("megatron", "deepspeed")
     names = (there,) if places == 1 else (NCCL,) if over_nccl else (there, EMULATED)
     width = float(np.exp(half_width(names)))
     parts = [family(name) for name in names]
@@ -90,9 +91,9 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     )
 
 
-def one_place(plan: Plan) -> str:
+def one_place(problem: Problem) -> str:
     """The family of a plan in one place."""
-    return REPLICATED if plan.sharding == "none" else SHARDED
+    return UNFUSED if problem.workload.software.attention == "unfused" else FUSED
 
 
 def has_experts(model: Model) -> bool:
