@@ -49,7 +49,7 @@ TOLD: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Interval:
+class StepInterval:
     """Between which seconds 90 of 100 measured steps lie, by rows like this one."""
 
     low_s: float
@@ -70,7 +70,7 @@ class Interval:
 NO_INTERVAL: Mapping[str, object] = MappingProxyType({"step_time_interval_s": None, "interval_of": None})
 
 
-def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_place: bool = False) -> Interval | None:
+def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_place: bool = False) -> StepInterval | None:
     """The interval of a printed step, or None: no family holds it. ``in_one_place``: whatever runtime runs it."""
     places = len(plan.domains)
     if problem.runtime == "ideal" and not (in_one_place and places == 1):
@@ -81,7 +81,7 @@ def interval_of(problem: Problem, plan: Plan, step_time_s: float, *, in_one_plac
     names = (there,) if places == 1 else (NCCL,) if over_nccl else (there, EMULATED)
     width = float(np.exp(half_width(names)))
     parts = [family(name) for name in names]
-    return Interval(
+    return StepInterval(
         step_time_s / width,
         step_time_s * width,
         " and ".join(TOLD[name] for name in names),
