@@ -124,7 +124,7 @@ def search_mixed(field: Field, floor: float) -> float:
     ideal = [
         way
         for way in ideal_ways(field.routes(None), field.routes(None), tuple(range(domains)), tied=tied)
-        if way.groups == 1
+        if way.groups == 1 and (field.only is None or field.only.admits(1, way.span))
     ]
     work: list[tuple[float, DomainWay, LayoutFamily]] = []
     tail_s = min((field.tail_s(way) for way in ideal if way.span > 1), default=0.0)
@@ -196,7 +196,8 @@ def _course(field: Field, family: LayoutFamily, way: DomainWay, order: Ints | No
 
 def _play(field: Field, family: LayoutFamily, span: int) -> None:
     """Plays the family's best pipelines along real paths."""
-    routes, among = field.routes(0), tuple(range(len(field.tables.kinds)))
+    wanted = range(len(field.tables.kinds)) if field.only is None else sorted(field.only.domains)
+    routes, among = field.routes(0), tuple(wanted)
     for path, ceiling in lines(routes, among, tied_bytes=field.tied_bytes)[span - 1][:MOST_PATHS]:
         for candidate in along(field, family, path, ceiling):
             field.tried.play(candidate)

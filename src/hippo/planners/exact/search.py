@@ -65,7 +65,7 @@ class Exact:
         remember(fields[0])
         for done, field in enumerate(fields):
             _say(progress, "playing candidates", done / len(fields))
-            _search(field)
+            search_ways(field)
             search_replicas(field)
             play_ordered(field)
         tried.deadline_s = began + stop.time_limit_s
@@ -73,7 +73,7 @@ class Exact:
         granted = _granted(tried, fields)
         lower, cause = _lower(problem, tried, granted)
         if tried.value * (1.0 - max(stop.gap, CLOSED)) > lower:
-            _polish(problem, tried, granted)
+            polish_best(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
                 lower, cause = _lower(problem, tried, _granted(tried, fields))
         return _proposal(problem, tried, lower, cause, process_time() - started)
@@ -87,7 +87,7 @@ def _granted(tried: Tried, fields: list[Field]) -> list[Field]:
     return [replace(field, ordered=EVERY) for field in fields]
 
 
-def _polish(problem: Problem, tried: Tried, fields: list[Field]) -> None:
+def polish_best(problem: Problem, tried: Tried, fields: list[Field]) -> None:
     """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
     winner = tried.winner
     if winner is not None and winner.pipelines[0].order:
@@ -146,7 +146,7 @@ def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
     return found
 
 
-def _search(field: Field) -> None:
+def search_ways(field: Field) -> None:
     """The most promising ways to join once each; then each as long as it keeps finding better plans."""
     tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(_promising(field)):
