@@ -134,7 +134,7 @@ class Truth:
     def best(self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False) -> dict[Way, Judged]:
         """The best plan of each way to join domains."""
         with more_effort():
-            found = list(self.replanner.plans(problem, only, local_sgd=local_sgd))
+            found = [plan for _, plan in self.replanner.plans(problem, only, local_sgd=local_sgd)]
         if only is None:
             names = (LOCAL_SGD,) if local_sgd else AUTO
             asked = choose(problem, Panel(planners(names)), LONG, everyone=True)

@@ -7,9 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from hippo.decide.choose import decide
-from hippo.decide.explain import Context, explain
+from hippo.decide.explain import Context, explain, reasons_of
 from hippo.decide.pace import ALLOWED
-from hippo.decide.reasons import Binding, Bottleneck, Capacity, IdleDomain, LinkThreshold, Reason, RunnerUp
+from hippo.decide.reasons import (
+    Binding,
+    Bottleneck,
+    Capacity,
+    IdleDomain,
+    LinkThreshold,
+    MemoryHeadroom,
+    Reason,
+    RunnerUp,
+)
 from hippo.planners.base import Stop
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
@@ -45,7 +54,8 @@ def agree(reasons: Sequence[Reason]) -> None:
 
 @pytest.mark.parametrize(("send_s", "latency_s"), [(10.0, 0.0), (1.0, 0.0), (0.01, 0.0), (1e-6, 20.0), (3.0, 0.1)])
 def test_one_verdict_about_what_binds(worlds, send_s, latency_s):
-    agree(explain(worlds.across(send_s=send_s, latency_s=latency_s), Context("even")))
+    game = worlds.across(send_s=send_s, latency_s=latency_s)
+    agree(reasons_of(game, MemoryHeadroom("stage 1 in a", (50e9,), 76e9), Context("even")))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -53,7 +63,7 @@ def test_a_link_keeps_up_only_where_the_step_does_not_wait_for_it(groups):
     """Replicas send all their gradients at once: over the whole step the link could carry them, and the step waits."""
     problem = load_problem(model="llama-3-8b", cluster="toy", global_batch=64, seq=4096, runtime="hippo")
     both = Only(frozenset(problem.cluster.domain_index.values()), groups)
-    plan, *_ = DomainReplanner.of(problem).plans(problem, both)
+    (_, plan), *_ = DomainReplanner.of(problem).plans(problem, both)
     agree(explain(judge(problem, plan), Context("exact")))
 
 

@@ -167,7 +167,7 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
     against = None if decision.baseline is None else decision.baseline.best
     others = Alternatives(best, decision.runners_up, replanner, against)
     decision = replace(decision, runners_up=others.search())
-    local_sgd = if_allowed(decision, panel.local_sgd, replanner, seed)
+    local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)
     context = Context(
         planner=decision.planner,
         gap=decision.gap,

@@ -22,7 +22,7 @@ LIMIT_S = 0.5  # the most seconds for a planner of local SGD, where no plan foun
 
 
 def if_allowed(
-    decision: Decision, planner: Planner | None, replanner: DomainReplanner | None, seed: int
+    decision: Decision, planner: Planner | None, seed: int, *, replanner: DomainReplanner | None = None
 ) -> Proposal | None:
     """The quickest local-SGD plan, scored by the judge; None: no planner named, local SGD allowed anyway, or none fits.
 
@@ -33,7 +33,11 @@ def if_allowed(
         return None
     allowed = replace(decision.problem, allow_local_sgd=True)
     found = () if replanner is None else replanner.plans(allowed, local_sgd=True)
-    sound = [plan for plan in dict.fromkeys((*_turned(decision), *found)) if flaw(allowed, plan) is None]
+    sound = [
+        plan
+        for plan in dict.fromkeys((*_turned(decision), *(plan for _, plan in found)))
+        if flaw(allowed, plan) is None
+    ]
     if not sound:
         proposal = planner.propose(allowed, Stop(LIMIT_S), seed=seed)
         if proposal.best is None or flaw(allowed, proposal.best) is not None:

@@ -128,8 +128,9 @@ class Bottleneck(Reason):
     alone: bool = True  # False: nothing binds alone, this is what tells most
 
     def _said(self) -> str:
+        head = f"{'The bottleneck is' if self.alone else 'What tells most is'} {self.subject}"
         return (
-            f"{'The bottleneck is' if self.alone else 'What tells most is'} {self.subject}, busy {percent(self.busy_share)} of the step: 10 % slower, the step "
+            f"{head}, busy {percent(self.busy_share)} of the step: 10 % slower, the step "
             f"would take {percent(self.slower_share)} longer; 10 % faster, {percent(self.faster_share)} less."
         )
 
@@ -377,14 +378,17 @@ class NoSwitch(Reason):
         limits = f"between {_times(low)} and {_times(high)} times today's"
         if low > 1 or high < 1:
             limits = f"up to {_times(high)} times today's" if low > 1 else f"down to {_times(low)} of today's"
-        planned = f"planned anew at {listed([_times(each) for each in self.planned_at])} times"
+        few = listed([_times(each) for each in self.planned_at])
+        planned = (
+            f"planned anew at {few} times" if len(self.planned_at) < 6 else f"planned {len(self.planned_at)} times"
+        )
         end = "" if self.searched else "; not searched to the end"
         return f"No change of {what} {limits} makes it pay to {self.subject} ({planned}){end}."
 
 
 def _times(factor: float) -> str:
     """``16``, ``1/4``, ``2.05``."""
-    return number(factor).removesuffix(".00") if factor >= 1 else f"1/{number(1 / factor).removesuffix('.00')}"
+    return f"{factor:.3g}" if factor >= 1 else f"1/{1 / factor:.3g}"
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
-from math import exp, log
+from math import exp, inf, log
 
 import numpy as np
 
@@ -35,12 +35,16 @@ CONFIRM = 1.03  # a threshold of plans that stay as they are is confirmed by sco
 WIDEST_ANEW = 16.0  # the same factor where whole plans are made for it,
 ENDS = (WIDEST_ANEW, 1 / WIDEST_ANEW, WIDEST_ANEW**0.5, WIDEST_ANEW**-0.5)  # at these before it is said that none wins
 WIDTH = 1.1  # most that the ends of an interval may differ
+MORE = 4.0  # times today's bandwidth: what plans do there is told before other runners-up
 STEPS = 16  # of the factors either way at which known plans are compared, to guess where an interval may lie
+POOLED = 3  # plans of every factor that are compared at the others
 SAFE = 1.045  # an interval is looked for this far on either side of the guess: a little less than half of WIDTH
 MOST_PLANS = 24  # searches that all sentences of one answer may take
 FOR_THRESHOLDS = 14  # of them, kept for thresholds
+HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
 MOST_OF_A_WAY = 8  # of them, for one interval
 MOST_SETS = 4  # of domains that are searched for one idle domain
+SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
 EQUAL = 0.005  # among plans this close to the best the cheaper is taken
 """As planners do."""
 
@@ -95,8 +99,14 @@ class Alternatives:
     baseline: Judged | None = None
     left: int = MOST_PLANS
     searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
-    _sets: dict[Only, bool] = field(default_factory=dict)
+    _sets: set[Only] = field(default_factory=set)
     _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
+
+    @cached_property
+    def foreign(self) -> tuple[Plan, ...]:
+        """Plans that the searches do not play by themselves: other planners', and orders made for the answer."""
+        first = frozenset() if self.replanner is None else self.replanner.first
+        return tuple(each.plan for each in (self.answer, *self.known) if each.plan not in first)
 
     @property
     def problem(self) -> Problem:
@@ -114,24 +124,29 @@ class Alternatives:
         for domain in self.problem.cluster.domains:
             if domain.name not in self.answer.plan.domains:
                 self.best_with(domain.name)
+        at = self.problem.cluster.domain_index
+        for name in self.answer.plan.domains if len(self.answer.plan.domains) > 1 else ():
+            self.over(Only(frozenset({at[name]}), 1))
         for _ in range(MOST_SETS):  # a search may find another plan to be told
-            for other in told(self.answer.plan, self.known):
+            for other in self.told(self.answer):
                 self.over(self._only(other.plan))
         for other in self.known:
-            if self.left > FOR_THRESHOLDS:
+            if self.left > FOR_THRESHOLDS and _value(other) < HOPELESS * _value(self.answer):
                 self.over(self._only(other.plan))
         return self.known
 
-    def over(self, only: Only) -> bool:
-        """Searches plans over a set of domains; whether that was done, now or before."""
+    def over(self, only: Only, *, below: float = inf) -> bool:
+        """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
+        before."""
         if only not in self._sets:
             if self.replanner is None or self.left <= 0:
                 return False
             self.left -= 1
-            self._sets[only] = True
-            for plan in self.replanner.plans(self._planned, only):
+            self._sets.add(only)
+            for _, plan in self.replanner.plans(self._planned, only, below=below):
                 self._learn(plan)
-            self.searched |= {way_of(each.plan) for each in self.known if self._only(each.plan) == only}
+            if below == inf:
+                self.searched |= {way_of(each.plan) for each in self.known if self._only(each.plan) == only}
         return True
 
     @property
@@ -154,8 +169,28 @@ class Alternatives:
         found = judge(self.problem, plan).under(self.problem, baseline=base)
         others = [each for each in self.known if way_of(each.plan) != way_of(plan)]
         same = [each for each in self.known if way_of(each.plan) == way_of(plan)]
-        best = min([*same, found], key=_value)
-        self.known = tuple(sorted([*others, best], key=_value))
+        self.known = tuple(sorted([*others, min([*same, found], key=_value)], key=self._rank))
+
+    def _rank(self, found: Judged) -> tuple[float, int, int]:
+        """Its worth; among equals those come first that use few domains which the answer does not, then by place."""
+        at, mine = self.problem.cluster.domain_index, self.answer.plan.domains
+        new = [name not in mine for name in found.plan.domains]
+        return float(f"{_value(found):.6g}"), sum(new), min(at[name] for name in found.plan.domains)
+
+    def told(self, game: Judged) -> list[Judged]:
+        """The plans told beside ``game``: see the function ``told``."""
+        every = sorted((self.answer, *self.known), key=self._rank)
+        rivals = [each for each in every if each.plan != game.plan and not self._twin(each, game)]
+        likely: frozenset[Way] = frozenset()
+        if self.anew is not None and self.sweep(Knob("bandwidth")).plan(MORE):
+            likely = self.sweep(Knob("bandwidth")).points[MORE]
+        return told(game.plan, rivals, likely)
+
+    def _twin(self, one: Judged, other: Judged) -> bool:
+        """Whether two plans do the same, each in domains of its own that are alike."""
+        kinds = [sorted(self.problem.cluster.domain(name).nodes for name in each.plan.domains) for each in (one, other)]
+        same = abs(_value(one) - _value(other)) <= SAME * abs(_value(other))
+        return same and joining(one.plan) == joining(other.plan) and kinds[0] == kinds[1]
 
     def best_with(self, name: str) -> tuple[Judged | None, bool]:
         """The best plan that uses this domain, and whether every set of domains that could hold a better one was
@@ -165,9 +200,10 @@ class Alternatives:
         sets = () if self.replanner is None else self.replanner.sets_with(name, near)
         for done, (bound, only) in enumerate(sets):
             best = self._best_with(name)
-            if best is not None and bound >= _value(best):
+            least = inf if best is None else _value(best)
+            if bound >= least:
                 break
-            if done >= MOST_SETS or not self.over(only):
+            if done >= MOST_SETS or not self.over(only, below=least if only.groups is None else inf):
                 whole = False
                 break
         return self._best_with(name), whole
@@ -192,13 +228,14 @@ class Sweep:
 
     others: Alternatives
     knob: Knob
-    points: dict[float, Way] = field(default_factory=dict)  # factor to how its plan joins which domains
+    points: dict[float, frozenset[Way]] = field(default_factory=dict)  # factor to what its plan does, or any as good
     _pool: dict[Plan, Judged] = field(default_factory=dict)  # plans found anywhere, under the links of today
     _times: dict[tuple[Plan, float], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.points[1.0] = way_of(self.others.answer.plan)
-        self._pool |= {each.plan: each for each in (self.others.answer, *self.others.known)}
+        others = self.others
+        self.points[1.0] = frozenset({way_of(others.answer.plan)})
+        self._pool |= {each.plan: each for each in (others.answer, *others.known)}
 
     def plan(self, factor: float) -> bool:
         """Makes the plan at a factor; False: no plans are left."""
@@ -209,28 +246,39 @@ class Sweep:
             return False
         others.left -= 1
         changed = self.knob.changed(others.problem, factor)
-        plans = dict.fromkeys((*others.anew.plans(changed), *self._pool))
-        found = [judge(changed, plan) for plan in plans if flaw(changed, plan) is None]
-        best = cheapest([(each.step_time_s, each.score.usd_per_step, each.plan) for each in found])
-        self.points[factor] = way_of(best)
-        for way in dict.fromkeys(way_of(each.plan) for each in found):
-            own = min((each for each in found if way_of(each.plan) == way), key=lambda each: each.step_time_s).plan
-            if own not in self._pool and flaw(others.problem, own) is None:
-                self._pool[own] = judge(others.problem, own)
+        found = list(others.anew.plans(changed))
+        known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
+        found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
+        close = [plan for seconds, plan in found if seconds <= found[0][0] * (1 + 2 * EQUAL)]
+        scores = [(evaluate(changed, plan), plan) for plan in close]
+        self.points[factor] = best_ways([(score.step_time_s, score.usd_per_step, plan) for score, plan in scores])
+        for _, plan in found[:POOLED]:
+            if plan not in self._pool:
+                self._pool[plan] = judge(others.problem, plan)
         return True
+
+    def _goes(self, factor: float, way: Way, found: frozenset[Way] | None = None) -> bool:
+        """Whether the plan at a factor is of this way, and no plan of today's is as good."""
+        ways = self.points[factor] if found is None else found
+        return way in ways and way_of(self.others.answer.plan) not in ways
 
     def interval(self, way: Way, ends: Sequence[float] = ENDS) -> Interval:
         """Where plans start to be of this way, nearest to today; looked for up to these ``ends``."""
-        low, high = min((1.0, *ends)), max((1.0, *ends))
+        low, high, missed = min((1.0, *ends)), max((1.0, *ends)), False
         for _ in range(MOST_OF_A_WAY):
             bracket = self._bracket(way, low, high)
             if bracket is not None and abs(log(bracket[1] / bracket[0])) <= log(WIDTH) + 1e-9:
                 return Interval(*bracket, settled=True, tried=self._tried)
-            target = self._likely(way, low, high, ends) if bracket is None else self._between(way, *bracket)
+            if bracket is None:
+                target = self._likely(way, low, high, ends)
+            else:
+                target = (bracket[0] * bracket[1]) ** 0.5 if missed else self._between(way, *bracket)
             if target is None:
                 return Interval(1.0, None, settled=True, tried=self._tried)
+            guess = self._guess(target, way)
             if not self.plan(target):
                 break
+            missed = guess != self._goes(target, way)
         bracket = self._bracket(way, low, high)
         if bracket is None:
             return Interval(1.0, None, settled=all(end in self.points for end in ends), tried=self._tried)
@@ -242,7 +290,7 @@ class Sweep:
 
     def _bracket(self, way: Way, low: float, high: float) -> tuple[float, float] | None:
         """The factor of this way nearest to today, and the one before it, which is not; None: there is none."""
-        hits = [factor for factor, own in self.points.items() if own == way and low <= factor <= high]
+        hits = [factor for factor in self.points if self._goes(factor, way) and low <= factor <= high]
         if not hits:
             return None
         nearest = min(hits, key=lambda factor: abs(log(factor)))
@@ -262,9 +310,9 @@ class Sweep:
     def _turn(self, way: Way, inner: float, outer: float) -> float | None:
         """Logarithm of the factor from which on the known plans go this way; None: they do so on both sides, or on
         neither."""
-        if self._guess(inner) == way or self._guess(outer) != way:
+        if self._guess(inner, way) or not self._guess(outer, way):
             return None
-        found = crossing(lambda factor: self._guess(factor) == way, start=inner, end=outer, tolerance=0.01)
+        found = crossing(lambda factor: self._guess(factor, way), start=inner, end=outer, tolerance=0.01)
         return None if found is None else log(found)
 
     def _likely(self, way: Way, low: float, high: float, ends: Sequence[float]) -> float | None:
@@ -272,7 +320,7 @@ class Sweep:
         grid = np.exp(np.linspace(0.0, log(WIDEST_ANEW), STEPS + 1))
         for before, here in pairwise(grid.tolist()):
             for inner, outer in ((before, here), (1 / before, 1 / here)):
-                if low <= outer <= high and self._guess(outer) == way and not self._near(outer):
+                if low <= outer <= high and not self._near(outer) and self._guess(outer, way):
                     turn = self._turn(way, inner, outer)
                     safe = log(SAFE) if outer > 1 else -log(SAFE)
                     target = outer if turn is None else exp(turn + safe)
@@ -282,8 +330,8 @@ class Sweep:
     def _near(self, factor: float) -> bool:
         return any(abs(log(factor / each)) < 0.5 * log(WIDTH) for each in self.points)
 
-    def _guess(self, factor: float) -> Way:
-        """How the best of the known plans joins domains, as they are."""
+    def _guess(self, factor: float, way: Way) -> bool:
+        """``_goes`` by the best of the known plans, as they are."""
         rows = []
         for plan, game in self._pool.items():
             if (plan, factor) not in self._times:
@@ -291,14 +339,17 @@ class Sweep:
             seconds, score = self._times[plan, factor], game.score
             rent = (score.usd_per_step - score.egress_usd_per_step) * seconds / score.step_time_s
             rows.append((seconds, rent + score.egress_usd_per_step, plan))
-        return way_of(cheapest(rows))
+        return self._goes(factor, way, best_ways(rows))
 
 
-def cheapest(rows: Sequence[tuple[float, float, Plan]]) -> Plan:
-    """Of (seconds, USD, plan) the cheapest of those that are as quick as the quickest; ties: the quicker, the first."""
+def best_ways(rows: Sequence[tuple[float, float, Plan]]) -> frozenset[Way]:
+    """Of (seconds, USD, plan) the ways of the cheapest of those that are as quick as the quickest, and of any as
+    good."""
     quickest = min(row[0] for row in rows)
     equal = [row for row in rows if row[0] <= quickest * (1 + EQUAL)]
-    return min(equal, key=lambda row: row[:2][::-1])[2]
+    seconds, usd, _ = min(equal, key=lambda row: (row[1], row[0]))
+    limits = seconds * (1 + SAME), usd * (1 + SAME)
+    return frozenset(way_of(plan) for own_s, price, plan in equal if own_s <= limits[0] and price <= limits[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,8 +390,7 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
     """
     reasons: list[Reason] = []
     game = others.answer if game is None else game
-    rivals = [each for each in (others.answer, *others.known) if each.plan != game.plan]
-    for other in told(game.plan, sorted(rivals, key=_value)):
+    for other in others.told(game):
         plan, theirs = other.plan, other.score
         worse, usd = worse_by(game.problem.objective, theirs, game.score), theirs.egress_usd_per_step
         searched = way_of(plan) in others.searched or other is others.answer
@@ -350,14 +400,16 @@ def runner_up_reasons(others: Alternatives, game: Judged | None = None) -> tuple
     return tuple(reasons)
 
 
-def told(plan: Plan, runners_up: Sequence[Judged]) -> list[Judged]:
-    """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses."""
+def told(plan: Plan, runners_up: Sequence[Judged], likely: frozenset[Way] = frozenset()) -> list[Judged]:
+    """The best runner-up, and where the plan crosses the best of the other sort: that stays in a domain, or crosses.
+
+    Of the latter one of the ``likely`` ways, where there is one: what plans with more bandwidth do.
+    """
     first, rest = list(runners_up[:1]), list(runners_up[1:])
-    if len(plan.domains) == 1 or not first:
-        return first + rest[:1]
-    alone = len(first[0].plan.domains) == 1
-    other = [item for item in rest if (len(item.plan.domains) == 1) != alone]
-    return first + (other or rest)[:1]
+    if len(plan.domains) > 1 and first:
+        alone = len(first[0].plan.domains) == 1
+        rest = [item for item in rest if (len(item.plan.domains) == 1) != alone] or rest
+    return first + ([item for item in rest if way_of(item.plan) in likely] or rest)[:1]
 
 
 def switches(others: Alternatives, winner: Judged, rival: Judged) -> tuple[Reason, ...]:
@@ -365,7 +417,7 @@ def switches(others: Alternatives, winner: Judged, rival: Judged) -> tuple[Reaso
     if others.anew is None or way_of(rival.plan) == way_of(others.answer.plan):
         return switches_as_they_are(Rivalry(winner, rival, None if others.baseline is None else others.baseline.plan))
     told, links = [], _links_apart(winner, rival)
-    if len(winner.pairs_used) + len(rival.pairs_used) > 1:  # else all links together would say the same again
+    if len(winner.pairs_used) + len(rival.pairs_used) != 1:  # else all links together would say the same again
         told.append(_between(others, winner, rival, Knob("bandwidth"), ENDS))
     ends = tuple(end for end in ENDS if links and (end > 1) == (links[0] in rival.links_used))[:1]
     if links:

@@ -29,9 +29,9 @@ def sentence(document: Mapping[str, Any]) -> str:
     """Median and prediction in a sentence."""
     measured, predicted = document["median_step_s"], document["predicted_step_s"]
     network = "over the emulated WAN" if document["emulated"] else "on this machine's loopback, no WAN between domains"
-    processes = document["processes"]
+    processes = f"{document['processes']} {'process' if document['processes'] == 1 else 'processes'}"
     return (
-        f"{processes} {'process' if processes == 1 else 'processes'} {network}: {number(measured, 4)} s a step (median without the first), "
+        f"{processes} {network}: {number(measured, 4)} s a step (median without the first), "
         f"predicted {number(predicted, 4)} s, {measured / predicted - 1:+.1%}."
     )
 

@@ -29,15 +29,24 @@ def play_ordered(field: Field, *, operations: int = OPERATIONS) -> None:
     an order gains differs most between them. ``operations``: how many are ordered in all, at least one candidate's.
     """
     tried, done = field.tried, 0
-    if not field.tables.split or field.ordered == NOBODY:
-        return
     for candidate in _in_turn(tried):
         if done >= operations or tried.out_of_time:
             return
-        ordered = ordered_candidate(field.problem, candidate)
-        if ordered is not None:
-            tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
-            done += sum(3 * len(line.stages) * line.num_micro_batches for line in ordered.pipelines)
+        done += play_with_order(field, candidate)
+
+
+def play_with_order(field: Field, candidate: Candidate) -> int:
+    """Plays a candidate with an order of its own; how many operations were ordered, 0 where the runtime has no such."""
+    if not field.tables.split or field.ordered == NOBODY:
+        return 0
+    known = field.tried.ordered
+    if (candidate, None) not in known:
+        known[candidate, None] = ordered_candidate(field.problem, candidate)
+    ordered = known[candidate, None]
+    if ordered is None:
+        return 0
+    field.tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
+    return sum(3 * len(line.stages) * line.num_micro_batches for line in ordered.pipelines)
 
 
 def _in_turn(tried: Tried) -> list[Candidate]:

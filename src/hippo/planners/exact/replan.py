@@ -42,38 +42,48 @@ class DomainReplanner:
     """Searches one problem again and again."""
 
     field: Field
-    known: dict[Candidate, None] = dataclass_field(default_factory=dict)  # played first in every search
+    known: dict[Way, list[Candidate]] = dataclass_field(default_factory=dict)  # the first found of each, and the last
 
     @classmethod
     def of(cls, problem: Problem) -> DomainReplanner:
         """From what the exact search of this very problem left, if it was the last one; else from nothing."""
         field = remembered(problem) or Field.of(problem, Tried(problem))
-        return cls(field, dict.fromkeys(each for _, each in _best(field.tried)))
+        return cls(field, {_way(each): [each] for _, each in _best(field.tried)})
 
-    def plans(self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False) -> tuple[Plan, ...]:
-        """The best plan of each way to join that was found, best first.
+    @property
+    def first(self) -> frozenset[Plan]:
+        """Plans that are played first in every search."""
+        return frozenset(each.plan(self.field.problem) for found in self.known.values() for each in found)
+
+    def plans(
+        self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False, below: float = inf
+    ) -> tuple[tuple[float, Plan], ...]:
+        """The best plan of each way to join that was found with its worth, best first.
 
         ``problem`` may have other links and allow more than the one that this is for. ``only``: over these domains;
-        ``local_sgd``: replicas that agree now and then, and nothing else.
+        ``local_sgd``: replicas that agree now and then, and nothing else; ``below``: only what is worth less is looked
+        for.
         """
-        tried = Tried(problem)
+        tried = Tried(problem, ceiling=below)
         field = Field(problem, self.field.tables, tried, ordered=self.field.ordered, only=only)
         fields = [] if local_sgd else [field]
         if problem.allow_local_sgd and field.rules.local_sgd:
             fields.append(replace(field, sync=Sync("local_sgd", PERIOD), _cache={}))
-        for candidate in self.known:
+        for candidate in [each for found in self.known.values() for each in found]:
             if self._admits(candidate, only, local_sgd):
                 tried.play(candidate)
         for each in fields:
-            search_ways(each)
+            search_ways(each, others=False)
             search_replicas(each)
             play_ordered(each)
         if not local_sgd:
             search_mixed(field, 0.0)
             polish_best(problem, tried, fields)
         found = _best(tried)[:TOLD]
-        self.known.update(dict.fromkeys(each for _, each in found))
-        return tuple(each.plan(problem) for _, each in found)
+        for _, candidate in found:
+            last = self.known.setdefault(_way(candidate), [candidate])
+            last[1:] = [] if candidate == last[0] else [candidate]
+        return tuple((value, each.plan(problem)) for value, each in found)
 
     def _admits(self, candidate: Candidate, only: Only | None, local_sgd: bool) -> bool:
         if local_sgd != (candidate.sync.method == "local_sgd"):
@@ -93,7 +103,7 @@ class DomainReplanner:
         else:
             sets = {frozenset(), *(known - {name} for known in near)}
             sets |= {known - {name, each} for known in near for each in known}
-        wanted = [Only(frozenset(at[each] for each in (name, *rest))) for rest in sets]
+        wanted = [Only(frozenset(at[each] for each in (name, *rest)), None if rest else 1) for rest in sets]
         bounded = [(self._bound(only), sorted(only.domains), only) for only in wanted]
         for bound, _, only in sorted(bounded, key=lambda item: item[:2]):
             yield bound, only

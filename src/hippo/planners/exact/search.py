@@ -146,8 +146,11 @@ def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
     return found
 
 
-def search_ways(field: Field) -> None:
-    """The most promising ways to join once each; then each as long as it keeps finding better plans."""
+def search_ways(field: Field, *, others: bool = True) -> None:
+    """The most promising ways to join once each; then each as long as it keeps finding better plans.
+
+    ``others``: also the next best ways, as long as they find better plans of their own.
+    """
     tried, found = field.tried, []
     for order, (bound, kind, way) in enumerate(_promising(field)):
         if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
@@ -160,7 +163,7 @@ def search_ways(field: Field) -> None:
     play_ordered(field, operations=1)  # early: what cannot beat it need not be played
     for _, kind, real in found:
         _exhaust(field, kind, real)
-    for (_, shape, cuts), kind, real in found[:FIRST_WAYS]:
+    for (_, shape, cuts), kind, real in found[: FIRST_WAYS if others else 0]:
         joined = joining(candidate(field, shape, cuts.tolist(), ()))
         if joined in runners_up(tried):
             _exhaust(field, kind, real, joined)
