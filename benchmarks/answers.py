@@ -23,6 +23,7 @@ from statistics import median
 from time import process_time
 from unittest.mock import patch
 
+from hippo.decide.best_order import with_best_order
 from hippo.decide.choose import Panel, choose, with_reasons
 from hippo.decide.decision import Decision
 from hippo.decide.reasons import IdleDomain, LocalSgd, NoSwitch, RunnerUp, Switch
@@ -30,9 +31,11 @@ from hippo.decide.rivals import Knob
 from hippo.decide.wording import Way, way_of
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
+from hippo.planners.effort import Effort
 from hippo.planners.exact import mixed, polish, search, uniform
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.space import Only
+from hippo.planners.exact.thrift import cheapest
 from hippo.problem.catalogue.clusters import cluster
 from hippo.problem.catalogue.models import model
 from hippo.problem.cluster import Cluster, Domain, Link
@@ -106,9 +109,9 @@ def drawn(random: Random) -> Cluster:
 
 def answered(problem: Problem) -> tuple[Decision, float]:
     """The answer with its sentences, as ``hippo plan`` gives it, and the CPU seconds of the sentences alone."""
-    from hippo.decide.best_order import with_best_order
-
-    panel = Panel(planners(AUTO), planners(USUAL), planner(LOCAL_SGD), DomainReplanner, order=with_best_order)
+    panel = Panel(
+        planners(AUTO), planners(USUAL), planner(LOCAL_SGD), DomainReplanner, thrift=cheapest, order=with_best_order
+    )
     found = choose(problem, panel, STOP)
     if found.judged is None:
         return found, 0.0
@@ -134,7 +137,7 @@ class Truth:
     def best(self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False) -> dict[Way, Judged]:
         """The best plan of each way to join domains."""
         with more_effort():
-            found = [plan for _, plan in self.replanner.plans(problem, only, local_sgd=local_sgd)]
+            found = [plan for _, plan in self.replanner.plans(problem, Effort(), only, local_sgd=local_sgd)]
         if only is None:
             names = (LOCAL_SGD,) if local_sgd else AUTO
             asked = choose(problem, Panel(planners(names)), LONG, everyone=True)

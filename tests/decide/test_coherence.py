@@ -20,6 +20,7 @@ from hippo.decide.reasons import (
     RunnerUp,
 )
 from hippo.planners.base import Stop
+from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
@@ -63,7 +64,7 @@ def test_a_link_keeps_up_only_where_the_step_does_not_wait_for_it(groups):
     """Replicas send all their gradients at once: over the whole step the link could carry them, and the step waits."""
     problem = load_problem(model="llama-3-8b", cluster="toy", global_batch=64, seq=4096, runtime="hippo")
     both = Only(frozenset(problem.cluster.domain_index.values()), groups)
-    (_, plan), *_ = DomainReplanner.of(problem).plans(problem, both)
+    (_, plan), *_ = DomainReplanner.of(problem).plans(problem, Effort(), both)
     agree(explain(judge(problem, plan), Context("exact")))
 
 

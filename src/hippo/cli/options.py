@@ -52,7 +52,9 @@ ProfileFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="Measured layers (JSON), which overrule formulas.")
 ]
 Planner = Annotated[str, typer.Option(metavar="auto|NAME", help="Who plans; see 'hippo catalogue planners'.")]
-TimeLimit = Annotated[float, typer.Option(metavar="S", help="Seconds that planning may take.")]
+TimeLimit = Annotated[
+    float, typer.Option(metavar="S", help="Seconds of work that planning may do, counted, not timed.")
+]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of whatever is random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 

@@ -14,6 +14,7 @@ from hippo.decide.decision import Decision
 from hippo.plan.plan import Pipeline, Plan, Stage, Sync
 from hippo.planners.base import Planner, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES, PERIOD
+from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
@@ -32,7 +33,7 @@ def if_allowed(
     if planner is None or decision.problem.allow_local_sgd:
         return None
     allowed = replace(decision.problem, allow_local_sgd=True)
-    found = () if replanner is None else replanner.plans(allowed, local_sgd=True)
+    found = () if replanner is None else replanner.plans(allowed, Effort(), local_sgd=True)
     sound = [
         plan
         for plan in dict.fromkeys((*_turned(decision), *(plan for _, plan in found)))

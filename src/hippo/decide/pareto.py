@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hippo.decide.choose import Panel, Search, choose, sound
 from hippo.decide.decision import Baseline
-from hippo.decide.wording import count, described, number, percent, seconds
+from hippo.decide.wording import count, described, percent, seconds, usd
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
 from hippo.problem.objective import for_time
@@ -27,7 +26,7 @@ from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
-ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
+ASKING_SHARE = 0.5  # of the limit; the rest is for the shapes that nobody proposed
 
 
 class ScoredPlan(NamedTuple):
@@ -72,8 +71,8 @@ class Front:
 
 
 def _line(plan: Plan, score: Score) -> str:
-    figures = f"{seconds(score.step_time_s)}, busy {percent(score.utilization)}"
-    return f"{figures}, {number(score.egress_usd_per_step)} USD egress a step: {described(plan)}"
+    figures = f"{seconds(score.step_time_s)}, busy {percent(score.utilization)}, {usd(score.usd_per_step)} a step"
+    return f"{figures} ({usd(score.egress_usd_per_step)} egress): {described(plan)}"
 
 
 def pareto_front(
@@ -87,7 +86,6 @@ def pareto_front(
     progress: Progress | None = None,
 ) -> Front:
     """The front of all plans that the planners and the search find; without a ``search``, of the planners' alone."""
-    ends_s = monotonic() + stop.time_limit_s
     timed = replace(problem, objective=for_time(problem.objective))
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
     panel = Panel(tuple(planners), tuple(baseline))
@@ -98,7 +96,8 @@ def pareto_front(
         plans.setdefault(found.plan, found)
     known, closed = list(plans.values()), False
     if search is not None:
-        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, ends_s - monotonic())))
+        asked_s = sum(row.work_s for row in decision.rows)
+        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s)))
     base = None if decision.baseline is None else decision.baseline.score
     judged = (found.under(problem, baseline=base) for found in sound(problem, known))
     scored = [(found.plan, found.score) for found in judged]

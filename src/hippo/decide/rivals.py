@@ -21,8 +21,10 @@ from hippo.decide.reasons import IdleDomain, NoSwitch, Reason, RunnerUp, Switch
 from hippo.decide.what_if import Links, changed_links, crossing, scaled_link, time_with_links
 from hippo.decide.wording import Way, described, joining, listed, way_of
 from hippo.plan.plan import Plan
+from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.space import Only
+from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.cluster import Link
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, evaluate, flaw, judge
@@ -39,14 +41,12 @@ MORE = 4.0  # times today's bandwidth: what plans do there is told before other 
 STEPS = 16  # of the factors either way at which known plans are compared, to guess where an interval may lie
 POOLED = 3  # plans of every factor that are compared at the others
 SAFE = 1.045  # an interval is looked for this far on either side of the guess: a little less than half of WIDTH
-MOST_PLANS = 24  # searches that all sentences of one answer may take
-FOR_THRESHOLDS = 14  # of them, kept for thresholds
+WORK_S = 8.0  # of searches that all sentences of one answer may take, as ``planners.effort`` counts
+FOR_OTHERS = 0.3  # share of it after which ways that are not told are left as they were found
 HOPELESS = 1.5  # times the worth of the answer from which on another way is not searched, unless it is told
-MOST_OF_A_WAY = 8  # of them, for one interval
+MOST_OF_A_WAY = 8  # whole plans made for one interval
 MOST_SETS = 4  # of domains that are searched for one idle domain
 SAME = 1e-4  # shares of time and price within which plans are as good: domains may be alike
-EQUAL = 0.005  # among plans this close to the best the cheaper is taken
-"""As planners do."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Interval:
 
 @dataclass(eq=False)
 class Alternatives:
-    """What else was possible beside the ``answer`` to a problem, searched as long as plans are ``left``.
+    """What else was possible beside the ``answer`` to a problem, searched while the ``effort`` lasts.
 
     ``known``: the best plans of other ways to join domains that the planners handed over, best first.
     """
@@ -97,7 +97,7 @@ class Alternatives:
     known: tuple[Judged, ...]
     replanner: DomainReplanner | None = None
     baseline: Judged | None = None
-    left: int = MOST_PLANS
+    effort: Effort = field(default_factory=lambda: Effort(WORK_S))  # no search begins once it is spent
     searched: set[Way] = field(default_factory=set)  # of ``known``, those that were searched like the answer
     _sets: set[Only] = field(default_factory=set)
     _sweeps: dict[Knob, Sweep] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Alternatives:
             for other in self.told(self.answer):
                 self.over(self._only(other.plan))
         for other in self.known:
-            if self.left > FOR_THRESHOLDS and _value(other) < HOPELESS * _value(self.answer):
+            if not self.effort.over(FOR_OTHERS) and _value(other) < HOPELESS * _value(self.answer):
                 self.over(self._only(other.plan))
         return self.known
 
@@ -139,11 +139,10 @@ class Alternatives:
         """Searches plans over a set of domains, only what is worth less than ``below``; whether that was done, now or
         before."""
         if only not in self._sets:
-            if self.replanner is None or self.left <= 0:
+            if self.replanner is None or self.effort.over():
                 return False
-            self.left -= 1
             self._sets.add(only)
-            for _, plan in self.replanner.plans(self._planned, only, below=below):
+            for _, plan in self.replanner.plans(self._planned, self.effort, only, below=below):
                 self._learn(plan)
             if below == inf:
                 self.searched |= {way_of(each.plan) for each in self.known if self._only(each.plan) == only}
@@ -242,11 +241,10 @@ class Sweep:
         if factor in self.points:
             return True
         others = self.others
-        if others.anew is None or others.left <= 0:
+        if others.anew is None or others.effort.over():
             return False
-        others.left -= 1
         changed = self.knob.changed(others.problem, factor)
-        found = list(others.anew.plans(changed))
+        found = list(others.anew.plans(changed, others.effort))
         known = (judge(changed, plan) for plan in others.foreign if flaw(changed, plan) is None)
         found = sorted([*found, *((each.step_time_s, each.plan) for each in known)], key=lambda item: item[0])
         close = [plan for seconds, plan in found if seconds <= found[0][0] * (1 + 2 * EQUAL)]

@@ -140,11 +140,11 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
 OTHER_NAMES: Mapping[str, str] = MappingProxyType({"any": "ideal"})
 
 
-def name_of(name: str) -> str:
+def name_of(name: str, *, source: str = "--runtime") -> str:
     """The name that a runtime has here; ``UnknownNameError`` lists them."""
     found = OTHER_NAMES.get(name, name)
     if found not in RUNTIMES:
-        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source="--runtime")
+        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source=source)
     return found
 
 

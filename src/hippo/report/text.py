@@ -164,12 +164,13 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
 
 
-def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
-    """Who found the plan and how long that took; of several planners, the time of all together too."""
+def found_by(planner: str, rows: Sequence[Row], planning_s: float, reasons_s: float = 0.0) -> str:
+    """Who found the plan and how long that took; of several planners, the time of all together too, and of reasons."""
     own_s = next((row.planning_s for row in rows if row.planner == planner), planning_s)
     asked = sum(1 for row in rows if row.planning_s > 0)
     together = f"; {asked} planners took {cpu_seconds(planning_s)} together" if asked > 1 else ""
-    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}."
+    reasons = f"; its reasons took {cpu_seconds(reasons_s)}" if reasons_s > 0 else ""
+    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}{reasons}."
 
 
 def arrows(text: str) -> str:

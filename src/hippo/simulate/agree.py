@@ -105,7 +105,11 @@ def group(
     if len(domains) < len(ranks) and not flat:  # a flat ring's hops inside a domain run beside those between domains
         local_s = max(_local_seconds(replicas, ranks, domain, num_bytes) for domain in domains)
     caps = tuple(_cap(replicas, ranks, link) for link in load)
-    return SyncGroup(ranks, tuple(load), tuple(load.values()), hops / every, local_s, pairs, caps)
+    lanes = (
+        sum(replicas.stages[rank].dp for rank in ranks if replicas.stages[rank].domain == each) for each in domains
+    )
+    flows = 1 if flat or not pairs else max(lanes)
+    return SyncGroup(ranks, tuple(load), tuple(load.values()), hops / every, local_s, pairs, caps, flows)
 
 
 def _turns(replicas: Replicas, ranks: tuple[int, ...], members: int, num_bytes: float, *, flat: bool) -> int:

@@ -33,6 +33,7 @@ class SyncGroup:
     local_s: float = 0.0  # agreement among members of one domain, before the links are used
     routes: tuple[tuple[int, ...], ...] = ()  # links of each pair of the ring; empty: each link is a pair
     nic_bytes_per_s: tuple[float, ...] = ()  # cap of the sending nodes on each link; empty: none
+    flows: int = 1  # that each link carries side by side: rings of one sum on two levels
 
 
 @dataclass(frozen=True, eq=False)

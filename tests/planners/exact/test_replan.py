@@ -10,6 +10,7 @@ from hippo.decide.reasons import Switch
 from hippo.decide.rivals import Alternatives, Knob, switches
 from hippo.decide.what_if import changed_links, scaled_link
 from hippo.planners.base import Stop
+from hippo.planners.effort import Effort
 from hippo.planners.exact.replan import DomainReplanner
 from hippo.planners.exact.search import Exact
 from hippo.planners.exact.space import Only
@@ -32,7 +33,7 @@ def under(problem: Problem, factor: float) -> Problem:
 @pytest.mark.parametrize("factor", [0.5, 1.0, 8.0])
 def test_a_changed_problem_is_planned_as_well_as_when_it_is_asked_itself(problem, factor):
     changed = under(problem, factor)
-    (seconds, best), *_ = DomainReplanner.of(problem).plans(changed)
+    (seconds, best), *_ = DomainReplanner.of(problem).plans(changed, Effort())
     itself = Exact().propose(changed, STOP)
     assert judge(changed, best).step_time_s == pytest.approx(seconds)
     assert seconds <= itself.score.step_time_s * 1.005
@@ -42,7 +43,7 @@ def test_a_changed_problem_is_planned_as_well_as_when_it_is_asked_itself(problem
 def test_plans_over_some_domains_use_all_of_them_and_no_other(problem, chosen):
     at = problem.cluster.domain_index
     chosen = tuple(domain.name for domain in problem.cluster.domains)[chosen]
-    found = DomainReplanner.of(problem).plans(problem, Only(frozenset(at[name] for name in chosen)))
+    found = DomainReplanner.of(problem).plans(problem, Effort(), Only(frozenset(at[name] for name in chosen)))
     assert found
     for _, plan in found:
         assert set(plan.domains) == set(chosen)
@@ -51,12 +52,12 @@ def test_plans_over_some_domains_use_all_of_them_and_no_other(problem, chosen):
 
 def test_replicas_alone_are_found_where_pipelines_are_quicker(problem):
     at = problem.cluster.domain_index
-    found = DomainReplanner.of(problem).plans(problem, Only(frozenset(at.values()), groups=len(at)))
+    found = DomainReplanner.of(problem).plans(problem, Effort(), Only(frozenset(at.values()), groups=len(at)))
     assert {len({pipeline.domains for pipeline in plan.pipelines}) for _, plan in found} == {len(at)}
 
 
 def test_local_sgd_alone(problem):
-    found = DomainReplanner.of(problem).plans(replace(problem, allow_local_sgd=True), local_sgd=True)
+    found = DomainReplanner.of(problem).plans(replace(problem, allow_local_sgd=True), Effort(), local_sgd=True)
     assert {plan.sync.method for _, plan in found} == {"local_sgd"}
 
 

@@ -86,7 +86,7 @@ EGRESS_ON_SCARCE_LINKS = 2.0
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """How the coordinator works. Seconds are wall time of one thread."""
+    """How the coordinator works. Seconds are of CPU, so that a busy machine decides as a quiet one."""
 
     thresholds: Thresholds = Thresholds()
     upper_s: float = 1.0  # decision between domains
@@ -135,7 +135,7 @@ class HiPpo:
         *,
         settings: CoordinatorSettings = CoordinatorSettings(),
         see: See | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         self.policy = _shipped() if policy is None else policy
         self.settings, self.clock = settings, clock

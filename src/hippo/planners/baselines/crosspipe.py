@@ -27,7 +27,7 @@ from hippo.planners.memory import memory_estimate
 from hippo.planners.orders import ordered
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
@@ -52,7 +52,7 @@ class CrossPipe:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best played plan of the closed form's favourites; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         search = CrossPipeSearch(cost_model(problem), shortlist.reject_memory)
         favourites = islice(search.candidates(), TRIED)
         shortlist.try_all(plan for candidate in favourites for plan in _plans(problem, candidate))

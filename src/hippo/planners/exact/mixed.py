@@ -14,6 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.planners.effort import FIT_S
 from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
@@ -147,7 +148,10 @@ def search_mixed(field: Field, floor: float) -> float:
         if field.tried.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
+        fit_s = FIT_S * way.span * len(family.options) * family.tables.shape[2] ** 2
+        field.tried.effort.spend(fit_s)
         if bound < least and course.fits(least):
+            field.tried.effort.spend(HALVINGS * fit_s)
             least = min(least, course.between(bound, least)[0])
         wanted = tried < most or spans[way.span] < LEAST_OF_A_SPAN
         if bound < field.tried.value and wanted and course.fits(field.tried.value):

@@ -14,6 +14,7 @@ from math import inf
 
 from hippo.plan.plan import Plan, Sync
 from hippo.planners.baselines.diloco import PERIOD
+from hippo.planners.effort import Effort
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.mixed import search_mixed
 from hippo.planners.exact.polish import play_ordered
@@ -56,11 +57,18 @@ class DomainReplanner:
         return frozenset(each.plan(self.field.problem) for found in self.known.values() for each in found)
 
     def plans(
-        self, problem: Problem, only: Only | None = None, *, local_sgd: bool = False, below: float = inf
+        self,
+        problem: Problem,
+        effort: Effort,
+        only: Only | None = None,
+        *,
+        local_sgd: bool = False,
+        below: float = inf,
     ) -> tuple[tuple[float, Plan], ...]:
         """The best plan of each way to join that was found with its worth, best first.
 
-        ``problem`` may have other links and allow more than the one that this is for. ``only``: over these domains;
+        ``problem`` may have other links and allow more than the one that this is for. ``effort`` counts the work, but
+        ends no search: what is found does not depend on how much was searched before. ``only``: over these domains;
         ``local_sgd``: replicas that agree now and then, and nothing else; ``below``: only what is worth less is looked
         for.
         """
@@ -79,6 +87,7 @@ class DomainReplanner:
         if not local_sgd:
             search_mixed(field, 0.0)
             polish_best(problem, tried, fields)
+        effort.spend(tried.effort.spent_s)
         found = _best(tried)[:TOLD]
         for _, candidate in found:
             last = self.known.setdefault(_way(candidate), [candidate])

@@ -29,6 +29,7 @@ class Alternative:
 
     joining: str
     domains: tuple[str, ...]
+    gpus: int
     score: Score
     versus: str  # against the chosen plan: by how much its step is longer
     lines: tuple[str, ...]
@@ -66,6 +67,7 @@ def alternatives(story: PlanStory) -> tuple[Alternative, ...]:
         Alternative(
             joining(plan),
             plan.domains,
+            plan.gpus,
             score,
             _longer(score.step_time_s, time),
             pipeline_lines(plan),
