@@ -31,12 +31,16 @@ from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import Score, objective_value
 
 LOG = logging.getLogger(__name__)
-SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
+SHORTFALL_S = 5.0  # the most seconds of work spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
+COMPRESSED = (
+    "Activations and their gradients cross domains in eight bits (--allow-compression), which changes what is trained; "
+    "the step time counts none of it."
+)
 
 
 Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
@@ -236,8 +240,8 @@ class _Hearing:
             gap = max(0.0, 1.0 - bound / cheap.step_time_s)
         longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
         if longer > 0:
-            price = f"{usd(cheap.score.usd_per_step)} a step in place of {usd(quick.usd_per_step)}"
-            taken = f"{percent(longer)} longer than that takes, for {price}"
+            price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.usd_per_step)}"
+            taken = f"a step {percent(longer)} longer, {price}"
             notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
         status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
         others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
@@ -305,7 +309,22 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
         for other in sound(problem, proposal.runners_up):
             other = other.under(problem, baseline=baseline)
             best = other if other.score.reward > best.score.reward else best
+    if best.plan.compression:
+        best = sparing(best).under(problem, baseline=baseline)
+        row = replace(row, notes=(*row.notes, COMPRESSED)) if best.plan.compression else row
     return replace(row, best=best)
+
+
+def sparing(best: Judged) -> Judged:
+    """The plan with as it is what crosses a border where eight bits gain nothing, border by border."""
+    problem, value = best.problem, objective_value(best.problem.objective, best.score)
+    pairs = dict.fromkeys(frozenset((each.source, each.destination)) for each in best.plan.compression)
+    for pair in pairs if problem.objective.name != "weighted" else ():
+        kept = tuple(each for each in best.plan.compression if {each.source, each.destination} != pair)
+        plain = judge(problem, replace(best.plan, compression=kept))
+        if objective_value(problem.objective, plain.score) <= value * (1.0 + CLOSE):
+            best = plain
+    return best
 
 
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:

@@ -21,6 +21,10 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
+"""What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
 @dataclass(frozen=True)
 class Messages:
     """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
@@ -51,6 +55,7 @@ class Runtime:
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
     local_sgd: bool = True
+    live_levers: frozenset[str] = LEVERS  # that it pulls while it trains; any other needs its processes to start anew
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     sum_turn_bytes: float = inf  # that a rank of a ring hands on in a turn, which makes all its hops before the next
@@ -69,7 +74,13 @@ NCCL_ASSUMED = "NCCL over a WAN was not measured: it is taken to fill links as T
 NCCL_TURN_BYTES = 2 * 4 * 2**20 / 2
 """Two channels, each with half of its buffer of 4 MiB (``collectives.h``: ``ALLREDUCE_CHUNKSTEPS`` 4 of ``NCCL_STEPS``
 8). How many channels NCCL takes between hosts without RDMA is an assumption."""
-_ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
+_ONE_MESH = Runtime(
+    uniform_tp_dp=True,
+    uniform_cuts_across_replicas=True,
+    equal_shares=True,
+    relays=False,
+    live_levers=frozenset(),
+)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
@@ -79,6 +90,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_parallel=False,
             expert_parallel=False,
             relays=False,
+            live_levers=frozenset(),
             transport=HIPPO,
         ),
         "megatron": replace(

@@ -195,7 +195,8 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
         )
     )
     assumed = [f"{each.problem.runtime}: {one}" for each in decisions for one in each.problem.rules.assumed]
-    return Group(table, reasons_view(assumed, title="Assumed"))
+    cut = [f"{each.problem.runtime}: {each.cut_short}" for each in decisions if each.cut_short]
+    return Group(table, reasons_view(assumed, title="Assumed"), reasons_view(cut, title="Not to the end"))
 
 
 def _of(row: Row, tell: Callable[[Score], str]) -> str:
@@ -218,8 +219,11 @@ def _without_plan(rows: Sequence[Row]) -> RenderableType:
 
 
 # ---------------------------------------------------------------------------------------------------------- pareto
-def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None) -> RenderableType:
-    """Plans that none beats in step time, utilisation and egress together, quickest first."""
+def front_view(
+    points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None, cut_short: str = ""
+) -> RenderableType:
+    """Plans that none beats in step time, utilisation and egress together, quickest first; ``cut_short``: a sentence
+    where a limit ended the search."""
     ordered = sorted(points, key=lambda point: point[1].step_time_s)
     scores = [score for _, score in ordered]
     table = FittedTable(
@@ -235,7 +239,7 @@ def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | Non
     )
     told = f"{count(len(ordered), 'plan')} on the front"
     told += f", hypervolume {number(hypervolume)}" if hypervolume is not None else ""
-    return Trimmed(Group(table, Text(told, style="dim")))
+    return Trimmed(Group(table, Text(told, style="dim"), *([Text(cut_short)] if cut_short else [])))
 
 
 # -------------------------------------------------------------------------------------------------------- simulate

@@ -39,6 +39,7 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
     parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
+    parts += [compression_text(problem)] if problem.allow_compression else []
     doubt = uncalibrated(problem)
     return ", ".join(parts) if doubt is None else f"{', '.join(parts)}; {doubt}"
 
@@ -46,6 +47,12 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
 def runtime_text(problem: Problem) -> str:
     """Under which runtime the time holds."""
     return f"ideal: {problem.rules.told}" if problem.runtime == "ideal" else f"under {problem.rules.told}"
+
+
+def compression_text(problem: Problem) -> str:
+    """That what crosses domains may be compressed, and what a token trained so counts."""
+    worth = problem.compression_worth
+    return "compression allowed" + ("" if worth is None else f" (a token counts {worth:g})")
 
 
 def pipeline_line(pipeline: Pipeline) -> str:

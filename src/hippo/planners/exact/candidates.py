@@ -19,6 +19,7 @@ from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.simulate.program import Program
+from hippo.simulate.routes import border_compression
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,16 @@ class Candidate:
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
+        pipelines = place(problem.cluster, self.pipelines)
         return Plan(
-            place(problem.cluster, self.pipelines),
+            pipelines,
             self.micro_batch,
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
             schedule=self.schedule,
             relays=self.relays,
+            compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
         )
 
