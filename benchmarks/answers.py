@@ -6,9 +6,9 @@
 Thirty questions drawn from a seed that is written down: half over regions of `data/wan_regions.json`, half over random
 clusters. *Truth* of a sentence: the exact search is asked the changed question itself, and plans it once more, from
 all plans known, with twice the patience of the answer. A threshold is true where the best of these plans does as the
-sentence says at either end, or one that does so is within 0.5 % of the best (plans that close count as equal, the cheaper is
-taken). A runner-up, the best plan with an idle domain, and local SGD: how much longer than the best plan of that kind
-that was found for the truth. *Sure*: not called "not searched to the end" by the answer itself.
+sentence says at either end, or one that does so is within 0.5 % of the best (plans that close count as equal, and the
+cheaper is taken). A runner-up, the best plan with an idle domain, and local SGD: how much longer than the best plan of
+that kind that was found for the truth. *Sure*: not called "not searched to the end" by the answer itself.
 """
 
 from __future__ import annotations
