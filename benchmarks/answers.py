@@ -21,6 +21,8 @@ from itertools import combinations
 from random import Random
 from statistics import median
 from time import process_time
+from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 from hippo.decide.best_order import with_best_order
@@ -60,7 +62,7 @@ MODELS = (
 )
 EQUAL, CLOSE = 0.005, 0.03
 WITHIN = (0.5, 2.0)  # factors at which "no change" is tried beside those that the sentence names
-EFFORT = {
+EFFORT: dict[ModuleType, dict[str, Any]] = {
     search: {"PATIENCE": 12, "ORDERED_PATIENCE": 6, "FIRST_WAYS": 24},
     polish: {"OPERATIONS": 60_000, "REACH": 1.1},
     mixed: {"MOST_FAMILIES": 12},

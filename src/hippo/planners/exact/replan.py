@@ -126,7 +126,9 @@ class DomainReplanner:
         (kind,) = kinds
         field = Field(own.problem, own.tables, Tried(own.problem), own.sync, own.ordered, only)
         ways = field.ideal_ways(kind)
-        bounds = shapes(field, kind, ways)[0] if ways else ()
+        if not ways:
+            return inf
+        bounds, _ = shapes(field, kind, ways)
         return float(bounds[0]) if len(bounds) else inf
 
 
