@@ -92,7 +92,8 @@ def main() -> None:
 
 def _took(case: Case, weights: KeyWeights) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     ledger = play(case.workload, SITE, LEARNED, case.rules, learner=LearnedSetup(weights, case.past))
-    return completion_s(ledger, case.workload)
+    took: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = completion_s(ledger, case.workload)
+    return took
 
 
 if __name__ == "__main__":
