@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
+from hippo.errors import InputError
 from hippo.problem.runtimes import Messages
 
-__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup"]
+__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup", "refuse_meetings"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,10 @@ class Program:
     gather: Gather | None = None
     messages: Messages = Messages()  # how they and operations wait for each other
     rank_nodes: NDArray[np.int64] | None = None  # (G,) same number: nodes in common, whose caps they share; None: none
+
+
+def refuse_meetings(program: Program, engine: str) -> None:
+    """``InputError`` where senders and receivers have to meet, which only ``fast`` plays."""
+    if program.messages.calls != "free":
+        remedy = "use --engine fast, or a plan for --runtime hippo"
+        raise InputError("plays messages that go when they are made", source=f"--engine {engine}", remedy=remedy)

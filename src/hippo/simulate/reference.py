@@ -16,9 +16,8 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import AllOf, Event, EventPriority
 
-from hippo.errors import InputError
 from hippo.simulate.packed import destinations, sending_nodes, stretched_durations
-from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup
+from hippo.simulate.program import BACKWARD, FORWARD, WEIGHT, Program, SyncGroup, refuse_meetings
 from hippo.simulate.timeline import Timeline, timeline
 
 _PORTS_DECIDE, _LINKS_DECIDE = EventPriority(2), EventPriority(3)  # SimPy's own are 0 (urgent) and 1 (normal)
@@ -33,9 +32,7 @@ def play(
     latency_s: NDArray[np.float64] | None = None,
 ) -> Timeline:
     """The whole timeline of one step under a state of the links (default: the base state); see ``fast.play``."""
-    if program.messages.calls != "free":
-        remedy = "use --engine fast, or a plan for --runtime hippo"
-        raise InputError("plays messages that go when they are made", source="--engine reference", remedy=remedy)
+    refuse_meetings(program, "reference")
     bandwidth = program.link_bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
     world = SimulatedWorld(program, bandwidth, program.link_latency_s if latency_s is None else latency_s)
     return world.run()
