@@ -206,7 +206,7 @@ class WholeStep:
         return tuple(tuple((letters[kind], wave) for kind, _, wave in rank) for rank in ranks)
 
     def _border(self, one: Stage, two: Stage, cost: StageCost) -> tuple[Border, tuple[tuple[float, Loads], ...]]:
-        """Delays, and bytes and loads of a message each way, all lanes together; inside a domain seconds and nothing."""
+        """Delays, and bytes and loads of a message each way, all lanes together; inside a domain seconds alone."""
         num_bytes = cost.output_bytes * one.dp
         ways = []
         for sender, receiver in ((one, two), (two, one)):

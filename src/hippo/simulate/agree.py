@@ -224,7 +224,7 @@ def _shared_layers(replicas: Replicas) -> dict[tuple[int, ...], float]:
             shared[last] += _tied_bytes(replicas)
         else:
             shared[first] -= _tied_bytes(replicas)
-    return shared
+    return {ranks: num_bytes for ranks, num_bytes in shared.items() if num_bytes > 0}
 
 
 def _tied_bytes(replicas: Replicas) -> float:

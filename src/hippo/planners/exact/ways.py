@@ -451,8 +451,8 @@ def _slowest_of_ring(pace):  # type: ignore[no-untyped-def]
 
 
 def _alike(pace: Floats) -> bool:
-    """Whether all pairs are equally quick: then a sum waits for the latencies of all its hops, else for one at least."""
-    return bool(len(pace) and pace.max() - pace.min() <= 1e-9 * pace.max())
+    """Whether all pairs are equally quick: then a sum waits for the latencies of all its hops, else of one at least."""
+    return bool(len(pace) and pace.min() >= pace.max() * (1 - 1e-9))
 
 
 def _sum_of(pace: Floats, latency: Floats, members: tuple[int, ...]) -> tuple[float, float]:
