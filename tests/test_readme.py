@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+import hippo
 from hippo.cli.main import COMMANDS
+from hippo.front_door.planning import compare_runtimes
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS
 from hippo.schedule.methods import generate
@@ -65,6 +67,23 @@ def test_the_other_schedules_of_the_front_page():
     problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=[0.05] * 3 + [5.0] + [0.05] * 3, live_limit=16)
     for name, method in (("ZB-H2", "zb-h2"), ("1F1B", "1f1b")):
         assert re.search(rf"{name}\s(?:takes\s)?{makespan(problem, generate(method, problem)):.1f}", PAGE), name
+
+
+def test_the_first_table_is_what_planning_says():
+    """Planned for each runtime, and by each planner for hippo's executor; figures to the decimals that are shown."""
+    problem = hippo.problem(model="llama-3-70b", cluster="four-hubs")
+    compared, runtimes = hippo.compare(problem, why=False), compare_runtimes(problem)
+    found = {f"`{row.planner}`": row.best for row in compared.rows}
+    found |= {f"`exact`, `--runtime {each.problem.runtime}`": each.judged for each in runtimes}
+    rows = re.findall(r"^\| (`\w+`[^|:]*).*?\| ([\d.]+) s \| (\d) \| (\d+) \| \$([\d.]+)", PAGE, flags=re.MULTILINE)
+    assert len(rows) >= 12
+    for name, step, domains, gpus, price in rows:
+        best = found[name.strip()]
+        told = best.step_time_s, best.score.usd_per_step
+        shown = tuple(
+            f"{value:.{len(text.partition('.')[2])}f}" for value, text in zip(told, (step, price), strict=True)
+        )
+        assert (*shown, len(best.plan.domains), best.plan.gpus) == (step, price, int(domains), int(gpus)), name
 
 
 def test_the_table_names_planners():

@@ -248,15 +248,23 @@ def test_a_step_meets_what_moves_while_it_runs(hippo, toy_plan, trace, name):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--transport", "pigeon"), "hippo, ideal, torch"),
-        (("--transport", "hippo", "--engine", "reference"), "--engine fast"),
-        (("--transport", "torch", "--samples", 3), "without noise"),
+        (("--transport", "pigeon"), "deepspeed, hippo, ideal, megatron, torch"),
+        (("--transport", "torch", "--engine", "analytic"), "--engine fast"),
     ],
 )
 def test_transports_that_make_no_sense(hippo, toy_plan, words, named):
     result = hippo("simulate", toy_plan, *words)
     assert result.code == 2
     assert named in result.err
+
+
+@pytest.mark.parametrize("name", ["hippo", "megatron", "torch", "deepspeed"])
+def test_both_engines_play_the_messages_of_every_runtime(hippo, name):
+    seconds = [
+        hippo("simulate", EXAMPLE, "--transport", name, "--engine", each, "--json").document["step_time_s"]
+        for each in ("fast", "reference")
+    ]
+    assert seconds[0] == pytest.approx(seconds[1])
 
 
 def test_a_dispatcher_plays_the_pipelines_alone(hippo, toy_plan):

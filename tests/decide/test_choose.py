@@ -30,6 +30,8 @@ class Says:
     bound_s: float | None = None
     status: Status = Status.FEASIBLE
     runners_up: tuple = ()
+    work_s: float = 0.0
+    cut_short: str = ""
     asked: list = field(default_factory=list)
 
     def propose(self, problem, stop, *, seed=0, progress=None):
@@ -46,6 +48,8 @@ class Says:
             rejected={"memory": 2},
             runners_up=self.runners_up,
             notes=("a note",),
+            work_s=self.work_s,
+            cut_short=self.cut_short,
         )
 
 
@@ -158,6 +162,53 @@ def test_nobody_is_asked_after_a_proof(problem, across, alone):
     assert last.asked == []
     assert decision.status is Status.OPTIMAL
     assert decision.gap == 0.0
+
+
+def about_as_quick(problem, across, alone, longer):
+    """The plan in one domain, said to take so much longer than the one across both."""
+    found, quick_s = judge(problem, alone), evaluate(problem, across).step_time_s
+    rent_usd = found.score.usd_per_step / found.step_time_s * quick_s
+    return replace(found, score=replace(found.score, step_time_s=quick_s * (1 + longer), usd_per_step=rent_usd))
+
+
+@pytest.mark.parametrize(("longer", "winner"), [(0.004, "alone"), (0.006, "across"), (-0.001, "alone")])
+def test_of_plans_about_as_quick_the_cheapest_is_taken(problem, across, alone, longer, winner):
+    cheap = about_as_quick(problem, across, alone, longer)
+    decision = decide(problem, [Says("across", across), Says("alone", cheap)], STOP)
+    assert decision.planner == winner
+
+
+def test_a_cheaper_plan_of_the_exact_search_stands_beside_its_bound(problem, across, alone):
+    quick, last = judge(problem, across), Says("last", alone)
+    exact = Says("exact", quick, gap=0.0, bound_s=quick.step_time_s, status=Status.OPTIMAL)
+    cheap = about_as_quick(problem, across, alone, 0.004)
+    decision = decide(problem, [exact, last], STOP, thrift=lambda *_: cheap)
+    assert (decision.planner, decision.plan, decision.status) == ("exact", alone, Status.FEASIBLE)
+    assert decision.gap == pytest.approx(1 - 1 / 1.004)
+    assert decision.lower_bound_s == quick.step_time_s
+    assert "within 0.5 % of the quickest it takes the cheapest" in decision.summary()
+    assert [each.plan for each in decision.runners_up] == [across]
+    assert last.asked == []  # the search had proven the quickest plan
+
+
+def test_where_money_is_the_objective_nobody_looks_for_a_cheaper_plan(problem, across, alone):
+    money = replace(problem, objective=Objective("cost", 0, 0, 1))
+    decision = decide(money, [Says("exact", judge(money, across))], STOP, thrift=lambda *_: 1 / 0)
+    assert decision.plan == across
+
+
+def test_a_search_that_its_limit_cut_short_says_so(problem, across):
+    cut = Says("exact", across, gap=0.1, bound_s=1e-9, cut_short="Cut short.")
+    decision = decide(problem, [cut], STOP)
+    assert decision.cut_short == "Cut short."
+    assert (decision.document()["cut_short"], decision.document()["rows"][0]["cut_short"]) == ("Cut short.",) * 2
+    assert decide(problem, [replace(cut, gap=0.0)], STOP).cut_short == ""
+
+
+def test_work_that_is_done_is_not_left_for_others(problem, across, alone):
+    last = Says("last", alone)
+    decide(problem, [Says("first", across, work_s=4.0), last], STOP)
+    assert [stop.time_limit_s for _, stop, _ in last.asked] == [1.0]
 
 
 def test_everyone_is_asked_for_the_sake_of_comparison(problem, across, alone):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.emulate.test_wire import frame
 
-from hippo.emulate.forward import SMALLEST_QUEUE_BYTES, DelayLine, queue_limit_bytes
+from hippo.emulate.forward import DelayLine, StreamCount, TcpPayload
+from hippo.problem.transport import SMALLEST_QUEUE_BYTES, queue_limit_bytes
 
 US, MS = 1_000, 1_000_000
 
@@ -79,3 +81,33 @@ def test_order_is_kept_whatever_happens():
         if step % 9 == 0:
             line.change(now, 1e5 * (1 + step % 5), 0.001 * (step % 11))
     assert releases(line) == sorted(releases(line))
+
+
+def count(stream: StreamCount, start: int, size: int, *, carried: bool = True) -> int:
+    return stream.fresh(TcpPayload(b"", start % 2**32, size), carried=carried)
+
+
+@pytest.mark.parametrize("first", [0, 2**32 - 1500])
+def test_what_is_sent_again_counts_once_however_it_was_lost(first: int):
+    stream = StreamCount(first)
+    assert [count(stream, first + at, 1000) for at in (0, 1000)] == [1000, 1000]
+    assert count(stream, first + 2000, 1000, carried=False) == 0  # dropped before the link
+    assert count(stream, first + 3000, 1000) == 1000
+    assert count(stream, first + 2000, 1000) == 1000  # the link carries it for the first time
+    assert count(stream, first + 3000, 1000) == 0  # this it had carried
+    assert count(stream, first + 3500, 1000) == 500  # half of it is new
+
+
+def test_payload_repeats_and_headers_are_what_was_carried():
+    line = DelayLine(1e6, 0.01)
+    for sequence, size in (
+        (1, 1448),
+        (1449, 1448),
+        (1, 1448),
+        (2897, 0),
+    ):  # the third again, the last an acknowledgement
+        line.take(0, size + 70, frame(size, sequence=sequence))
+    assert (line.payload_bytes, line.repeated_bytes) == (2896, 1448)
+    assert line.carried_bytes - line.payload_bytes - line.repeated_bytes == 4 * 70
+    line.change(0, 0.0, 0.01)  # an outage: nothing has departed
+    assert (line.carried_bytes, line.payload_bytes, line.repeated_bytes) == (0, 0, 0)

@@ -9,10 +9,11 @@ import pytest
 from hippo.emulate.forward import destination, wire_bytes
 
 
-def frame(payload: int, *, protocol: int = 6, segment: int = 0, options: int = 12) -> bytes:
+def frame(payload: int, *, protocol: int = 6, segment: int = 0, options: int = 12, sequence: int = 0) -> bytes:
     """As the kernel hands it out: virtio header, Ethernet, IPv4 to 10.77.1.2, TCP with time stamps (or UDP)."""
     virtio = struct.pack("<BBHHHH", 0, 1 if segment else 0, 0, segment, 0, 0)
-    above = bytes(12) + bytes([(20 + options) // 4 << 4]) + bytes(7 + options) if protocol == 6 else bytes(8)
+    tcp = bytes(4) + sequence.to_bytes(4) + bytes(4) + bytes([(20 + options) // 4 << 4]) + bytes(7 + options)
+    above = tcp if protocol == 6 else bytes(8)
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(above) + payload, 0, 0, 64, protocol, 0) + bytes(4)
     return virtio + bytes(14) + ip + bytes([10, 77, 1, 2]) + above + bytes(payload)
 

@@ -4,9 +4,10 @@ import pytest
 
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
+from hippo.planners.effort import Effort
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.objective import objective_from_text
 from hippo.score.judge import evaluate
 
@@ -21,9 +22,9 @@ def plan(dp: int, *, batch: int = 16, micro_batch: int = 1, recompute: str = "no
     return Recipe(micro_batch, recompute).plan(PROBLEM, place(WHERE, [sketch]))
 
 
-def shortlist(*, now: float = 0.0, memory_gb: float = 80.0, objective: str = "time") -> ShortList:
+def shortlist(*, spent_s: float = 0.0, memory_gb: float = 80.0, objective: str = "time") -> ShortList:
     asked = problem(cluster(domain("a", 1, 8), memory_gb=memory_gb), objective=objective_from_text(objective))
-    return ShortList(asked, StopClock(0.0, 10.0, lambda: now))
+    return ShortList(asked, Effort(10.0, spent_s))
 
 
 def test_the_fastest_plan_stays() -> None:
@@ -47,11 +48,18 @@ def test_what_does_not_count_is_told_by_cause() -> None:
     assert answer.rejected == {"batch": 1, "memory": 1}
 
 
-def test_the_clock_ends_the_search_once_a_plan_was_scored() -> None:
-    late = shortlist(now=11.0)
+def test_the_limit_ends_the_search_once_a_plan_was_scored_and_that_is_told() -> None:
+    late = shortlist(spent_s=11.0)
     late.try_all([plan(8, batch=8), plan(2), plan(8)])
     assert late.best is not None
     assert late.best.plan == plan(2)
+    assert late.proposal("me", notes=(), nothing="").cut_short.startswith("Cut short by its limit of 10 s")
+
+
+def test_nothing_is_cut_short_where_nothing_was_left() -> None:
+    late = shortlist(spent_s=11.0)
+    late.try_all([plan(2)])
+    assert late.proposal("me", notes=(), nothing="").cut_short == ""
 
 
 def test_at_most_so_many_are_scored() -> None:
@@ -72,6 +80,6 @@ def test_what_the_objective_minimises() -> None:
 
 
 def test_a_model_of_another_size_breaks_the_layers_rule() -> None:
-    short = ShortList(problem(WHERE, gpt(4)), StopClock(0.0, 10.0, lambda: 0.0))
+    short = ShortList(problem(WHERE, gpt(4)), Effort())
     assert short.consider(plan(8)) is None
     assert list(short.rejected) == ["layers"]

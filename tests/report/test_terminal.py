@@ -59,12 +59,23 @@ def test_no_plan(small_story: PlanStory) -> None:
     assert "1,200" in told
 
 
+def test_what_a_limit_left_undone_and_how_long_it_all_took(small_story: PlanStory) -> None:
+    decision = decision_of(small_story)
+    assert printed(terminal.times_view(decision)) == ""
+    rows = (replace(decision.rows[0], cut_short="Cut short by its limit."), *decision.rows[1:])
+    decision = replace(decision, rows=rows, gap=0.1, reasons_s=4.2)
+    assert "\nCut short by its limit.\n" in printed(terminal.plan_view(decision))
+    assert "Not to the end\n- exact: Cut short by its limit.\n" in printed(terminal.comparison_view(rows))
+    assert printed(terminal.times_view(decision)) == "Planning took 0.41 s of CPU, the reasons 4.20 s.\n"
+
+
 COMPARISON = """\
-planner         status       step time   vs best   busy    MFU   GPUs   egress/step    memory   gap   planning
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-exact           optimal         11.0 s      best   60 %   31 %      4         $0.02   55.0 GB   0 %     0.40 s
-single_domain   feasible        14.5 s     +32 %   90 %   31 %      2            $0   55.0 GB     –     0.01 s
-zero            infeasible           –         –      –      –      –             –         –     –     0.00 s
+planner         status       step time   vs best   busy   GPUs   price/step   egress/step    memory   gap
+─────────────────────────────────────────────────────────────────────────────────────────────────────────
+exact           optimal         11.0 s      best   60 %      4        $0.20         $0.02   55.0 GB   0 %
+single_domain   feasible        14.5 s     +32 %   90 %      2        $0.20            $0   55.0 GB     –
+zero            infeasible           –         –      –      –            –             –         –     –
+left out for want of width: MFU, planning
 
 Without a plan
 - zero: beijing holds no shard of it.

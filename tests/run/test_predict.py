@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.run.worlds import PLANS, problem
 
 from hippo.emulate.emulation import VARIABLE
 from hippo.problem.links import Trace
-from hippo.problem.transport import HIPPO
+from hippo.problem.transport import CUBIC_KEPT, HIPPO
 from hippo.run.job import RunJob, RunOptions
 from hippo.run.predict import INSTANTS, RunNetwork, predicted_along, predicted_s
 from hippo.simulate import fast
@@ -28,7 +29,7 @@ def job(name: str = "stages", **options: object) -> RunJob:
 
 def test_a_fixed_order_is_what_the_quick_engine_plays():
     asked = job()
-    program = carried(lower(asked.problem, asked.plan), HIPPO)
+    program = carried(lower(replace(asked.problem, runtime="hippo"), asked.plan), replace(HIPPO, congestion=CUBIC_KEPT))
     assert predicted_s(asked) == fast.step_time(program)
 
 
@@ -55,10 +56,11 @@ def test_stages_that_choose_are_played_choosing(name: str, backward: str):
 def test_along_a_trace_a_step_may_begin_anywhere():
     asked = job()
     links = asked.problem.cluster.links
-    rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s)
-    still = Trace(np.array([0.0, 1.0]), rate, np.full(rate.shape, 0.02))
+    rate = np.full((2, len(links)), links[0].bandwidth_bytes_per_s * HIPPO.goodput)
+    late = np.full(rate.shape, 0.02 + HIPPO.overhead_s)
+    still = Trace(np.array([0.0, 1.0]), rate, late)
     assert predicted_along(asked, RunNetwork(trace=still)) == pytest.approx(np.full(INSTANTS, predicted_s(asked)))
-    slower = Trace(still.time_s, rate, np.array([[0.02] * len(links), [0.2] * len(links)]))
+    slower = Trace(still.time_s, rate, late * np.array([[1.0], [10.0]]))
     found = predicted_along(asked, RunNetwork(trace=slower))
     assert found[0] == pytest.approx(predicted_s(asked))
     assert found[-1] > found[0]

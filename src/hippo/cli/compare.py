@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hippo.cli.options import takes
 from hippo.cli.output import finish, print_document, print_view
-from hippo.cli.plan import write_decision
+from hippo.cli.plan import show_why, with_why, write_decision
 from hippo.cli.question import Question
 from hippo.errors import InputError
 
@@ -36,11 +37,14 @@ def compare(question: Comparison) -> None:
     if question.runtimes:
         _runtimes(question)
         return
-    decision = question.answer(side_by_side, "comparing")
+    decision = question.answer(partial(side_by_side, why=False), "comparing")
+    if not question.json:
+        _show(decision)
+    decision = with_why(question, decision)
     if question.json:
         print_document({**decision.document(), "plan": None})
     else:
-        _show(decision)
+        show_why(decision)
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     finish(feasible=decision.plan is not None)
@@ -63,11 +67,10 @@ def _runtimes(question: Comparison) -> None:
 
 
 def _show(decision: Decision) -> None:
-    """The planners side by side, then the best plan and its reasons."""
-    from hippo.report.terminal import comparison_view, layout_view, question_view, why_view
+    """The planners side by side, then the best plan."""
+    from hippo.report.terminal import comparison_view, layout_view, question_view
 
     print_view(question_view(decision.problem))
     print_view(comparison_view(decision.rows, best=decision.planner))
     if decision.plan is not None:
         print_view(layout_view(decision.plan))
-    print_view(why_view(decision.reasons))

@@ -27,6 +27,7 @@ def pareto(question: Question) -> None:
         ],
         "hypervolume": front.hypervolume,
         "closed": front.closed,
+        "cut_short": front.cut_short or None,
         "uncalibrated": uncalibrated(front.problem),
     }
     if question.json:
@@ -35,7 +36,7 @@ def pareto(question: Question) -> None:
         from hippo.report.terminal import front_view, question_view
 
         print_view(question_view(front.problem))
-        print_view(front_view(front.points, hypervolume=front.hypervolume))
+        print_view(front_view(front.points, hypervolume=front.hypervolume, cut_short=front.cut_short))
     if question.out is not None and front.points:
         write_files(question.out, {"pareto.json": json_text(document)})
     finish(feasible=bool(front.points))

@@ -30,11 +30,17 @@ def plan(question: PlanQuestion) -> None:
     from hippo.front_door.planning import plan as best_plan
 
     everyone = question.out is not None  # the report shows all planners side by side
-    decision = question.answer(partial(best_plan, everyone=everyone, why=not question.no_why), "planning")
+    decision = question.answer(partial(best_plan, everyone=everyone, why=False), "planning")
+    if not question.json:
+        from hippo.report.terminal import plan_view
+
+        print_view(plan_view(decision))
+    if not question.no_why:
+        decision = with_why(question, decision)
     if question.json:
         print_document(decision.document())
     else:
-        _show(decision)
+        show_why(decision)
     if question.out is not None and decision.plan is not None:
         write_decision(question, decision)
     finish(feasible=decision.plan is not None)
@@ -50,8 +56,18 @@ def write_decision(question: Question, decision: Decision) -> None:
     write_files(question.out, files)
 
 
-def _show(decision: Decision) -> None:
-    from hippo.report.terminal import plan_view, why_view
+def with_why(question: Question, decision: Decision) -> Decision:
+    """The decision with its reasons, which are looked for once it is told."""
+    from hippo.cli.options import stop_after
+    from hippo.front_door.planning import with_reasons
 
-    print_view(plan_view(decision))
+    with Watch("looking for what would change it"):
+        return with_reasons(decision, stop_after(question.time_limit), planner=question.planner, seed=question.seed)
+
+
+def show_why(decision: Decision) -> None:
+    """The reasons, and how long plan and reasons took."""
+    from hippo.report.terminal import times_view, why_view
+
     print_view(why_view(decision.reasons))
+    print_view(times_view(decision))

@@ -191,9 +191,10 @@ def _inside(choice: Choice, job: RunJob) -> int:
     """The same command inside an emulated WAN; its exit code."""
     from hippo.emulate.emulate import Stopped, emulate, setting_of
     from hippo.problem.load import load_trace
+    from hippo.problem.transport import IDEAL
 
     argv = [sys.executable, "-c", "from hippo.cli.main import main; main()", *_words_inside(sys.argv[1:])]
-    cluster = job.problem.cluster
+    cluster = job.problem.cluster.under(IDEAL)
     trace = None if choice.trace is None else load_trace(choice.trace, cluster)
     congestion = choice.congestion or DEFAULT_CONGESTION
     setting = setting_of(cluster, argv, source=str(choice.plan), trace=trace, congestion=congestion)

@@ -47,7 +47,7 @@ class Choice:
     trace: Annotated[Path | None, typer.Option(metavar="NET.csv", help="Network trace to play the plan along.")] = None
     transport: Annotated[
         str | None,
-        typer.Option(metavar="ideal|hippo|torch", help="What carries its messages instead of the plan's runtime."),
+        typer.Option(metavar="ideal|hippo|megatron|torch|deepspeed", help="By whose runtime its messages go."),
     ] = None
     astra_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="ASTRA-sim's analytical binary, for --engine astra.")
@@ -61,8 +61,8 @@ def simulate(choice: Choice) -> None:
     """A plan played again: under noise, or along a network trace.
 
     Noise: --fluctuation and --samples, links in their base state. A trace: --trace, each state as long as it holds.
-    The time is that under the plan's runtime. --transport: messages as TCP carries them under hippo's executor or under
-    torch's runtime, or as nothing does (ideal); a step then meets what moves while it runs.
+    The time is that under the plan's runtime. --transport: messages as another runtime sends them and TCP carries them,
+    or as nothing does (ideal); along a trace a step then meets what moves while it runs.
     --dispatch: each pipeline alone, by its order, by that as a hint, or by the policy that ships.
     --engine astra: ASTRA-sim plays it (its binary is yours to build), and is held against fast node by node.
     """
@@ -71,7 +71,7 @@ def simulate(choice: Choice) -> None:
     _check(choice)
     problem, plan = read_plan(choice.plan)
     if choice.transport is not None:
-        problem = replace(problem, runtime=IDEAL)  # what carries messages is played beside it
+        problem = replace(problem, runtime=choice.transport)
     with Watch("simulating") as watch:
         if choice.dispatch is not None:
             from hippo.first_use import prepare_schedules
@@ -103,10 +103,12 @@ def simulate(choice: Choice) -> None:
 
 def _check(choice: Choice) -> None:
     """``InputError`` for numbers out of range and for combinations that say nothing."""
+    from hippo.problem.runtimes import name_of
     from hippo.registry import engine
 
     engine(choice.engine)
-    _check_transport(choice)
+    if choice.transport is not None:
+        name_of(choice.transport, source="--transport")
     if choice.astra_binary is not None and choice.engine != "astra":
         raise InputError(
             "names the binary of an engine that is not asked for", source="--astra-binary", remedy="add --engine astra"
@@ -142,21 +144,6 @@ def _check_dispatch(choice: Choice) -> None:
             raise InputError("does not go with --dispatch", source=option, remedy="leave one of them out")
 
 
-def _check_transport(choice: Choice) -> None:
-    """``InputError`` for an unknown transport, and where what is asked for does not know it."""
-    from hippo.problem.transport import transport
-
-    if choice.transport is None:
-        return
-    waits = transport(choice.transport).rendezvous
-    if choice.transport != IDEAL and choice.engine != "fast":
-        remedy = f"use --engine fast, or --transport {IDEAL}"
-        raise InputError("knows no transport", source="--engine", value=choice.engine, remedy=remedy)
-    if waits and (choice.fluctuation is not None or choice.samples is not None):
-        remedy = "leave out --fluctuation and --samples, or use --transport hippo"
-        raise InputError("is played without noise", source="--transport", value=choice.transport, remedy=remedy)
-
-
 def _base(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     """Step time in the base state; per domain and per link what the plan makes of them."""
     from hippo.score.judge import domain_utilization
@@ -179,11 +166,6 @@ def _step_time(problem: Problem, plan: Plan, program: Program, choice: Choice) -
     """Seconds of the step by the engine, and what else it has to tell."""
     from hippo.registry import engine
 
-    if choice.transport is not None and choice.transport != IDEAL:
-        from hippo.problem.transport import transport
-        from hippo.simulate.transport.play import step_time
-
-        return step_time(program, transport(choice.transport)), {}
     play = engine(choice.engine)
     if choice.engine == "analytic":
         return play(problem, plan), {}
@@ -202,16 +184,13 @@ def _under_noise(problem: Problem, plan: Plan, choice: Choice) -> dict[str, obje
     import numpy as np
 
     from hippo.network.dynamics.robust import Spread
-    from hippo.problem.transport import transport
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
-    from hippo.simulate.transport.carried import carried
 
     samples = DEFAULT_SAMPLES if choice.samples is None else choice.samples
     noise = DEFAULT_FLUCTUATION if choice.fluctuation is None else choice.fluctuation
     rng = np.random.default_rng(choice.seed)
-    program = carried(lower(problem, plan), transport(choice.transport or IDEAL))
-    seconds = step_times(program, noise=noise, samples=samples, rng=rng)
+    seconds = step_times(lower(problem, plan), noise=noise, samples=samples, rng=rng)
     return {"samples": samples, "fluctuation": noise, **_told(Spread(seconds))}
 
 
@@ -250,24 +229,21 @@ def _along(problem: Problem, plan: Plan, choice: Choice) -> dict[str, object]:
     from hippo.network.dynamics.network import states_of
     from hippo.network.dynamics.robust import Spread
     from hippo.problem.load import load_trace
-    from hippo.problem.transport import transport
     from hippo.simulate.batch import step_times
     from hippo.simulate.lower import lower
-    from hippo.simulate.transport.carried import carried, carried_trace
     from hippo.simulate.transport.play import along
 
     assert choice.trace is not None
     trace, program = load_trace(choice.trace, problem.cluster), lower(problem, plan)
     share = states_of(trace)[1]
-    noise, carrier = choice.fluctuation or 0.0, transport(choice.transport or IDEAL)
-    if carrier is not transport(IDEAL) and not noise:
-        seconds = along(program, carrier, trace)
+    noise = choice.fluctuation or 0.0
+    if choice.transport is not None and problem.runtime != IDEAL and not noise:
+        seconds = along(program, problem.rules.transport, trace)
     else:
-        moved = carried_trace(trace, carrier)
         seconds = step_times(
-            carried(program, carrier),
-            bandwidth_bytes_per_s=moved.bandwidth_bytes_per_s,
-            latency_s=moved.latency_s,
+            program,
+            bandwidth_bytes_per_s=trace.bandwidth_bytes_per_s,
+            latency_s=trace.latency_s,
             noise=noise,
             rng=np.random.default_rng(choice.seed),
         )

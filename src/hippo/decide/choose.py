@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic, process_time
+from time import process_time
 
 from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
@@ -18,11 +18,13 @@ from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
 from hippo.decide.rivals import improved
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import count, joining, percent
+from hippo.decide.wording import count, joining, percent, usd
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
+from hippo.planners.effort import Effort
 from hippo.planners.exact.front import MARGIN
 from hippo.planners.exact.replan import DomainReplanner
+from hippo.planners.exact.thrift import EQUAL
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, flaw, judge
@@ -32,12 +34,19 @@ LOG = logging.getLogger(__name__)
 SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
+EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
+COMPRESSED = (
+    "Activations and their gradients cross domains in eight bits (--allow-compression), which changes what is trained; "
+    "the step time counts none of it."
+)
 
 
 Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
 """Known plans in, those and others out, and whether every plan of its space is as good as met (``exact.front``)."""
+Thrift = Callable[[Problem, Stop], Judged | None]
+"""The cheapest plan about as quick as the quickest of the search that was just made (``exact.thrift``)."""
 Order = Callable[[Decision, float, int], Decision]
 """A decision, seconds and a seed in; the decision with a better order of its plan out (``best_order``)."""
 
@@ -49,8 +58,9 @@ class Panel:
     ``baseline``: whose plan rewards are measured against, the first that finds one; they compete only where they also
     stand in ``planners``. ``local_sgd`` is asked what it would give where the problem does not allow it. ``replanner``
     plans the domains of winner and runners-up anew for other links; without it their plans stay as they are. ``search``
-    looks for plans that none beats where the objective weighs time, utilisation and egress. ``order`` orders the
-    operations of the chosen plan once more.
+    looks for plans that none beats where the objective weighs time, utilisation and egress. ``thrift`` looks for a
+    cheaper plan about as quick as the exact search's, where time is the objective. ``order`` orders the operations of
+    the chosen plan once more.
     """
 
     planners: tuple[Planner, ...]
@@ -58,6 +68,7 @@ class Panel:
     local_sgd: Planner | None = None
     replanner: type[DomainReplanner] | None = None
     search: Search | None = None
+    thrift: Thrift | None = None
     order: Order | None = None
 
 
@@ -70,6 +81,7 @@ def decide(
     local_sgd: Planner | None = None,
     replanner: type[DomainReplanner] | None = None,
     search: Search | None = None,
+    thrift: Thrift | None = None,
     order: Order | None = None,
     everyone: bool = False,
     why: bool = True,
@@ -78,12 +90,12 @@ def decide(
 ) -> Decision:
     """The best plan that the planners find, with reasons (``why``; where none fits, with them in any case).
 
-    Planners run in order while time is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
-    after it are asked only for the sake of comparison (``everyone``). The time limit stops the planners, not the
+    Planners run in order while work is left; once one has proven its plan within ``stop.gap`` (or ``SETTLED``), those
+    after it are asked only for the sake of comparison (``everyone``). The limit stops the planners, not the
     explanation. Infeasible is an answer: ``status`` says so, and the reasons say what is missing. ``baseline``,
-    ``local_sgd``, ``replanner``, ``search`` and ``order``: see ``Panel``.
+    ``local_sgd``, ``replanner``, ``search``, ``thrift`` and ``order``: see ``Panel``.
     """
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search, order)
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, search, thrift, order)
     found = choose(problem, panel, stop, everyone=everyone, seed=seed, progress=progress)
     return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
@@ -96,19 +108,20 @@ def compare(
     baseline: Sequence[Planner] = (),
     local_sgd: Planner | None = None,
     replanner: type[DomainReplanner] | None = None,
+    thrift: Thrift | None = None,
     order: Order | None = None,
+    why: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Decision:
-    """Like ``decide``, but every planner is asked, each with the whole time limit; ``rows`` keep the order given."""
-    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, order=order)
-    asking = _Hearing(problem, stop, seed, progress)
+    """Like ``decide``, but every planner is asked, each with the whole limit; ``rows`` keep the order given."""
+    panel = Panel(tuple(planners), tuple(baseline), local_sgd, replanner, thrift=thrift, order=order)
+    asking = _Hearing(problem, panel, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
-    proposals = [asking.ask(planner, stop.time_limit_s) for planner in panel.planners]
-    found = _best(problem, proposals, against)
+    found = _best(problem, [asking.ask(planner, stop.time_limit_s) for planner in panel.planners], against)
     if order is not None:
         found = order(found, stop.time_limit_s, seed)
-    return with_reasons(found, panel, stop, seed=seed)
+    return with_reasons(found, panel, stop, seed=seed) if why or found.judged is None else found
 
 
 def choose(
@@ -121,17 +134,17 @@ def choose(
     progress: Progress | None = None,
 ) -> Decision:
     """``decide`` without its reasons; ``everyone``: planners after a proof are asked, too."""
-    asking = _Hearing(problem, stop, seed, progress)
+    asking = _Hearing(problem, panel, stop, seed, progress)
     against = asking.first_plan(panel.baseline)
     proposals: list[Proposal] = []
     for planner in panel.planners:
-        if proposals and (asking.left_s() <= 0 or (not everyone and _closed(proposals[-1], stop))):
+        if proposals and (asking.effort.over() or (not everyone and proposals[-1].planner in asking.settled)):
             break
-        proposals.append(asking.ask(planner, asking.left_s()))
+        proposals.append(asking.ask(planner, asking.effort.left_s))
     if problem.objective.name == "weighted" and panel.search is not None:
-        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.left_s())))
-    found = _best(problem, proposals, against)
-    return found if panel.order is None else panel.order(found, asking.left_s(), seed)
+        proposals.append(_weighed(problem, panel.search, proposals, replace(stop, time_limit_s=asking.effort.left_s)))
+    decision = _best(problem, proposals, against)
+    return decision if panel.order is None else panel.order(decision, asking.effort.left_s, seed)
 
 
 def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], stop: Stop) -> Proposal:
@@ -154,7 +167,13 @@ def _weighed(problem: Problem, search: Search, proposals: Sequence[Proposal], st
 
 
 def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0) -> Decision:
-    """The decision with its reasons: why this plan, or what is missing where there is none."""
+    """The decision with its reasons, timed: why this plan, or what is missing where there is none."""
+    began = process_time()
+    found = _with_reasons(decision, panel, stop, seed)
+    return replace(found, reasons_s=process_time() - began)
+
+
+def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> Decision:
     problem, best = decision.problem, decision.judged
     dropped = tuple(Dropped(row.planner, row.dropped) for row in decision.rows if row.dropped is not None)
     notes = tuple(note for row in decision.rows if row.planner in (decision.planner, WEIGHED) for note in row.notes)
@@ -183,16 +202,13 @@ def with_reasons(decision: Decision, panel: Panel, stop: Stop, *, seed: int = 0)
 
 
 class _Hearing:
-    """Asks planners about one problem, each at most once, and keeps the clock."""
+    """Asks planners about one problem, each at most once, and counts their work."""
 
-    def __init__(self, problem: Problem, stop: Stop, seed: int, progress: Progress | None) -> None:
-        self.problem, self.stop, self.seed, self.progress = problem, stop, seed, progress
-        self._ends_s = monotonic() + stop.time_limit_s
+    def __init__(self, problem: Problem, panel: Panel, stop: Stop, seed: int, progress: Progress | None) -> None:
+        self.problem, self.panel, self.stop, self.seed, self.progress = problem, panel, stop, seed, progress
+        self.settled: set[str] = set()  # planners who have proven that there is next to nothing to gain
+        self.effort = Effort.of(stop)
         self._answers: dict[str, Proposal] = {}
-
-    def left_s(self) -> float:
-        """Seconds until the time limit; 0 after it."""
-        return max(0.0, self._ends_s - monotonic())
 
     def ask(self, planner: Planner, limit_s: float) -> Proposal:
         """The planner's proposal; asked again, the same."""
@@ -202,8 +218,32 @@ class _Hearing:
             found = planner.propose(self.problem, stop, seed=self.seed, progress=watch)
             told = "" if found.gap is None else f", within {percent(found.gap)} of the optimum"
             LOG.info("%s: %s after %.2f CPU s%s", planner.name, found.status.value, found.planning_s, told)
-            self._answers[planner.name] = found
+            self.effort.spend(found.work_s)
+            self.settled |= {planner.name} if _closed(found, self.stop) else set()
+            self._answers[planner.name] = self._thrifty(found)
         return self._answers[planner.name]
+
+    def _thrifty(self, found: Proposal) -> Proposal:
+        """The proposal, that of the exact search with the cheapest plan about as quick."""
+        problem, thrift = self.problem, self.panel.thrift
+        if thrift is None or found.planner != EXACT or found.score is None or problem.objective.name != "time":
+            return found
+        began, quick = process_time(), found.score
+        cheap = thrift(problem, self.stop)
+        found = replace(found, planning_s=found.planning_s + process_time() - began)
+        if cheap is None or cheap.plan == found.plan:
+            return found
+        gap, bound = None, found.lower_bound_s
+        if bound is not None:
+            gap = max(0.0, 1.0 - bound / cheap.step_time_s)
+        longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
+        if longer > 0:
+            price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.usd_per_step)}"
+            taken = f"a step {percent(longer)} longer, {price}"
+            notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
+        status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
+        others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
+        return replace(found, best=cheap, gap=gap, status=status, runners_up=others, notes=notes)
 
     def first_plan(self, planners: Iterable[Planner]) -> Baseline | None:
         """The first sound plan of ``planners`` as the baseline, scored against itself.
@@ -213,9 +253,10 @@ class _Hearing:
         asking = self
         if self.problem.objective.name != "time":
             quickest = replace(self.problem, objective=for_time(self.problem.objective))
-            asking = _Hearing(quickest, replace(self.stop, time_limit_s=self.left_s()), self.seed, self.progress)
+            stop = replace(self.stop, time_limit_s=self.effort.left_s)
+            asking = _Hearing(quickest, self.panel, stop, self.seed, self.progress)
         for planner in planners:
-            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.left_s())).best]):
+            for found in sound(self.problem, [judged(self.problem, asking.ask(planner, asking.effort.left_s)).best]):
                 return Baseline(planner.name, found.under(self.problem, baseline=found.score))
         return None
 
@@ -252,6 +293,8 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
         lower_bound_s=proposal.lower_bound_s,
         planning_s=proposal.planning_s,
         notes=proposal.notes,
+        work_s=proposal.work_s,
+        cut_short=proposal.cut_short,
     )
     if proposal.best is None:
         return row
@@ -264,7 +307,22 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
         for other in sound(problem, proposal.runners_up):
             other = other.under(problem, baseline=baseline)
             best = other if other.score.reward > best.score.reward else best
+    if best.plan.compression:
+        best = sparing(best).under(problem, baseline=baseline)
+        row = replace(row, notes=(*row.notes, COMPRESSED)) if best.plan.compression else row
     return replace(row, best=best)
+
+
+def sparing(best: Judged) -> Judged:
+    """The plan with as it is what crosses a border where eight bits gain nothing, border by border."""
+    problem, value = best.problem, objective_value(best.problem.objective, best.score)
+    pairs = dict.fromkeys(frozenset((each.source, each.destination)) for each in best.plan.compression)
+    for pair in pairs if problem.objective.name != "weighted" else ():
+        kept = tuple(each for each in best.plan.compression if {each.source, each.destination} != pair)
+        plain = judge(problem, replace(best.plan, compression=kept))
+        if objective_value(problem.objective, plain.score) <= value * (1.0 + CLOSE):
+            best = plain
+    return best
 
 
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
@@ -273,13 +331,13 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
     proposals = [judged(problem, proposal) for proposal in proposals]
     rows = tuple(row_of(problem, proposal, base) for proposal in proposals)
     values = [None if row.score is None else objective_value(problem.objective, row.score) for row in rows]
-    order = sorted((value, index) for index, value in enumerate(values) if value is not None)
-    best = order[0][1] if order else 0
+    least = min((value for value in values if value is not None), default=None)
+    best = 0 if least is None else _chosen(problem, rows, least)
     row = _carried(problem, rows[best], rows)
-    rejected = proposals[best].rejected if order else _all_rejected(proposals)
+    rejected = _all_rejected(proposals) if least is None else proposals[best].rejected
     return Decision(
         problem=problem,
-        status=row.status if order else Status.INFEASIBLE,
+        status=Status.INFEASIBLE if least is None else row.status,
         planner=row.planner,
         best=row.best,
         gap=row.gap,
@@ -291,6 +349,19 @@ def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | N
         baseline=against,
         runners_up=_runners_up(problem, row, proposals, base),
     )
+
+
+def _chosen(problem: Problem, rows: Sequence[Row], least: float) -> int:
+    """The row of the least value of the objective; of time, the cheapest of those within ``EQUAL`` of it (ties: the
+    quickest, then the first)."""
+    timed = problem.objective.name == "time"
+    ranked = []
+    for index, row in enumerate(rows):
+        if row.score is not None:
+            value = objective_value(problem.objective, row.score)
+            if value <= least * (1.0 + EQUAL) if timed else value == least:
+                ranked.append((row.score.usd_per_step if timed else 0.0, value, index))
+    return min(ranked)[2]
 
 
 def _carried(problem: Problem, row: Row, rows: Sequence[Row]) -> Row:

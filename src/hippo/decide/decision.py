@@ -31,6 +31,8 @@ class Row:
     notes: tuple[str, ...] = ()
     prover: str = ""  # whose lower bound the gap rests on, once it is chosen
     dropped: str | None = None  # why its plan does not count: it failed the check or could not be scored
+    work_s: float = 0.0  # as counted against the limit (``planners.effort``)
+    cut_short: str = ""  # a sentence where the limit left something undone
 
     @property
     def plan(self) -> Plan | None:
@@ -52,6 +54,7 @@ class Row:
             "planning_s": self.planning_s,
             "notes": list(self.notes),
             "dropped": self.dropped,
+            "cut_short": self.cut_short or None,
         }
 
 
@@ -96,6 +99,15 @@ class Decision:
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
+    reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
+
+    @property
+    def cut_short(self) -> str:
+        """A sentence where the limit left something undone that could matter to this answer; else empty."""
+        if self.gap is not None and self.gap <= 0:
+            return ""
+        asked = (row.cut_short for row in self.rows if row.planner in (self.planner, self.prover))
+        return next((told for told in asked if told), "")
 
     @property
     def judged(self) -> Judged | None:
@@ -174,6 +186,8 @@ class Decision:
             "gap": self.gap,
             "lower_bound_s": self.lower_bound_s,
             "planning_s": self.planning_s,
+            "reasons_s": self.reasons_s,
+            "cut_short": self.cut_short or None,
             "reasons": [reason.document() for reason in self.reasons],
             "rejected": dict(self.rejected),
             "rows": [row.document() for row in self.rows],

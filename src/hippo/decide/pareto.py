@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from hippo.decide.choose import Panel, Search, choose, sound
 from hippo.decide.decision import Baseline
-from hippo.decide.wording import count, described, number, percent, seconds
+from hippo.decide.wording import count, described, percent, seconds, usd
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
+from hippo.planners.effort import LIMITED
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.records import Record, html_table
@@ -27,7 +27,7 @@ from hippo.score.judge import Judged
 from hippo.score.score import Score
 
 Floats = NDArray[np.float64]
-ASKING_SHARE = 0.5  # of the time limit; the rest is for the shapes that nobody proposed
+ASKING_SHARE = 0.5  # of the limit; the rest is for the shapes that nobody proposed
 
 
 class ScoredPlan(NamedTuple):
@@ -44,6 +44,7 @@ class Front:
     ``hypervolume`` is the share of the box between nothing (no time, no egress, all domains in use always busy) and the
     baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them. ``closed``: the
     search came to its end: no plan of its space beats them in anything by more than ``planners.exact.front.MARGIN``.
+    ``cut_short``: a sentence where its limit ended it before.
     """
 
     problem: Problem
@@ -51,6 +52,7 @@ class Front:
     hypervolume: float
     baseline: Baseline | None = None
     closed: bool = False
+    cut_short: str = ""
 
     def records(self) -> list[Record]:
         """A row per plan with its figures, quickest first: what ``pandas.DataFrame`` takes."""
@@ -72,8 +74,8 @@ class Front:
 
 
 def _line(plan: Plan, score: Score) -> str:
-    figures = f"{seconds(score.step_time_s)}, busy {percent(score.utilization)}"
-    return f"{figures}, {number(score.egress_usd_per_step)} USD egress a step: {described(plan)}"
+    figures = f"{seconds(score.step_time_s)}, busy {percent(score.utilization)}, {usd(score.usd_per_step)} a step"
+    return f"{figures} ({usd(score.egress_usd_per_step)} egress): {described(plan)}"
 
 
 def pareto_front(
@@ -87,7 +89,6 @@ def pareto_front(
     progress: Progress | None = None,
 ) -> Front:
     """The front of all plans that the planners and the search find; without a ``search``, of the planners' alone."""
-    ends_s = monotonic() + stop.time_limit_s
     timed = replace(problem, objective=for_time(problem.objective))
     asking = replace(stop, time_limit_s=stop.time_limit_s * (1.0 if search is None else ASKING_SHARE))
     panel = Panel(tuple(planners), tuple(baseline))
@@ -96,13 +97,15 @@ def pareto_front(
     plans: dict[Plan, Judged] = {}
     for found in (*proposed, *decision.runners_up):
         plans.setdefault(found.plan, found)
-    known, closed = list(plans.values()), False
+    known, closed, cut_short = list(plans.values()), False, ""
     if search is not None:
-        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, ends_s - monotonic())))
+        asked_s = sum(row.work_s for row in decision.rows)
+        known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s)))
+        cut_short = "" if closed else LIMITED.format(limit_s=stop.time_limit_s)
     base = None if decision.baseline is None else decision.baseline.score
     judged = (found.under(problem, baseline=base) for found in sound(problem, known))
     scored = [(found.plan, found.score) for found in judged]
-    return replace(front_of(problem, scored, decision.baseline), closed=closed)
+    return replace(front_of(problem, scored, decision.baseline), closed=closed, cut_short=cut_short)
 
 
 def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: Baseline | None) -> Front:

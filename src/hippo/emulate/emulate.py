@@ -27,6 +27,7 @@ from hippo.emulate.setting import EmulatedLink, EmulatorRun, EmulatorSetting, Li
 from hippo.errors import InputError
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
+from hippo.problem.transport import IDEAL
 
 BACKENDS = ("auto", "userspace", "netem")
 DEFAULT_CONGESTION = "cubic"
@@ -74,9 +75,10 @@ def setting_of(
     """The links of ``cluster`` (from ``source``) around ``command``; with a trace they move, ``speed`` times as fast.
 
     A link's rate is what all nodes of its source send together: ``bandwidth_gbps``, ``per_node_gbps`` times nodes.
-    The trace starts when the command does, with its first instant.
+    The trace (of the wire: loaded for a cluster under no runtime) starts when the command does, with its first instant.
     """
     position = cluster.domain_index
+    cluster = cluster.under(IDEAL)  # a link's rate is that of the wire, whatever runtime a plan's cluster is told for
     links = tuple(
         EmulatedLink(
             position[link.source],

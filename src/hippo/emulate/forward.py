@@ -14,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from hippo.emulate.setting import FIRST_ADDRESS, EmulatorRun, EmulatorSetting, LinkMove, LinkTraffic, port_name
 from hippo.emulate.syscalls import wake_on_time
+from hippo.problem.transport import queue_limit_bytes
 
 # ---------------------------------------------------------------------------------------------------------------- wire
 # How many bytes a frame is on the wire, and where it goes.
@@ -29,6 +31,7 @@ ETHERNET = 14
 FRAMING = 18  # Ethernet header and check sequence of one segment on the wire
 _IP = VNET + ETHERNET
 _TCP, _UDP = 6, 17
+_ROUND = 1 << 32
 
 
 def wire_bytes(frame: bytes) -> int:
@@ -47,6 +50,52 @@ def wire_bytes(frame: bytes) -> int:
 def destination(frame: bytes) -> int:
     """Last two bytes of the IPv4 destination, as one number; -1 for a frame too short to have one."""
     return frame[_IP + 18] << 8 | frame[_IP + 19] if len(frame) >= _IP + 20 else -1
+
+
+class TcpPayload(NamedTuple):
+    """What a TCP frame carries of its stream."""
+
+    flow: bytes  # addresses and ports
+    start: int  # sequence number of the first byte
+    size: int
+
+
+def tcp_payload(frame: bytes) -> TcpPayload | None:
+    """The part of a TCP stream in a frame; None: there is none."""
+    if len(frame) < _IP + 40 or frame[_IP + 9] != _TCP:
+        return None
+    above = _IP + (frame[_IP] & 15) * 4
+    total = frame[_IP + 2] << 8 | frame[_IP + 3]  # 0 or the whole of a super-packet
+    size = (total or len(frame) - _IP) + _IP - above - (frame[above + 12] >> 4) * 4
+    if size <= 0:
+        return None
+    flow = frame[_IP + 12 : _IP + 20] + frame[above : above + 4]
+    return TcpPayload(flow, int.from_bytes(frame[above + 4 : above + 8]), size)
+
+
+class StreamCount:
+    """Bytes of one TCP stream that a link carried, first time and again. Sequence numbers go round at 2**32."""
+
+    def __init__(self, start: int) -> None:
+        self._upcoming = start  # of the first byte that was never seen
+        self._owed = 0  # bytes that were dropped and did not come again yet
+
+    def fresh(self, part: TcpPayload, *, carried: bool) -> int:
+        """How many bytes of a part the link carries for the first time; ``carried``: else it was dropped."""
+        beyond = (part.start + part.size - self._upcoming) % _ROUND
+        new = min(beyond, part.size) if beyond < _ROUND // 2 else 0
+        if new:
+            self._upcoming = (part.start + part.size) % _ROUND
+        if not carried:
+            self._owed += new
+            return 0
+        late = min(part.size - new, self._owed)
+        self._owed -= late
+        return new + late
+
+    def lost(self, size: int) -> None:
+        """So many bytes that were carried never arrived."""
+        self._owed += size
 
 
 # ---------------------------------------------------------------------------------------------------------------- port
@@ -114,14 +163,7 @@ class Port:
 # A frame that would wait behind more than a limit of bytes is dropped. When rate or delay change, frames that have not
 # departed are timed anew; those on their way keep their time. Rate 0 is an outage: what has not departed is lost.
 
-SMALLEST_QUEUE_BYTES = 256 * 1024
-QUEUE_BEYOND_BDP_S = 0.02
 _NS = 1_000_000_000
-
-
-def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
-    """Bytes that may wait: one product of rate and round trip and 20 ms more, 256 KiB at least."""
-    return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
 
 
 class DelayLine:
@@ -130,6 +172,8 @@ class DelayLine:
     def __init__(self, rate_bytes_per_s: float, latency_s: float) -> None:
         self.waiting: deque[tuple[int, int, int, bytes]] = deque()  # release, departure, wire bytes, frame
         self.carried_bytes = self.carried_frames = self.dropped_bytes = self.dropped_frames = 0
+        self.payload_bytes = self.repeated_bytes = 0  # among the carried ones
+        self._streams: dict[bytes, StreamCount] = {}
         self._free_ns = self._last_release_ns = 0
         self._set(rate_bytes_per_s, latency_s)
 
@@ -146,12 +190,25 @@ class DelayLine:
         if not self._ns_per_byte or start_ns - arrival_ns + length_ns > self._limit_ns:
             self.dropped_bytes += wire_bytes
             self.dropped_frames += 1
+            self._count(frame, carried=False)
             return False
         self._free_ns = departure_ns = start_ns + int(length_ns)
         self._append(departure_ns, wire_bytes, frame)
         self.carried_bytes += wire_bytes
         self.carried_frames += 1
+        self._count(frame, carried=True)
         return True
+
+    def _count(self, frame: bytes, *, carried: bool) -> None:
+        """Tells payload that the link carries for the first time from what it carries again."""
+        if (part := tcp_payload(frame)) is None:
+            return
+        if (stream := self._streams.get(part.flow)) is None:
+            stream = self._streams[part.flow] = StreamCount(part.start)
+        fresh = stream.fresh(part, carried=carried)
+        if carried:
+            self.payload_bytes += fresh
+            self.repeated_bytes += part.size - fresh
 
     def _append(self, departure_ns: int, wire_bytes: int, frame: bytes) -> None:
         self._last_release_ns = release_ns = max(departure_ns + self._latency_ns, self._last_release_ns)
@@ -168,15 +225,20 @@ class DelayLine:
         self._last_release_ns = self.waiting[-1][0] if self.waiting else 0
         for _, departure_ns, wire_bytes, frame in reversed(late):
             if not self._ns_per_byte:
-                self._lose(wire_bytes)
+                self._lose(wire_bytes, frame)
                 continue
             # of the frame being sent only the rest is left
             rest_bytes = min(wire_bytes, (departure_ns - now_ns) / old_ns_per_byte)
             self._free_ns += int(rest_bytes * self._ns_per_byte)
             self._append(self._free_ns, wire_bytes, frame)
 
-    def _lose(self, wire_bytes: int) -> None:
+    def _lose(self, wire_bytes: int, frame: bytes) -> None:
         """An admitted frame that never departs."""
+        if (part := tcp_payload(frame)) is not None:
+            fresh = min(part.size, self.payload_bytes)
+            self.payload_bytes -= fresh
+            self.repeated_bytes -= part.size - fresh
+            self._streams[part.flow].lost(fresh)
         self.carried_bytes -= wire_bytes
         self.carried_frames -= 1
         self.dropped_bytes += wire_bytes
@@ -354,7 +416,16 @@ class Forwarder:
     def _told(self, ran_ns: int, cpu_s: float) -> EmulatorRun:
         ends = (self._setting.position(link) for link in self._setting.links)
         links = tuple(
-            LinkTraffic(*pair, line.carried_bytes, line.carried_frames, line.dropped_bytes, line.dropped_frames)
+            LinkTraffic(
+                *pair,
+                line.carried_bytes,
+                line.carried_frames,
+                line.dropped_bytes,
+                line.dropped_frames,
+                line.payload_bytes,
+                line.repeated_bytes,
+                line.carried_bytes - line.payload_bytes - line.repeated_bytes,
+            )
             for pair, line in zip(ends, self._lines, strict=True)
         )
         return EmulatorRun(

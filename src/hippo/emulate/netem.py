@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hippo.emulate.forward import Control, Timetable, queue_limit_bytes
+from hippo.emulate.forward import Control, Timetable
 from hippo.emulate.setting import EmulatedLink, EmulatorRun, EmulatorSetting, LinkTraffic
+from hippo.problem.transport import queue_limit_bytes
 
 _TC_WITHIN_S = 30.0
 _LONGEST_WAIT_S = 1.0

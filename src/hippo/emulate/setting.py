@@ -58,7 +58,10 @@ class EmulatorSetting:
 
 @dataclass(frozen=True)
 class LinkTraffic:
-    """What one directed link carried: bytes and frames as on the wire, super-packets counted as one frame."""
+    """What one directed link carried: bytes and frames as on the wire, super-packets counted as one frame.
+
+    Carried bytes are payload, repeated and header bytes together; netem does not tell them apart (None).
+    """
 
     source: str
     destination: str
@@ -66,6 +69,9 @@ class LinkTraffic:
     carried_frames: int
     dropped_bytes: int
     dropped_frames: int
+    payload_bytes: int | None = None  # of TCP's streams, every byte once
+    repeated_bytes: int | None = None  # of them, what the link had carried before
+    header_bytes: int | None = None  # framing, headers, acknowledgements, and whatever is not TCP
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ Rules, the same in ``simulate.reference``:
 * Relays stream: the second link is asked for when the first byte has arrived at the middle, and its last byte cannot
   leave before the last byte has arrived there.
 * Requests at the same instant on one link: lower rank first, then earlier operation; groups last, in their order.
+
+How tuples are handed over. Their dozens of arrays, handed over one by one, cost more than a message does: whoever
+loops over messages hands over places alone. Only ``replay``, which loops by itself, and what it takes in are flat.
 """
 
 from __future__ import annotations
@@ -135,7 +138,7 @@ def new_state(packed, network):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def wipe(packed, state):  # type: ignore[no-untyped-def]
     """Everything idle; the first stages have all their inputs."""
     slots, waves = packed.slots, packed.waves
@@ -171,7 +174,7 @@ def stretched(packed, network):  # type: ignore[no-untyped-def]
     return duration
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def run(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play everything; requests of shared links in the order of the heap."""
     ranks = len(packed.sync_s)
@@ -183,7 +186,8 @@ def run(packed, network, record, state):  # type: ignore[no-untyped-def]
     run_ready(packed, network, record, state)
     while state.sizes[1] > 0:
         serve(packed, network, record, state)
-        begin_calls(packed, network, state)
+        if state.sizes[CALLS] > 0:
+            begin_calls(packed, network, state)
         run_ready(packed, network, record, state)
     step = 0.0
     for rank in range(ranks):
@@ -214,14 +218,14 @@ def replay(packed, network, record, state):  # type: ignore[no-untyped-def]
         state.next_op[rank] = packed.order_start[rank + 1]
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def wake(state, rank):  # type: ignore[no-untyped-def]
     """Put a rank on the stack of those that can go on."""
     state.ready[state.sizes[0]] = rank
     state.sizes[0] += 1
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
     """Play every rank that can go on until each misses an input or is done."""
     while state.sizes[0] > 0:
@@ -233,7 +237,7 @@ def run_ready(packed, network, record, state):  # type: ignore[no-untyped-def]
             join_groups(packed, state, rank)
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
     """Play one rank until it misses an input or is done."""
     waves, slots, order, arrived, sequence = packed.waves, packed.slots, packed.order, state.arrived, packed.sequence
@@ -269,12 +273,13 @@ def advance(packed, network, record, state, rank):  # type: ignore[no-untyped-de
         if meeting:
             for call in range(packed.call_of_op[op], packed.call_of_op[op + 1]):
                 make_call(packed, state, call, now)
-            begin_calls(packed, network, state)
+            if state.sizes[CALLS] > 0:
+                begin_calls(packed, network, state)
         op += 1
     state.next_op[rank], state.free[rank] = op, now
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def send(packed, network, record, state, rank, op, place, micro_batch, now):  # type: ignore[no-untyped-def]
     """Pass on the result of an operation that ends at ``now``."""
     if packed.queued and packed.route[place, LINK] >= 0:
@@ -300,14 +305,14 @@ def arrival_of(packed, network, record, state, op, place, now):  # type: ignore[
     return now + delay
 
 
-@kernel(lean=True)
+@kernel(lean=True, flat=True)
 def latency_of(network, op, link):  # type: ignore[no-untyped-def]
     """Of a link for the message of an operation."""
     latency = network.latency[link]
     return latency * network.latency_factor[op] if len(network.latency_factor) > 0 else latency
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def deliver(packed, state, place, micro_batch, arrival):  # type: ignore[no-untyped-def]
     """A result has arrived: note it, and wake the receiver if it waits for it."""
     index = packed.route[place, DEST] * packed.waves + micro_batch
@@ -486,7 +491,7 @@ def second_hop(packed, network, record, state, op, place, now, whole):  # type: 
     return arrival
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def join_groups(packed, state, rank):  # type: ignore[no-untyped-def]
     """A rank is ready to agree; a group with all its members asks for its links."""
     now = state.free[rank] + packed.sync_s[rank]
@@ -516,7 +521,7 @@ def serve_group(packed, network, record, state, now, index):  # type: ignore[no-
         record.message_start[slot], record.message_end[slot] = start, last + network.latency[link]
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def finish(packed, network, record, state, rank):  # type: ignore[no-untyped-def]
     """When the rank has agreed and updated its parameters."""
     agreed = state.free[rank] + packed.sync_s[rank]
@@ -544,7 +549,7 @@ def slowest_route(packed, network, group):  # type: ignore[no-untyped-def]
     return longest
 
 
-@kernel(lean=True, flat=True)
+@kernel(lean=True)
 def heap_push(state, time, key):  # type: ignore[no-untyped-def]
     """Add a request; the smallest (time, key) is on top."""
     times, keys, at = state.heap_time, state.heap_key, state.sizes[1]

@@ -137,6 +137,11 @@ class Plan:
         return sum(len(stage.devices) for pipeline in self.pipelines for stage in pipeline.stages)
 
     @property
+    def operations(self) -> int:
+        """Forwards, backwards and weight gradients of all stages and waves."""
+        return sum(3 * len(pipeline.stages) * pipeline.num_micro_batches for pipeline in self.pipelines)
+
+    @property
     def global_batch(self) -> int:
         """Sequences per step."""
         return sum(p.num_micro_batches * self.micro_batch * p.stages[0].dp for p in self.pipelines)

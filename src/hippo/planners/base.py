@@ -26,7 +26,7 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Stop:
-    """When to stop: whichever comes first."""
+    """When to stop: whichever comes first. Seconds are of work, counted as ``planners.effort`` does."""
 
     time_limit_s: float = 10.0
     gap: float = 0.0  # stop when the proven gap is at most this
@@ -52,6 +52,8 @@ class Proposal:
     rejected: Mapping[str, int] = field(default_factory=dict)  # cause -> number of candidates
     runners_up: tuple[Judged, ...] = ()  # the best plan of every other way to join domains
     notes: tuple[str, ...] = ()  # what a baseline leaves out of its paper, why a gap is not closed
+    work_s: float = 0.0  # of its time limit, as counted
+    cut_short: str = ""  # a sentence where the limit left something undone
 
     @property
     def plan(self) -> Plan | None:

@@ -6,13 +6,13 @@ Planners rank by their own estimate (their paper's) and hand over the plans they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from time import monotonic
 
 from hippo.plan.check import check
 from hippo.plan.plan import Plan
 from hippo.planners.base import Proposal, Status, Stop
+from hippo.planners.effort import CHECK_S, Effort, play_s
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, fits, judge, memory
 from hippo.score.score import Score, objective_value
@@ -20,53 +20,36 @@ from hippo.simulate.costs import cost_model
 from hippo.units import gb_from_bytes
 
 
-@dataclass(frozen=True)
-class StopClock:
-    """When a search started and when it must end, in seconds of a monotonic clock."""
-
-    start_s: float
-    end_s: float
-    now: Callable[[], float] = monotonic
-
-    @classmethod
-    def of(cls, stop: Stop) -> StopClock:
-        """A clock that starts now and rings after the time limit."""
-        start = monotonic()
-        return cls(start, start + stop.time_limit_s)
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds since the start."""
-        return self.now() - self.start_s
-
-    @property
-    def rang(self) -> bool:
-        """Whether the time limit has passed."""
-        return self.now() > self.end_s
-
-
 @dataclass
 class ShortList:
     """The best plan so far, and why the others were dropped. One per call of a planner; the only thing it mutates."""
 
     problem: Problem
-    clock: StopClock
+    effort: Effort
     best: Judged | None = None
     rejected: Counter[str] = field(default_factory=Counter)
     missing_bytes: float = float("inf")  # least memory by which a plan failed to fit
     judged: int = 0
     _first: Score | None = None
 
+    @classmethod
+    def of(cls, problem: Problem, stop: Stop) -> ShortList:
+        """An empty one, for work that begins now."""
+        return cls(problem, Effort.of(stop))
+
     def try_all(self, plans: Iterable[Plan], *, most: int | None = None) -> None:
-        """Tries plans until ``most`` of them were scored or the clock rings, though never before one was scored."""
+        """Tries plans until ``most`` of them were scored or the work is done, though never before one was scored."""
         scored = 0
         for plan in plans:
+            if self.best is not None and self.effort.over():
+                return
             scored += self.consider(plan) is not None
-            if (self.clock.rang and self.best is not None) or (most is not None and scored >= most):
+            if most is not None and scored >= most:
                 return
 
     def consider(self, plan: Plan) -> Score | None:
         """Scores the plan and keeps it when it is the best; None: it breaks a rule or does not fit."""
+        self.effort.spend(CHECK_S)
         violations = check(self.problem, plan)
         if violations:
             self.rejected[_cause(self.problem, violations[0])] += 1
@@ -74,6 +57,7 @@ class ShortList:
         if not fits(self.problem, plan):
             self.reject_memory(missing_memory(self.problem, plan))
             return None
+        self.effort.spend(play_s(plan))
         found = judge(self.problem, plan)
         self.judged += 1
         self._first = self._first or found.score
@@ -88,19 +72,20 @@ class ShortList:
 
     def proposal(self, planner: str, *, notes: tuple[str, ...], nothing: str) -> Proposal:
         """The answer: the best plan, or ``nothing`` (one sentence) with how much memory is missing."""
-        if self.best is not None:
-            return Proposal(
-                planner,
-                Status.FEASIBLE,
-                self.best,
-                planning_s=self.clock.spent_s,
-                rejected=dict(self.rejected),
-                notes=notes,
-            )
-        reason = nothing
-        if self.missing_bytes < float("inf"):
-            reason += f" The closest one lacks {gb_from_bytes(self.missing_bytes):.1f} GB per GPU."
-        return infeasible(planner, reason, self.clock, rejected=dict(self.rejected))
+        if self.best is None:
+            if self.missing_bytes < float("inf"):
+                nothing += f" The closest one lacks {gb_from_bytes(self.missing_bytes):.1f} GB per GPU."
+            notes = (nothing,)
+        return Proposal(
+            planner,
+            Status.INFEASIBLE if self.best is None else Status.FEASIBLE,
+            self.best,
+            planning_s=self.effort.cpu_s,
+            rejected=dict(self.rejected),
+            notes=notes,
+            work_s=self.effort.spent_s,
+            cut_short=self.effort.cut,
+        )
 
     def value(self, score: Score) -> float:
         """What the objective minimises; the first plan scales time and cost where it weighs them."""
@@ -110,11 +95,6 @@ class ShortList:
         slower = score.step_time_s / first.step_time_s
         egress = score.egress_usd_per_step / first.egress_usd_per_step if first.egress_usd_per_step > 0 else 0.0
         return objective.w_eff * slower - objective.w_util * score.utilization + objective.w_cost * egress
-
-
-def infeasible(planner: str, reason: str, clock: StopClock, *, rejected: dict[str, int] | None = None) -> Proposal:
-    """No plan of this planner's kind: one sentence says why."""
-    return Proposal(planner, Status.INFEASIBLE, planning_s=clock.spent_s, rejected=rejected or {}, notes=(reason,))
 
 
 def missing_memory(problem: Problem, plan: Plan) -> float:

@@ -21,6 +21,10 @@ ALL_REDUCE = ("two-level", "ring")
 """Ways of a sum over ranks in several domains (``plan.Sync``)."""
 
 
+LEVERS = frozenset({"relay", "order", "fp8", "micro-batch", "shares"})
+"""What changes a plan and leaves every weight where it is (``network.plans.levers``)."""
+
+
 @dataclass(frozen=True)
 class Messages:
     """How messages between stages and the operations of a rank wait for each other (``simulate.calls``)."""
@@ -51,6 +55,7 @@ class Runtime:
     compression: bool = True
     relays: bool = True  # traffic of two domains through a third
     local_sgd: bool = True
+    live_levers: frozenset[str] = LEVERS  # that it pulls while it trains; any other needs its processes to start anew
     kv_heads_divide: bool = False  # tp must divide the key-value heads; otherwise they may be repeated
     two_level: tuple[str, ...] = SHARDING  # shardings with which sums can go on two levels; a flat ring goes with any
     copies_tied: bool = False  # first and last stage each sum a tied matrix of their own; else all holders do at once
@@ -74,7 +79,13 @@ NCCL_TURN_BYTES = 2 * 4 * 2**20 / 2
 GLOO_FLIGHT_BYTES = 2 * 2 * 2**20
 """Two segments of 1 MiB (gloo's ``allreduce.h``: ``kMaxSegmentSize``), two sums at a time (``ProcessGroupGloo``'s
 threads). Each is asked for by its receiver, so no more than that goes in a round trip."""
-_ONE_MESH = Runtime(uniform_tp_dp=True, uniform_cuts_across_replicas=True, equal_shares=True, relays=False)
+_ONE_MESH = Runtime(
+    uniform_tp_dp=True,
+    uniform_cuts_across_replicas=True,
+    equal_shares=True,
+    relays=False,
+    live_levers=frozenset(),
+)
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
@@ -84,6 +95,7 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
             context_parallel=False,
             expert_parallel=False,
             relays=False,
+            live_levers=frozenset(),
             transport=HIPPO,
         ),
         "megatron": replace(
@@ -148,11 +160,11 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
 OTHER_NAMES: Mapping[str, str] = MappingProxyType({"any": "ideal"})
 
 
-def name_of(name: str) -> str:
+def name_of(name: str, *, source: str = "--runtime") -> str:
     """The name that a runtime has here; ``UnknownNameError`` lists them."""
     found = OTHER_NAMES.get(name, name)
     if found not in RUNTIMES:
-        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source="--runtime")
+        raise UnknownNameError("runtime", str(name)[:60], RUNTIMES, source=source)
     return found
 
 

@@ -1,8 +1,6 @@
-"""What carries messages between domains: TCP and the runtime on top of it, as numbers the simulator plays with.
+"""What carries messages between domains: TCP and what a runtime adds to it, as numbers the simulator plays with.
 
-Named settings: ``ideal`` (links carry what is written, a message leaves when it is sent), ``hippo`` (hippo's executor:
-receives posted a step ahead, a stream for every direction) and ``torch`` (torch's pipeline runtime on gloo: a message
-waits until its receiver asks for it, and the asking waits behind bulk data). Why, and how it fits: docs/running.md.
+How messages wait for their receivers is the runtime's (``runtimes.Messages``). Why, and how it fits: docs/running.md.
 """
 
 from __future__ import annotations
@@ -11,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from hippo.errors import InputError, UnknownNameError
+from hippo.errors import InputError
 
+SEGMENT_BYTES = 1448.0
 GOODPUT = 1448 / 1518
 """Payload of a full TCP segment over its bytes on the wire (Ethernet framing of 18 bytes, 52 of headers)."""
 
@@ -27,7 +26,8 @@ STOCK_WINDOW_BYTES = 3.35e6
 class Congestion:
     """How TCP comes up to the rate of a link and stays there. Checked when made (``InputError``)."""
 
-    initial_bytes: float = 10 * 1448.0  # a fresh flow sends so much per round trip, then twice that, ..
+    control: str = ""  # bbr, cubic: flows that share a link are played (``simulate.transport.sharing``); else: as one
+    initial_bytes: float = 10 * SEGMENT_BYTES  # a fresh flow sends so much per round trip, then twice that, ..
     paced_rtts: float = 0.0  # round trips more, over which a pacing sender spreads its last window
     kept: tuple[float, ...] = (1.0, 0.5, 0.25)  # of that loss on the first, second, .. message of a fresh flow
     timeout_s: float = inf  # a window halves for each such time (plus a round trip) of silence; inf: it stays
@@ -41,8 +41,8 @@ class Congestion:
             raise InputError("needs no less than 0", key="congestion", value=self, remedy="see docs/running.md")
 
 
-CUBIC = Congestion(timeout_s=0.2)
-BBR = Congestion(paced_rtts=0.5, drain_s=0.2)
+CUBIC = Congestion("cubic", timeout_s=0.2)
+BBR = Congestion("bbr", paced_rtts=0.5, drain_s=0.2)
 """Its ``PROBE_RTT``: every 10 s the pipe is drained, unless the flow was silent by then."""
 CUBIC_KEPT = replace(CUBIC, timeout_s=inf)
 """With ``net.ipv4.tcp_slow_start_after_idle=0``."""
@@ -55,8 +55,6 @@ class Transport:
     name: str
     goodput: float = 1.0  # share of a link's rate that is payload, above 0, at most 1
     overhead_s: float = 0.0  # per message, on its arrival: system calls, copies, wake-ups
-    rendezvous: bool = False  # data leaves when the receiver has asked, which it does when nothing else is left to do
-    notices_behind_bulk: bool = False  # the asking waits until what was sent that way before has left
     window_bytes: float = inf  # in flight per flow: socket buffers
     congestion: Congestion = field(default_factory=Congestion)
 
@@ -71,26 +69,26 @@ class Transport:
 
 IDEAL = Transport("ideal")
 HIPPO = Transport("hippo", GOODPUT, overhead_s=OVERHEAD_S)
-TORCH = Transport("torch", GOODPUT, overhead_s=OVERHEAD_S, rendezvous=True, notices_behind_bulk=True)
+TORCH = replace(HIPPO, name="torch")
 
 NCCL = Transport("nccl", GOODPUT)
 """NCCL's sockets. Nobody measured them over a WAN: they are taken to fill it as TCP can, with no time of their own."""
-
-TRANSPORTS: Mapping[str, Transport] = {each.name: each for each in (IDEAL, HIPPO, TORCH)}
 
 
 CONGESTIONS: Mapping[str, Congestion] = {"bbr": BBR, "cubic": CUBIC_KEPT}
 """As ``hippo emulate`` sets them up, which switches slow start after silence off."""
 
+SMALLEST_QUEUE_BYTES = 256 * 1024
+QUEUE_BEYOND_BDP_S = 0.02
+
+
+def queue_limit_bytes(rate_bytes_per_s: float, latency_s: float) -> float:
+    """Bytes that may wait before a link: one product of rate and round trip and 20 ms more, 256 KiB at least."""
+    return max(SMALLEST_QUEUE_BYTES, rate_bytes_per_s * (2 * latency_s + QUEUE_BEYOND_BDP_S))
+
+
 DRAINED_EVERY_S = 10.0
 """Of ``Congestion.drain_s``."""
-
-
-def transport(name: str, *, source: str = "--transport") -> Transport:
-    """A transport by name; ``UnknownNameError`` lists them."""
-    if name not in TRANSPORTS:
-        raise UnknownNameError("transport", name, TRANSPORTS, source=source)
-    return TRANSPORTS[name]
 
 
 def lost_s(num_bytes: float, per_s: float, rtt_s: float, *, window_bytes: float, paced_rtts: float = 0.0) -> float:

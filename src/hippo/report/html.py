@@ -72,8 +72,8 @@ def _headline(story: PlanStory) -> dict[str, object]:
         "question": question_line(story.problem),
         "figures": headline_figures(story.problem, story.plan, story.score),
         "answer": leads.answer(story),
-        "verdict": gap_sentence(story.gap, story.lower_bound_s, story.prover and f"the planner {story.prover}"),
-        "found": found_by(story.planner, story.rows, story.planning_s) if story.planner else "",
+        "verdict": _verdict(story),
+        "found": found_by(story.planner, story.rows, story.planning_s, story.reasons_s) if story.planner else "",
         "lines": pipeline_lines(story.plan),
         "layers_lead": leads.layers(story),
         "settings": settings(story.plan),
@@ -82,6 +82,12 @@ def _headline(story: PlanStory) -> dict[str, object]:
         "waterfall": waterfall(story.reasons),
         "most_reasons": MOST_REASONS,
     }
+
+
+def _verdict(story: PlanStory) -> str:
+    """How near the best the plan is, and whether the search came to its end."""
+    proven = gap_sentence(story.gap, story.lower_bound_s, story.prover and f"the planner {story.prover}")
+    return f"{proven} {story.cut_short}".rstrip()
 
 
 def _panels(story: PlanStory) -> dict[str, object]:

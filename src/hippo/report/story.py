@@ -40,6 +40,8 @@ class PlanStory:
     runners_up: Scored = ()  # best first, each joins domains in another way
     front: Scored = ()  # over step time, utilisation and egress; empty: nothing to trade
     beaten: Scored = ()  # plans that were looked at and are beaten by one of the front in all three
+    cut_short: str = ""  # a sentence where the limit left something undone
+    reasons_s: float = 0.0
 
     @property
     def problem(self) -> Problem:
@@ -100,7 +102,9 @@ def tell(decision: Decision, *, front: Sequence[tuple[Plan, Score]] = ()) -> Pla
         gap=decision.gap,
         lower_bound_s=decision.lower_bound_s,
         prover=decision.prover,
+        cut_short=decision.cut_short,
         planning_s=decision.planning_s,
+        reasons_s=decision.reasons_s,
         reasons=decision.reasons,
         rows=_rows(decision.rows, decision.baseline),
         runners_up=tuple((other.plan, other.score) for other in decision.runners_up),

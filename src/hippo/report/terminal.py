@@ -59,6 +59,7 @@ def plan_view(decision: Decision) -> RenderableType:
     parts += [
         figures_view(decision.problem, decision.plan, decision.score),
         Text(certain, style="green" if decision.gap == 0 else ""),
+        *([Text(decision.cut_short)] if decision.cut_short else []),
         Text(found, style="dim"),
         layout_view(decision.plan),
     ]
@@ -116,6 +117,14 @@ def why_view(reasons: Sequence[Reason]) -> RenderableType:
     return _Why(tuple(reason_groups(reasons)))
 
 
+def times_view(decision: Decision) -> RenderableType:
+    """How long the plan took and how long its reasons."""
+    if not decision.reasons_s:
+        return Group()
+    took = f"Planning took {cpu_seconds(decision.planning_s)} of CPU, the reasons {cpu_seconds(decision.reasons_s)}."
+    return Group(Text(), Text(took, style="dim"))
+
+
 @dataclass(frozen=True)
 class _Why:
     groups: tuple[tuple[str, tuple[str, ...]], ...]
@@ -150,9 +159,10 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
             column("status", (_status(row) for row in ordered), rank=5, right=False),
             column("step time", (_of(row, lambda s: seconds(s.step_time_s)) for row in ordered)),
             column("vs best", (_of(row, lambda s: versus(s.step_time_s, quickest)) for row in ordered), rank=1),
-            column("busy", (_of(row, lambda s: percent(s.utilization)) for row in ordered), rank=2),
-            column("MFU", (_of(row, lambda s: percent(s.mfu)) for row in ordered), rank=6),
-            column("GPUs", (NOTHING if row.plan is None else f"{row.plan.gpus:,}" for row in ordered), rank=7),
+            column("busy", (_of(row, lambda s: percent(s.utilization)) for row in ordered), rank=3),
+            column("MFU", (_of(row, lambda s: percent(s.mfu)) for row in ordered), rank=7),
+            column("GPUs", (NOTHING if row.plan is None else f"{row.plan.gpus:,}" for row in ordered), rank=6),
+            column("price/step", (_of(row, lambda s: usd(s.usd_per_step)) for row in ordered), rank=2),
             column("egress/step", (_of(row, lambda s: usd(s.egress_usd_per_step)) for row in ordered), rank=3),
             column("memory", (_of(row, lambda s: f"{number(s.peak_memory_gb)} GB") for row in ordered), rank=4),
             column("gap", (gap_text(row.gap) if row.score else NOTHING for row in ordered), rank=5),
@@ -160,7 +170,7 @@ def comparison_view(rows: Sequence[Row], *, best: str | None = None) -> Renderab
         ),
         highlight=highlight,
     )
-    return Group(table, _without_plan(ordered))
+    return Group(table, _without_plan(ordered), _cut_short(ordered))
 
 
 def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
@@ -185,7 +195,8 @@ def runtimes_view(decisions: Sequence[Decision]) -> RenderableType:
         )
     )
     assumed = [f"{each.problem.runtime}: {one}" for each in decisions for one in each.problem.rules.assumed]
-    return Group(table, reasons_view(assumed, title="Assumed"))
+    cut = [f"{each.problem.runtime}: {each.cut_short}" for each in decisions if each.cut_short]
+    return Group(table, reasons_view(assumed, title="Assumed"), reasons_view(cut, title="Not to the end"))
 
 
 def _of(row: Row, tell: Callable[[Score], str]) -> str:
@@ -198,14 +209,21 @@ def _status(row: Row) -> Text:
     return Text(row.status.value, style=_STATUS_STYLE[row.status])
 
 
+def _cut_short(rows: Sequence[Row]) -> RenderableType:
+    return reasons_view([f"{row.planner}: {row.cut_short}" for row in rows if row.cut_short], title="Not to the end")
+
+
 def _without_plan(rows: Sequence[Row]) -> RenderableType:
     told = [(row.planner, row.dropped or " ".join(row.notes)) for row in rows if row.score is None]
     return reasons_view([f"{name}: {why}" for name, why in told if why], title="Without a plan")
 
 
 # ---------------------------------------------------------------------------------------------------------- pareto
-def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None) -> RenderableType:
-    """Plans that none beats in step time, utilisation and egress together, quickest first."""
+def front_view(
+    points: Sequence[tuple[Plan, Score]], *, hypervolume: float | None = None, cut_short: str = ""
+) -> RenderableType:
+    """Plans that none beats in step time, utilisation and egress together, quickest first; ``cut_short``: a sentence
+    where a limit ended the search."""
     ordered = sorted(points, key=lambda point: point[1].step_time_s)
     scores = [score for _, score in ordered]
     table = FittedTable(
@@ -213,7 +231,7 @@ def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | Non
             column("step time", (seconds(score.step_time_s) for score in scores)),
             column("busy", (percent(score.utilization) for score in scores)),
             column("egress/step", (usd(score.egress_usd_per_step) for score in scores)),
-            column("cost/step", (usd(score.usd_per_step) for score in scores), rank=3),
+            column("price/step", (usd(score.usd_per_step) for score in scores), rank=1),
             column("tokens/s", (number(score.tokens_per_s) for score in scores), rank=4),
             column("GPUs", (f"{plan.gpus:,}" for plan, _ in ordered), rank=2),
             column("plan", (Text("\n".join(pipeline_lines(plan))) for plan, _ in ordered), right=False, wraps=True),
@@ -221,7 +239,7 @@ def front_view(points: Sequence[tuple[Plan, Score]], *, hypervolume: float | Non
     )
     told = f"{count(len(ordered), 'plan')} on the front"
     told += f", hypervolume {number(hypervolume)}" if hypervolume is not None else ""
-    return Trimmed(Group(table, Text(told, style="dim")))
+    return Trimmed(Group(table, Text(told, style="dim"), *([Text(cut_short)] if cut_short else [])))
 
 
 # -------------------------------------------------------------------------------------------------------- simulate

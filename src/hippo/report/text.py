@@ -39,6 +39,7 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
     parts += [runtime_text(problem)] if runtime else []
     parts += ["uniform cuts"] if problem.uniform_cuts else []
     parts += ["local SGD allowed"] if problem.allow_local_sgd else []
+    parts += [compression_text(problem)] if problem.allow_compression else []
     doubt = uncalibrated(problem)
     return ", ".join(parts) if doubt is None else f"{', '.join(parts)}; {doubt}"
 
@@ -46,6 +47,12 @@ def question_line(problem: Problem, *, runtime: bool = True) -> str:
 def runtime_text(problem: Problem) -> str:
     """Under which runtime the time holds."""
     return f"ideal: {problem.rules.told}" if problem.runtime == "ideal" else f"under {problem.rules.told}"
+
+
+def compression_text(problem: Problem) -> str:
+    """That what crosses domains may be compressed, and what a token trained so counts."""
+    worth = problem.compression_worth
+    return "compression allowed" + ("" if worth is None else f" (a token counts {worth:g})")
 
 
 def pipeline_line(pipeline: Pipeline) -> str:
@@ -164,12 +171,13 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.score.step_time_s if row.score else float("inf"))
 
 
-def found_by(planner: str, rows: Sequence[Row], planning_s: float) -> str:
-    """Who found the plan and how long that took; of several planners, the time of all together too."""
+def found_by(planner: str, rows: Sequence[Row], planning_s: float, reasons_s: float = 0.0) -> str:
+    """Who found the plan and how long that took; of several planners, the time of all together too, and of reasons."""
     own_s = next((row.planning_s for row in rows if row.planner == planner), planning_s)
     asked = sum(1 for row in rows if row.planning_s > 0)
     together = f"; {asked} planners took {cpu_seconds(planning_s)} together" if asked > 1 else ""
-    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}."
+    reasons = f"; its reasons took {cpu_seconds(reasons_s)}" if reasons_s > 0 else ""
+    return f"Found by {planner} in {cpu_seconds(own_s)} of CPU{together}{reasons}."
 
 
 def arrows(text: str) -> str:

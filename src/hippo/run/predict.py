@@ -21,7 +21,8 @@ from hippo.plan.plan import WITH_ORDER, Plan, ScheduleChoice
 from hippo.problem.cluster import Cluster
 from hippo.problem.links import Trace
 from hippo.problem.load import load_trace
-from hippo.problem.transport import CONGESTIONS, HIPPO, IDEAL, TORCH, Transport
+from hippo.problem.runtimes import runtime_of
+from hippo.problem.transport import CONGESTIONS, HIPPO, Transport
 from hippo.run.job import RunJob
 from hippo.run.run import Result, RunStep
 from hippo.run.work import Work
@@ -59,7 +60,7 @@ class RunNetwork:
 
     emulated: bool = True  # False: one machine's loopback, which costs next to nothing
     congestion: str = "cubic"  # TCP's control, cubic or bbr; every other one is played as cubic
-    trace: Trace | None = None  # links that move, in seconds of the clock
+    trace: Trace | None = None  # payload of links that move, in seconds of the clock
 
     @classmethod
     def around(cls, cluster: Cluster) -> RunNetwork:
@@ -69,7 +70,7 @@ class RunNetwork:
             return cls(emulated=False)
         if inside.trace is None:
             return cls(congestion=inside.congestion)
-        trace = load_trace(Path(inside.trace), cluster.under(IDEAL))
+        trace = load_trace(Path(inside.trace), cluster.under(HIPPO))
         return cls(True, inside.congestion, replace(trace, time_s=trace.time_s / inside.speed))
 
 
@@ -102,12 +103,12 @@ def predicted_along(job: RunJob, network: RunNetwork, *, result: Result | None =
 
 
 def _program(job: RunJob, result: Result | None) -> Program:
-    program = lower(replace(job.problem, runtime="ideal"), as_run(job))
+    program = lower(replace(job.problem, runtime=job.options.runtime), as_run(job))
     return program if result is None or job.options.stand_in else _with_measured(job, program, result)
 
 
 def _transport(job: RunJob, network: RunNetwork) -> Transport:
-    runtime = TORCH if job.options.runtime == "torch" else HIPPO
+    runtime = runtime_of(job.options.runtime).transport
     return replace(runtime, congestion=CONGESTIONS.get(network.congestion, runtime.congestion))
 
 

@@ -5,8 +5,8 @@
 3. The shortest few of them improved (``improve``), every placement.
 4. Small plain pipelines that are not proved yet: CP-SAT (``optimal``), where OR-tools is installed.
 
-It stops as soon as a schedule meets the lower bound. Equal seeds give equal answers as long as the number of tries, not
-the clock, ends the search.
+It stops as soon as a schedule meets the lower bound. The number of tries ends the search, so equal seeds give equal
+answers; the clock ends it after ``SLACK`` times the limit alone, and how long CP-SAT may take.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MET = 1 + 1e-9
 """A makespan up to this many times the bound meets it."""
 
 POLICIES = 0.3  # share of the time limit
+SLACK = 4.0  # times the limit by the clock after which it ends, done or not
 SMALL_OPERATIONS = 2500
 SMALL_S, USUAL_S = 1.7, 0.95  # usual time limits: of problems with so few operations, and of all others
 CLIMBS = 8  # rules of the cross-domain generator that a fresh search climbs from
@@ -55,6 +56,7 @@ class Best:
     method: str  # who found it, for instance ``zb-auto`` or ``cross-domain + improvement``
     why: str  # what won, by how much, and what holds it from being shorter
     tried: tuple[tuple[str, float | str], ...]  # (name, makespan, or the reason why it was refused)
+    cut_short: bool = False  # by the clock: asked again, the answer may be another
 
     @property
     def makespan(self) -> float:
@@ -90,7 +92,7 @@ def best(
     plain = problem.placement == "plain"
     small = int(problem.tables.passes.sum()) <= SMALL and time_limit_s >= SOLVER_S
     laps = max(1, round(time_limit_s / LAP_S)) if plain and not small else 1
-    run = _Run(problem, Clock(time_limit_s / laps, watch), bounds(problem))
+    run = _Run(problem, Clock(time_limit_s / laps, watch, SLACK), bounds(problem))
     run.named()
     for lap in range(laps):
         if not run.done:
@@ -111,6 +113,7 @@ class _Run:
     kept: list[tuple[float, Schedule]] = field(default_factory=list)  # the shortest few, with their makespan
 
     proved: float = 0.0  # by CP-SAT
+    cut_short: bool = False  # by the clock
 
     @property
     def bound(self) -> float:
@@ -159,11 +162,12 @@ class _Run:
         """A search within this share of the clock; a ``fresh`` one starts from nothing that was found before."""
         earlier = self.kept
         if fresh:
-            self.clock, self.kept = Clock(self.clock.limit_s, self.clock.watch), []
+            self.clock, self.kept = Clock(self.clock.limit_s, self.clock.watch, SLACK), []
         if self.problem.placement == "plain":
             self.policies(seed, share=POLICIES, starts=policies(self.problem, CLIMBS) if fresh else None)
         if not self.done:
             self.improved(seed, share=share)
+        self.cut_short = self.cut_short or self.clock.rang
         if fresh:
             self.kept = sorted([*earlier, *self.kept], key=lambda each: each[0])[:KEPT]
 
@@ -205,7 +209,7 @@ class _Run:
         """With its reasons."""
         span, schedule = self.kept[0]
         played, bound = replay(self.problem, schedule), min(self.bound, span)
-        return Best(schedule, played, bound, schedule.name, _why(self), tuple(self.tried))
+        return Best(schedule, played, bound, schedule.name, _why(self), tuple(self.tried), self.cut_short)
 
 
 def _why(run: _Run) -> str:

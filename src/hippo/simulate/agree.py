@@ -122,7 +122,10 @@ class Agreement:
         if len(domains) < len(self.ranks) and not self.flat:  # the hops of a flat ring inside a domain are its own
             local_s = max(_local_seconds(replicas, self.ranks, domain, num_bytes) for domain in domains)
         hops = self._hops(members, caps) / self.every
-        return SyncGroup(self.ranks, tuple(load), tuple(load.values()), hops, local_s, self.pairs, tuple(caps.values()))
+        lanes = (sum(each.dp for rank in self.ranks if (each := replicas.stages[rank]).domain == at) for at in domains)
+        loads, ways_out = tuple(load.values()), tuple(caps.values())
+        flows = 1 if self.flat else max(lanes)
+        return SyncGroup(self.ranks, tuple(load), loads, hops, local_s, self.pairs, ways_out, flows)
 
     def ways_out(self) -> list[tuple[str, int]]:
         """Nodes that send, each with the link that it sends into."""

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.engine.program import BACKWARD, FORWARD, WEIGHT
-from hippo.errors import InputError
 from hippo.problem.runtimes import Messages
 
-__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup", "refuse_meetings"]
+__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Gather", "Program", "SyncGroup"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class SyncGroup:
     local_s: float = 0.0  # agreement among members of one domain, before the links are used
     routes: tuple[tuple[int, ...], ...] = ()  # links of each pair of the ring; empty: each link is a pair
     nic_bytes_per_s: tuple[float, ...] = ()  # cap of the sending nodes on each link; empty: none
+    flows: int = 1  # that each link carries side by side: rings of one sum on two levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,3 @@ class Program:
     gather: Gather | None = None
     messages: Messages = Messages()  # how they and operations wait for each other
     rank_nodes: NDArray[np.int64] | None = None  # (G,) same number: nodes in common, whose caps they share; None: none
-
-
-def refuse_meetings(program: Program, engine: str) -> None:
-    """``InputError`` where senders and receivers have to meet, which only ``fast`` plays."""
-    if program.messages.calls != "free":
-        remedy = "use --engine fast, or a plan for --runtime hippo"
-        raise InputError("plays messages that go when they are made", source=f"--engine {engine}", remedy=remedy)

@@ -18,6 +18,7 @@ from hippo.planners.baselines.sailor import (
     best_chain,
 )
 from hippo.planners.cuts import even_cuts
+from hippo.planners.effort import Effort
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
@@ -122,7 +123,7 @@ def every_configuration(asked: Problem) -> Iterator[SailorCandidate]:
 def test_no_configuration_of_its_space_has_a_better_estimate(world: str, memory_gb: float) -> None:
     asked = with_memory(TOYS[world], memory_gb)
     least = min(estimate(asked, one) for one in every_configuration(asked))
-    found = list(SailorSearch(cost_model(asked), lambda missing: None, lambda: False).candidates())
+    found = list(SailorSearch(cost_model(asked), lambda missing: None, Effort()).candidates())
     assert all(one.value == pytest.approx(estimate(asked, one)) for one in found)
     assert min(one.value for one in found) == pytest.approx(least)
 
@@ -131,9 +132,7 @@ def test_the_first_that_fits_is_proposed_even_if_the_judge_dislikes_it() -> None
     asked = with_memory(TOYS["two equal regions"], 80.0)
     answer = Sailor().propose(asked, STOP)
     assert_sound(asked, answer)
-    found = min(
-        SailorSearch(cost_model(asked), lambda missing: None, lambda: False).candidates(), key=lambda one: one.value
-    )
+    found = min(SailorSearch(cost_model(asked), lambda missing: None, Effort()).candidates(), key=lambda one: one.value)
     assert answer.plan == found.plan(asked)
 
 
@@ -180,7 +179,7 @@ def test_no_assignment_of_stages_to_regions_is_faster(seed: int) -> None:
     names = [one.name for one in chain.cluster.domains]
     choices = [one for one in product(names, repeat=len(chain.gpus)) if allowed(chain.cluster, chain, one)]
     least = min((chain.seconds(one) for one in choices), default=float("inf"))
-    found = best_chain(chain, limit=float("inf"), late=lambda: False)
+    found = best_chain(chain, limit=float("inf"), effort=Effort())
     assert (float("inf") if found is None else chain.seconds(found)) == pytest.approx(least)
     assert found is None or allowed(chain.cluster, chain, found)
 
@@ -195,4 +194,4 @@ def test_the_estimate_is_the_papers() -> None:
 
 def test_nothing_below_the_limit_is_nothing() -> None:
     chain = random_chain(1)
-    assert best_chain(chain, limit=0.0, late=lambda: False) is None
+    assert best_chain(chain, limit=0.0, effort=Effort()) is None

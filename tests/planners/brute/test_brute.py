@@ -188,7 +188,8 @@ def test_large_problems_are_refused_at_once():
         Brute().propose(load_problem(model="llama-3-70b", cluster="four-hubs"), LONG)
 
 
-def test_time_that_runs_out_is_said():
+def test_a_limit_that_is_reached_is_said():
     found = Brute().propose(problem(TWO, FAST), Stop(0.0))
     assert found.status in (Status.FEASIBLE, Status.INFEASIBLE)
-    assert found.notes == ("Time ran out before every plan was tried.",)
+    assert found.notes == ("Its limit was reached before every plan was tried.",)
+    assert found.cut_short

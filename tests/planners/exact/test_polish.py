@@ -40,7 +40,7 @@ def test_replicas_that_are_cut_alike_stay_so() -> None:
 def test_the_best_never_gets_worse_and_a_bad_start_gets_better() -> None:
     tried = Tried(ASKED)
     start = tried.play(two_stages(1, (2, 1)))
-    polish(tried, most_plays=40, ordered=lambda each: each)
+    polish(tried, most_plays=40)
     assert tried.value < start
     assert tried.plays <= 41
     assert tried.winner is not None
@@ -50,6 +50,6 @@ def test_the_best_never_gets_worse_and_a_bad_start_gets_better() -> None:
 
 def test_nothing_to_polish() -> None:
     tried = Tried(ASKED)
-    polish(tried, most_plays=5, ordered=lambda each: each)
+    polish(tried, most_plays=5)
     assert tried.winner is None
     assert tried.plays == 0

@@ -29,7 +29,7 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
@@ -39,6 +39,7 @@ GAP = 0.01  # values of t_max that lie within this share of each other are tried
 MANY_NODES = 8  # from so many nodes on submeshes are whole nodes, powers of two of them (as in Alpa's own settings)
 WAVES = (16, 512)  # numbers of micro-batches B that are enumerated, powers of two
 TRIED = 1  # slicings of each number of micro-batches and each reach of submeshes that are played: the least latency
+SLICED_S = 3e-3  # of work for a setting (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One fabric for all (the first domain's), transfers between stages free, as in the paper: the plan is blind to the "
@@ -56,13 +57,14 @@ class Alpa:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The plan of the inter-operator pass that plays best; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         tables = SubmeshTables(cost_model(problem))
         found: list[Sliced] = []
         for mesh in _meshes(problem):
             for setting in _settings(problem):
-                if shortlist.clock.rang:
+                if shortlist.effort.over():
                     break
+                shortlist.effort.spend(SLICED_S)
                 sliced = InterOp(tables, mesh, setting, shortlist.reject_memory).solve()
                 if sliced is not None:
                     found.append(sliced)

@@ -8,12 +8,12 @@ from itertools import islice
 
 from hippo.cost.cost_model import CostModel
 from hippo.plan.plan import Plan, Sync
-from hippo.planners.base import Progress, Proposal, Stop
+from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.cuts import deal_sequences
 from hippo.planners.inside_domain import DomainSearch, Inside, Reject
 from hippo.planners.placement import place
 from hippo.planners.recipe import Recipe, powers_of_two
-from hippo.planners.shortlist import ShortList, StopClock, infeasible
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
@@ -40,12 +40,11 @@ class Diloco:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best local SGD plan over all domains that hold the model; see ``planners.base``."""
-        clock = StopClock.of(stop)
         if not problem.allow_local_sgd:
-            return infeasible(self.name, "The user has not allowed local SGD.", clock)
+            return Proposal(self.name, Status.INFEASIBLE, notes=("The user has not allowed local SGD.",))
         if not problem.rules.local_sgd:
-            return infeasible(self.name, f"{problem.runtime} cannot express local SGD.", clock)
-        shortlist = ShortList(problem, clock)
+            return Proposal(self.name, Status.INFEASIBLE, notes=(f"{problem.runtime} cannot express local SGD.",))
+        shortlist = ShortList.of(problem, stop)
         shortlist.try_all(_plans(problem, shortlist.reject_memory), most=TRIED)
         nothing = f"Fewer than two domains hold a replica of {problem.model.name}."
         return shortlist.proposal(self.name, notes=NOTES, nothing=nothing)

@@ -33,10 +33,12 @@ from hippo.planners.recipe import (
     shardings,
     tensor_widths,
 )
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
+from hippo.simulate.routes import border_share
 
+BRED_S = 0.02  # of work for their offspring (planners.effort)
 BRED = 12  # (tp, p) whose partitions are bred, those with the least seconds of compute
 DEEP = 24  # stages; deeper pipelines come last (a generation takes time with the square of p; the paper has 8)
 TRIALS = 32  # offspring of each with up to SHALLOW stages, fewer of deeper ones (the authors, 8 stages: 4900)
@@ -62,12 +64,13 @@ class Dtfm:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best played plan of the bred partitions; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         layouts = Layouts(cost_model(problem), shortlist.reject_memory)
         found: list[tuple[float, DeviceGrid, tuple[Lane, ...]]] = []
         for grid in sorted(layouts.grids(), key=lambda grid: (grid.pp > DEEP, grid.compute_s))[:BRED]:
-            if found and shortlist.clock.rang:
+            if found and shortlist.effort.over():
                 break
+            shortlist.effort.spend(BRED_S)
             for seconds, lanes in bred(problem, grid, layouts.costs, trials=self.trials, seed=seed):
                 fitted = layouts.fitted(grid, lanes)
                 found += [] if fitted is None else [(fitted.compute_s + seconds, fitted, lanes)]
@@ -226,7 +229,7 @@ def pair_seconds(
     for (k, a), (other, b) in permutations(enumerate(domains), 2):
         latency_s, s_per_byte = _there_and_back(problem, (a.name, b.name), grid)
         within_s[k, other] = latency_s + gradients * s_per_byte
-        along_s[k, other] = latency_s + activations * s_per_byte
+        along_s[k, other] = latency_s + activations * border_share(problem) * s_per_byte
     return within_s, along_s
 
 

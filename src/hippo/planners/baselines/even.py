@@ -10,7 +10,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.single_domain import CHUNKS
 from hippo.planners.placement import pipelines_of_lanes, place, rank_order_lanes
 from hippo.planners.rules_of_thumb import megatron_layouts
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
@@ -28,7 +28,7 @@ class Even:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best of the uniform layouts over all domains; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         shortlist.try_all(_plans(problem, shortlist))
         if shortlist.best is not None:
             shortlist.try_all(interleaved(shortlist.best.plan))

@@ -9,7 +9,7 @@ from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.single_domain import unlike_domains, variants
 from hippo.planners.inside_domain import Inside
 from hippo.planners.rules_of_thumb import megatron_layouts
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem
 
@@ -28,7 +28,7 @@ class Mast:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best region for the whole job; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         for domain in unlike_domains(problem.cluster):
             layouts = _bid(problem, domain, shortlist)
             shortlist.try_all(plan for inside in layouts for plan in variants(problem, inside))

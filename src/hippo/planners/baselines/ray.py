@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.baselines.zero import PlainReplicas, World, dealable_world
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
@@ -33,7 +33,7 @@ class Ray:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best data-parallel run over a placement group; see ``planners.base``."""
-        shortlist, costs = ShortList(problem, StopClock.of(stop)), cost_model(problem)
+        shortlist, costs = ShortList.of(problem, stop), cost_model(problem)
         for world in _packed(problem):
             shortlist.try_all(PlainReplicas(costs, world, TRAINERS).plans(shortlist.reject_memory))
         for plan in PlainReplicas(costs, _spread(problem), TRAINERS).plans(shortlist.reject_memory):

@@ -22,17 +22,20 @@ from hippo.cost.measured import ENDLESS_S
 from hippo.plan.plan import Plan
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.cuts import Cuts, even_cuts
+from hippo.planners.effort import Effort
 from hippo.planners.inside_domain import Reject
 from hippo.planners.memory import MemoryEstimate, memory_estimate
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, compute_seconds, micro_batches, recomputations, shardings, tensor_widths
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
+from hippo.simulate.routes import border_share
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
+SETTING_S, VISIT_S = 2e-4, 6e-6  # of work for a setting, and for a visit of ``best_chain`` (planners.effort)
 SHARDINGS = ("none", "optimizer", "gradients")
 NOTES = (
     "One tensor width per stage and one data width for all, even cuts, data parallelism inside a region (H5), regions "
@@ -50,8 +53,8 @@ class Sailor:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The first plan in the order of the estimates that fits; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
-        search = SailorSearch(cost_model(problem), shortlist.reject_memory, lambda: shortlist.clock.rang)
+        shortlist = ShortList.of(problem, stop)
+        search = SailorSearch(cost_model(problem), shortlist.reject_memory, shortlist.effort)
         found = sorted(search.candidates(), key=lambda candidate: candidate.value)
         shortlist.try_all((candidate.plan(problem) for candidate in found), most=1)
         nothing = f"No even split of {problem.model.name} with data parallelism inside regions fits."
@@ -113,7 +116,7 @@ class SailorSearch:
 
     costs: CostModel
     reject: Reject
-    late: Callable[[], bool]
+    effort: Effort
     _states: dict[tuple[int, str, int], NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
@@ -130,8 +133,9 @@ class SailorSearch:
 
         for bound, recipe, sums in sorted(self._recipes(), key=lambda entry: entry[0]):
             for setting in self._settings(recipe, sums, hopeless) if bound < best else ():
-                if self.late():
+                if self.effort.over():
                     return
+                self.effort.spend(SETTING_S)
                 candidate = self._best_width(setting, best)
                 if candidate is not None:
                     best = min(best, candidate.value)
@@ -251,7 +255,7 @@ class SailorSearch:
             return None
         sent = self._lane_bytes * recipe.micro_batch
         chain = RegionChain(cluster, tuple(dp * tp for tp in tps), tuple(compute.tolist()), waves, sent * dp)
-        regions = best_chain(chain, limit=best, late=self.late)
+        regions = best_chain(chain, limit=best, effort=self.effort)
         if regions is None:
             return None
         seconds = chain.seconds(regions) + self._sync_seconds(setting, tps, dp, regions)
@@ -262,10 +266,11 @@ class SailorSearch:
 
     @cached_property
     def _lane_bytes(self) -> float:
-        """What one lane sends to the next stage per sequence."""
+        """What one lane sends to a stage in the next region per sequence."""
         problem = self.costs.problem
         layout = Recipe(1).layout(problem, tp=1, dp=1)
-        return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+        sent = self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+        return sent * border_share(problem)
 
     def _floor(self, split: StageSplit, size: int, least: Sequence[float]) -> float:
         """``_at_least`` of the best data width: waves are the fewer the more lanes the GPUs allow."""
@@ -409,7 +414,7 @@ class RegionChain:
         return max(times) * self.waves + sum(times)
 
 
-def best_chain(chain: RegionChain, *, limit: float, late: Callable[[], bool]) -> tuple[str, ...] | None:
+def best_chain(chain: RegionChain, *, limit: float, effort: Effort) -> tuple[str, ...] | None:
     """Regions of the stages with the least estimate below ``limit``; None: there is none.
 
     Depth first, nearest region next, as many stages as it holds first. A partial chain is dropped when it reaches the
@@ -426,10 +431,11 @@ def best_chain(chain: RegionChain, *, limit: float, late: Callable[[], bool]) ->
     def visit(stages: tuple[str, ...], sent_s: float, worst_s: float) -> None:
         nonlocal best, visits
         visits += 1
+        effort.spend(VISIT_S)
         start = len(stages)
         borders = max(-(-behind[start] // largest) - (start == 0), 0)
         least = max(worst_s, slowest, quickest if borders else 0.0) * chain.waves + total + sent_s
-        if least + (borders * least_s if borders else 0.0) >= best[0] or visits > MOST_VISITS or late():
+        if least + (borders * least_s if borders else 0.0) >= best[0] or visits > MOST_VISITS or effort.over():
             return
         if start == len(chain.gpus):
             best = (least, stages)

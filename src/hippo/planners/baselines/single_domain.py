@@ -9,11 +9,12 @@ from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.planners.base import Progress, Proposal, Stop
 from hippo.planners.inside_domain import DomainSearch, Inside
 from hippo.planners.placement import place
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster, Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
+DOMAIN_S = 0.1  # of work for a domain (planners.effort)
 TRIED = 8  # layouts of each domain that the judge plays
 CHUNKS = (2, 4)  # model chunks per rank that are tried on the best layouts (interleaved 1F1B, SC'21, section 2.2.2)
 
@@ -26,17 +27,18 @@ class SingleDomain:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan that uses one domain; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         costs = cost_model(problem)
         alike = unlike_domains(problem.cluster)
         for index, domain in enumerate(alike):
+            if index and shortlist.effort.over():
+                break
+            shortlist.effort.spend(DOMAIN_S)
             search = DomainSearch(costs, domain, problem.workload.global_batch)
             insides = search.best(TRIED, shortlist.reject_memory)
             shortlist.try_all(plan for inside in insides for plan in variants(problem, inside))
             if progress is not None:
                 progress("one domain after the other", (index + 1) / len(alike))
-            if shortlist.clock.rang:
-                break
         return shortlist.proposal(
             self.name,
             notes=("Uses one domain and leaves the others idle.",),

@@ -15,7 +15,7 @@ from hippo.planners.cuts import deal_waves, may_differ
 from hippo.planners.inside_domain import Reject
 from hippo.planners.placement import PipelineSketch, StageSketch, place
 from hippo.planners.recipe import Recipe, micro_batches, recomputations, shardings
-from hippo.planners.shortlist import ShortList, StopClock
+from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
 
@@ -101,7 +101,7 @@ class Zero:
 
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best ZeRO configuration over all domains; see ``planners.base``."""
-        shortlist = ShortList(problem, StopClock.of(stop))
+        shortlist = ShortList.of(problem, stop)
         names = [domain.name for domain in problem.cluster.domains]
         # A runtime that deals every rank as much may have no even deal over all domains: then over fewer of them.
         worlds = (dealable_world(problem, names[:count]) for count in range(len(names), 0, -1))

@@ -33,17 +33,19 @@ from hippo.planners.brute.space import (
     schedules,
     syncs,
 )
+from hippo.planners.effort import Effort, play_s
 from hippo.planners.placement import place
 from hippo.planners.recipe import agreed
-from hippo.planners.shortlist import StopClock
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
+from hippo.simulate.routes import border_compression
 
 MOST_SETS = 2e9  # rows of pipelines; about a minute where few of them come near the best
+SET_S = 3e-5  # of work for a set of pipelines (planners.effort)
 GROWTH = 1.3  # from one pass to the next
 
 
@@ -67,7 +69,7 @@ class Brute:
                 value=self.name,
                 remedy="plan with 'exact', or give fewer GPUs, layers and sequences",
             )
-        search = _BruteSearch(problem, self.space, StopClock.of(stop), _baseline(problem, stop))
+        search = _BruteSearch(problem, self.space, Effort.of(stop), _baseline(problem, stop))
         closed = search.run(progress)
         return search.proposal(self.name, closed=closed)
 
@@ -78,7 +80,7 @@ class _BruteSearch:
 
     problem: Problem
     space: Space
-    clock: StopClock
+    effort: Effort
     baseline: Score | None
     best: tuple[float, Plan] | None = None
     tried: float = -inf  # plans whose bound is up to here were tried in earlier passes
@@ -87,7 +89,7 @@ class _BruteSearch:
     rejected: Counter[str] = field(default_factory=Counter)
 
     def run(self, progress: Progress | None) -> bool:
-        """Passes with growing limits until no plan left out could be better; False: time ran out."""
+        """Passes with growing limits until no plan left out could be better; False: cut short."""
         shared = commons(self.problem, self.space)
         while self.best is None or self.best[0] > self.tried:
             self.next_limit = inf
@@ -102,16 +104,17 @@ class _BruteSearch:
         return True
 
     def _try_all(self, every: Sketches) -> bool:
-        """Tries the plans that this pass adds; False: time ran out."""
+        """Tries the plans that this pass adds; False: cut short."""
         for sketches in every:
+            if self.effort.over():
+                return False
+            self.effort.spend(SET_S)
             gpus = sum(stage.gpus for sketch in sketches for stage in sketch.stages)
             agreed = every.agreement_s(sketches)
             known = max(self._bound(every, sketches), self._least_value(agreed, gpus)) <= self.tried
             if not known and not self._cut_off(agreed, gpus):
                 for plan in self._plans(every.common, sketches):
                     self._try(plan)
-            if self.clock.rang:
-                return False
         return True
 
     def _bound(self, every: Sketches, sketches: Set) -> float:
@@ -162,11 +165,13 @@ class _BruteSearch:
                     interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,
+                    compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
                 )
 
     def _try(self, plan: Plan) -> None:
         """Keeps the plan if it counts and is better than the best; the first of equals stays."""
+        self.effort.spend(play_s(plan))
         violations = check(self.problem, plan)
         if violations:
             self.rejected[violations[0].rule] += 1
@@ -197,11 +202,13 @@ class _BruteSearch:
 
     def proposal(self, planner: str, *, closed: bool) -> Proposal:
         """The answer after the search."""
-        spent, rejected = self.clock.spent_s, dict(self.rejected)
-        in_time = () if closed else ("Time ran out before every plan was tried.",)
+        spent, rejected = self.effort.cpu_s, dict(self.rejected)
+        in_time = () if closed else ("Its limit was reached before every plan was tried.",)
+        work_s, cut = self.effort.spent_s, self.effort.cut
         if self.best is None:
             note = in_time or ("Every plan was tried; none fits.",)
-            return Proposal(planner, Status.INFEASIBLE, planning_s=spent, rejected=rejected, notes=note)
+            none = Proposal(planner, Status.INFEASIBLE, planning_s=spent, rejected=rejected, notes=note)
+            return replace(none, work_s=work_s, cut_short=cut)
         value, plan = self.best
         proven = value if closed else min(max(self.tried, 0.0), value)
         timed = self.problem.objective.name == "time"
@@ -214,6 +221,8 @@ class _BruteSearch:
             planning_s=spent,
             rejected=rejected,
             notes=in_time,
+            work_s=work_s,
+            cut_short=cut,
         )
 
 
@@ -245,6 +254,7 @@ def every_plan(problem: Problem) -> Iterator[Judged]:
                     recompute=common.recompute,
                     sharding=common.sharding,
                     schedule=ScheduleChoice("cross-domain"),
+                    compression=border_compression(problem, warmed),
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:

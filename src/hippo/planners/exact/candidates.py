@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.plan import Plan, Relay, ScheduleChoice, Sync
+from hippo.planners.effort import CHECK_S, JUDGE_S, ORDER_S, ORDERED_S, Effort, play_s
+from hippo.planners.orders import orders
 from hippo.planners.placement import PipelineSketch, place
 from hippo.planners.recipe import agreed
 from hippo.problem.problem import Problem
+from hippo.schedule.generators.cross_domain import RULES
 from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.simulate.program import Program
+from hippo.simulate.routes import border_compression
 
 
 @dataclass(frozen=True)
@@ -38,20 +42,37 @@ class Candidate:
         return ScheduleChoice("cross-domain", max(ahead)) if ahead else ScheduleChoice("1f1b")
 
     @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return sum(stage.tp * stage.dp for line in self.pipelines for stage in line.stages)
+
+    @property
+    def operations(self) -> int:
+        """Forwards, backwards and weight gradients of all stages and waves."""
+        return sum(3 * len(line.stages) * line.num_micro_batches for line in self.pipelines)
+
+    @property
     def bare(self) -> Candidate:
         """The candidate without orders and warm-ups of its own."""
         return replace(self, pipelines=tuple(replace(line, warm_up=(), order=()) for line in self.pipelines))
 
+    def with_orders(self, found: Sequence[tuple[str, ...]]) -> Candidate:
+        """The candidate with these orders in place of warm-ups."""
+        lines = zip(self.pipelines, found, strict=True)
+        return replace(self, pipelines=tuple(replace(line, warm_up=(), order=order) for line, order in lines))
+
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
+        pipelines = place(problem.cluster, self.pipelines)
         return Plan(
-            place(problem.cluster, self.pipelines),
+            pipelines,
             self.micro_batch,
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
             schedule=self.schedule,
             relays=self.relays,
+            compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
         )
 
@@ -61,11 +82,12 @@ class Tried:
     """Plays candidates once each and remembers the best of every way to join domains."""
 
     problem: Problem
-    deadline_s: float = float("inf")  # of the monotonic clock
+    effort: Effort = field(default_factory=Effort)
+    share: float = 1.0  # of the effort after which nothing more is tried
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
-    ordered: dict[tuple[Candidate, int | None], Candidate | None] = field(default_factory=dict)  # by number of rules
+    _ordered: dict[tuple[Candidate, int | None], Candidate | None] = field(default_factory=dict)  # by number of rules
     _lowered: tuple[Candidate, Program] | None = None  # the last one, without its order
 
     @property
@@ -74,14 +96,14 @@ class Tried:
         return len(self.known)
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the time limit is over."""
-        return monotonic() >= self.deadline_s
+    def over(self) -> bool:
+        """Whether the effort is spent, where there is more to try."""
+        return self.effort.over(self.share)
 
     @property
     def must_stop(self) -> bool:
-        """Whether the time limit is over and there is a plan: without one the search goes on until it finds or ends."""
-        return self.out_of_time and bool(self.best)
+        """Whether it is spent and there is a plan: without one the search goes on until it finds or ends."""
+        return bool(self.best) and self.over
 
     @property
     def value(self) -> float:
@@ -110,7 +132,19 @@ class Tried:
                 self.best[way] = (known, candidate)
         return known
 
+    def in_order(self, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
+        """The candidate with an order made for each pipeline by so many rules (None: all); None: a pipeline is too long
+        to order, or has no room. Another way may have led to the same candidate: made once."""
+        if (candidate, rules) not in self._ordered:
+            found = orders(self.problem, candidate.plan(self.problem), rules=rules)
+            by = len(RULES) if rules is None else rules
+            self.effort.spend(ORDER_S + ORDERED_S * candidate.operations * by)
+            own = None if found is None else candidate.with_orders(found)
+            self._ordered[candidate, rules] = own
+        return self._ordered[candidate, rules]
+
     def _play(self, candidate: Candidate) -> float:
+        self.effort.spend(CHECK_S)
         try:
             plan = candidate.plan(self.problem)
             cause = self._flaw(plan)
@@ -124,8 +158,7 @@ class Tried:
         return float("inf")
 
     def _flaw(self, plan: Plan) -> str | None:
-        operations = sum(2 * line.num_micro_batches * len(line.stages) for line in plan.pipelines)
-        if operations > MOST_OPERATIONS:
+        if plan.operations > MOST_OPERATIONS:
             return "too many micro-batches to play"
         if not fits(self.problem, plan):
             return "out of memory"
@@ -137,8 +170,10 @@ class Tried:
 
     def _worth(self, candidate: Candidate, plan: Plan) -> float:
         objective = self.problem.objective
+        self.effort.spend(play_s(candidate))
         if objective.name == "time" and objective.balance_delta is None:
             return fast.step_time(self._program(candidate, plan))
+        self.effort.spend(JUDGE_S)
         score = evaluate(self.problem, plan)
         return score.usd_per_step if objective.name == "cost" else score.step_time_s
 
@@ -152,7 +187,7 @@ class Tried:
         return program
 
 
-MOST_OPERATIONS = 4_000_000  # of one step; a play of them takes about a tenth of a second
+MOST_OPERATIONS = 6_000_000  # of one step; a play of them takes about a tenth of a second
 _CAUSES = {"runtime": "the runtime cannot express it", "uniform cuts": "cuts not uniform"}
 
 

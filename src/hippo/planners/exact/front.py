@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.planners.base import Progress, Stop
 from hippo.planners.cuts import deal_waves
+from hippo.planners.effort import JUDGE_S, Effort
 from hippo.planners.exact.candidates import Tried
 from hippo.planners.exact.layouts import DomainLayout
 from hippo.planners.exact.space import Field
@@ -61,26 +61,25 @@ class FoundPlans:
 def front_candidates(
     problem: Problem, known: list[Judged], stop: Stop, *, progress: Progress | None = None
 ) -> tuple[list[Judged], bool]:
-    """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled in time.
+    """Plans among which every shape has one within ``MARGIN``, and whether all shapes were settled within ``stop``.
 
     ``known``: plans found by others, which shapes have to beat.
     """
-    ends_s = monotonic() + stop.time_limit_s
     found = FoundPlans()
     for plan in known:
         found.add(plan)
-    searched = Field.of(problem, Tried(problem, ends_s), split=False)
+    searched = Field.of(problem, Tried(problem, Effort.of(stop)), split=False)
     closed = True
     kinds = range(len(searched.tables.examples))
     for kind in kinds:
         if progress is not None:
             progress("looking for plans that none beats", kind / len(kinds))
-        closed = _search(searched, kind, found, ends_s) and closed
+        closed = _search(searched, kind, found) and closed
     return found.plans, closed
 
 
-def _search(searched: Field, kind: int, found: FoundPlans, ends_s: float) -> bool:
-    """Adds the plans of one kind of domains; False: time ran out."""
+def _search(searched: Field, kind: int, found: FoundPlans) -> bool:
+    """Adds the plans of one kind of domains; False: the effort was spent before."""
     ways = [real for way in searched.ideal_ways(kind) for real in searched.real_ways(kind, way)]
     bounds, keys = shapes(searched, kind, ways)
     work_s, egress_usd = _work_s(searched, kind, ways, keys), _egress_usd(searched, ways)[keys[:, 1]]
@@ -90,7 +89,7 @@ def _search(searched: Field, kind: int, found: FoundPlans, ends_s: float) -> boo
         at = at[bounds[at] < ceilings[at]]
         if not len(at):
             return True
-        if monotonic() >= ends_s:
+        if searched.tried.over:
             return False
         first, at = int(at[0]), at[1:]
         if first not in refined:
@@ -127,6 +126,7 @@ def _plans(searched: Field, shape: PlanShape, cuts: Ints) -> Iterator[Judged]:
     played = [(searched.tried.play(candidate), index) for index, candidate in enumerate(candidates)]
     value, best = min(played, default=(np.inf, -1))
     if np.isfinite(value):
+        searched.tried.effort.spend(JUDGE_S)
         yield judge(searched.problem, candidates[best].plan(searched.problem))
 
 

@@ -125,8 +125,8 @@ class LayerTables:
 
     @cached_property
     def share(self) -> Floats:
-        """(N + 1,) prefix sums of every layer's share of the gradient bytes; none of a matrix that two stages may sum apart
-        from their layers."""
+        """(N + 1,) prefix sums of every layer's share of the gradient bytes, without a matrix that two stages may sum
+        apart from their layers."""
         model = self.problem.model
         parameters = np.array([layer.parameters for layer in model.layers], dtype=np.float64)
         apart = model.vocab * model.hidden if model.tied and not self.problem.rules.copies_tied else 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hippo.planners.effort import FIT_S
 from hippo.planners.exact.bounds import Borders, DomainPart, Options, StepLimits, cuts_of_domain, mixed_fits, room_for
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
@@ -139,7 +140,10 @@ def search_mixed(field: Field, floor: float) -> float:
         if field.tried.must_stop:
             return min(least, bound)
         course = _course(field, family, way)
+        fit_s = FIT_S * way.span * len(family.options) * family.tables.shape[2] ** 2
+        field.tried.effort.spend(fit_s)
         if bound < least and course.fits(least):
+            field.tried.effort.spend(HALVINGS * fit_s)
             least = min(least, course.between(bound, least)[0])
         if bound < field.tried.value and tried < most and course.fits(field.tried.value):
             tried += 1

@@ -6,15 +6,13 @@ own can reach: weight gradients fill what would be idle. Moves shift a layer ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from math import inf
 
 from hippo.planners.exact.candidates import Candidate, Tried
 from hippo.planners.exact.space import NOBODY, Field
-from hippo.planners.orders import Letters, orders
 from hippo.planners.placement import PipelineSketch
-from hippo.problem.problem import Problem
 
 OPERATIONS = 30_000  # that get an order at once,
 LONG = 12_000  # operations of a pipeline that get an order only where it counts
@@ -32,12 +30,12 @@ def play_ordered(field: Field, *, operations: int = OPERATIONS) -> None:
     if not field.tables.split or field.ordered == NOBODY:
         return
     for candidate in _in_turn(tried):
-        if done >= operations or tried.out_of_time:
+        if done >= operations or tried.over:
             return
-        ordered = ordered_candidate(field.problem, candidate)
+        ordered = tried.in_order(candidate)
         if ordered is not None:
             tried.play(ordered, gain=WORTH if len(ordered.pipelines) > 1 else 0.0)
-            done += sum(3 * len(line.stages) * line.num_micro_batches for line in ordered.pipelines)
+            done += ordered.operations
 
 
 def _in_turn(tried: Tried) -> list[Candidate]:
@@ -66,24 +64,10 @@ def _sort(candidate: Candidate) -> Hashable:
     return lines, candidate.micro_batch, candidate.recompute, candidate.sharding
 
 
-def ordered_candidate(problem: Problem, candidate: Candidate, *, rules: int | None = None) -> Candidate | None:
-    """The candidate with an order for each pipeline; None: a pipeline is too long to order, or has no room."""
-    found = orders(problem, candidate.plan(problem), rules=rules)
-    return None if found is None else with_orders(candidate, found)
+def polish(tried: Tried, *, most_plays: int) -> None:
+    """Tries all moves again and again until none helps, ``most_plays`` are played or the effort is spent.
 
-
-def with_orders(candidate: Candidate, found: Sequence[Letters]) -> Candidate:
-    """The candidate with these orders in place of warm-ups."""
-    lines: tuple[PipelineSketch, ...] = tuple(
-        replace(line, warm_up=(), order=order) for line, order in zip(candidate.pipelines, found, strict=True)
-    )
-    return replace(candidate, pipelines=lines)
-
-
-def polish(tried: Tried, *, most_plays: int, ordered: Callable[[Candidate], Candidate | None]) -> None:
-    """Tries all moves again and again until none helps, ``most_plays`` are played or the time is over.
-
-    Where the best candidate has orders made for it, ``ordered`` makes them anew for every move.
+    Where the best candidate has orders made for it, they are made anew for every move.
     """
     last = tried.plays + most_plays
     best, value = tried.winner, tried.value
@@ -91,9 +75,9 @@ def polish(tried: Tried, *, most_plays: int, ordered: Callable[[Candidate], Cand
     while improved and best is not None:
         improved = False
         for move in moves(best):
-            if tried.plays >= last or tried.out_of_time:
+            if tried.plays >= last or tried.over:
                 return
-            moved = ordered(move) if move.pipelines[0].order else move
+            moved = tried.in_order(move) if move.pipelines[0].order else move
             if moved is not None and tried.play(moved) < value:
                 best, value, improved = moved, tried.value, True
                 break

@@ -11,7 +11,6 @@ every group a pipeline.
 from __future__ import annotations
 
 from dataclasses import replace
-from time import monotonic, process_time
 
 import numpy as np
 
@@ -20,9 +19,10 @@ from hippo.plan.plan import Sync
 from hippo.planners.base import Progress, Proposal, Status, Stop
 from hippo.planners.baselines.diloco import NOTES as LOCAL_SGD_NOTES
 from hippo.planners.baselines.diloco import PERIOD
+from hippo.planners.effort import PAIR_S, PREPARE_S, Effort
 from hippo.planners.exact.candidates import Tried, joining
 from hippo.planners.exact.mixed import search_mixed
-from hippo.planners.exact.polish import ordered_candidate, play_ordered, polish
+from hippo.planners.exact.polish import play_ordered, polish
 from hippo.planners.exact.replicas import search_replicas
 from hippo.planners.exact.space import EVERY, MOST_DOMAINS, Field, remember
 from hippo.planners.exact.uniform import best_first, candidate, first_guess, least_bound, play, shapes
@@ -46,7 +46,7 @@ OPEN = (
 CLOSED = 1e-5  # a gap below the precision of the bounds counts as none
 MOST_RUNNERS_UP = 8
 BETTER_RUNNERS_UP = 2  # of them are searched, not only guessed
-RESERVE = 0.6  # share of the time limit after which no new plays begin: the bound needs the rest
+RESERVE = 0.6  # share of the limit after which no new plays begin: the bound needs the rest
 
 
 class Exact:
@@ -57,10 +57,10 @@ class Exact:
     def propose(self, problem: Problem, stop: Stop, *, seed: int = 0, progress: Progress | None = None) -> Proposal:
         """The best plan found, the gap to the least bound, and the best plan of every other way to join domains.
 
-        Deterministic while time is left; ``seed`` is not used. Infeasible: no plan of any kind fits.
+        Deterministic; ``seed`` is not used. Infeasible: no plan of any kind fits.
         """
-        started, began = process_time(), monotonic()
-        tried = Tried(problem, began + RESERVE * stop.time_limit_s)
+        tried = Tried(problem, Effort.of(stop), RESERVE)
+        tried.effort.spend(PREPARE_S + PAIR_S * len(problem.cluster.domains) ** 2)
         fields = _fields(problem, tried)
         remember(fields[0])
         for done, field in enumerate(fields):
@@ -68,7 +68,7 @@ class Exact:
             _search(field)
             search_replicas(field)
             play_ordered(field)
-        tried.deadline_s = began + stop.time_limit_s
+        tried.share = 1.0
         _say(progress, "proving the bound", 0.9)
         granted = _granted(tried, fields)
         lower, cause = _lower(problem, tried, granted)
@@ -76,7 +76,7 @@ class Exact:
             _polish(problem, tried, granted)
             if granted is fields and _granted(tried, fields) is not fields:  # replicas got their orders only now
                 lower, cause = _lower(problem, tried, _granted(tried, fields))
-        return _proposal(problem, tried, lower, cause, process_time() - started)
+        return _proposal(problem, tried, lower, cause)
 
 
 def _granted(tried: Tried, fields: list[Field]) -> list[Field]:
@@ -91,12 +91,11 @@ def _polish(problem: Problem, tried: Tried, fields: list[Field]) -> None:
     """Small moves from the best plan. Its order is made anew by all rules; one is made for what the moves lead to."""
     winner = tried.winner
     if winner is not None and winner.pipelines[0].order:
-        anew = ordered_candidate(problem, winner)
+        anew = tried.in_order(winner)
         winner = winner if anew is None or tried.play(anew) >= tried.play(winner) else anew
-    lines = () if winner is None else winner.pipelines
-    operations = sum(3 * len(line.stages) * line.num_micro_batches for line in lines if line.order)
-    most = min(MOST_MOVES, MOST_ORDERED // max(1, operations))
-    polish(tried, most_plays=most, ordered=lambda each: ordered_candidate(problem, each))
+    ordered = winner.operations if winner is not None and winner.pipelines[0].order else 1
+    most = min(MOST_MOVES, MOST_ORDERED // ordered)
+    polish(tried, most_plays=most)
     if tried.winner is not None and not tried.winner.pipelines[0].order:
         for field in fields:
             play_ordered(field, operations=1)
@@ -149,7 +148,7 @@ def _kinds(field: Field) -> list[tuple[int, list[DomainWay]]]:
 def _search(field: Field) -> None:
     """The most promising ways to join once each; then each as long as it keeps finding better plans."""
     tried, found = field.tried, []
-    for order, (bound, kind, way) in enumerate(_promising(field)):
+    for order, (bound, kind, way) in enumerate(promising(field)):
         if order >= FIRST_WAYS and (bound >= tried.value or tried.must_stop):
             continue
         real = field.real_ways(kind, way)
@@ -166,7 +165,7 @@ def _search(field: Field) -> None:
             _exhaust(field, kind, real, joined)
 
 
-def _promising(field: Field) -> list[tuple[float, int, DomainWay]]:
+def promising(field: Field) -> list[tuple[float, int, DomainWay]]:
     """Ideal ways with the kind of their domains, the least rough bound first."""
     rough = [(shapes(field, kind, [way])[0], kind, way) for kind, ways in _kinds(field) for way in ways]
     ordered = [(float(bounds[0]), kind, way) for bounds, kind, way in rough if len(bounds)]
@@ -186,9 +185,11 @@ def _exhaust(field: Field, kind: int, ways: list[DomainWay], joined: str | None 
     patience = ORDERED_PATIENCE if ways and field.splits(ways[0]) else PATIENCE
     patience = LONG_PATIENCE if field.problem.workload.global_batch <= SMALL_BATCH else patience
     for bound, shape, cuts in best_first(field, kind, ways, joined):
+        if tried.must_stop:
+            return
         before = tried.value if joined is None else tried.best_of(joined)
         failures = 0 if play(field, shape, cuts, bound) < before else failures + 1
-        if failures >= patience or tried.must_stop:
+        if failures >= patience:
             return
 
 
@@ -197,10 +198,11 @@ def _least(field: Field) -> float:
     return min((least_bound(field, kind, ways) for kind, ways in _kinds(field)), default=np.inf)
 
 
-def _proposal(problem: Problem, tried: Tried, lower: float, cause: str, planning_s: float) -> Proposal:
-    winner = tried.winner
+def _proposal(problem: Problem, tried: Tried, lower: float, cause: str) -> Proposal:
+    winner, effort = tried.winner, tried.effort
     if winner is None:
-        return Proposal("exact", Status.INFEASIBLE, planning_s=planning_s, rejected=dict(tried.rejected))
+        rejected = dict(tried.rejected)
+        return Proposal("exact", Status.INFEASIBLE, planning_s=effort.cpu_s, rejected=rejected, work_s=effort.spent_s)
     best = judge(problem, winner.plan(problem))
     bound = min(lower, tried.value)
     gap = 1.0 - bound / tried.value
@@ -213,11 +215,13 @@ def _proposal(problem: Problem, tried: Tried, lower: float, cause: str, planning
         best,
         gap=None if bound == 0 else 0.0 if closed else gap,
         lower_bound_s=None if problem.objective.name == "cost" or bound == 0 else tried.value if closed else bound,
-        planning_s=planning_s,
+        planning_s=effort.cpu_s,
         rejected=dict(tried.rejected),
         runners_up=tuple(judge(problem, each) for each in next_best),
         notes=(() if gap <= TOLD else (OPEN.format(cause=cause),))
         + (LOCAL_SGD_NOTES if best.plan.sync.method == "local_sgd" else ()),
+        work_s=effort.spent_s,
+        cut_short="" if closed else effort.cut,
     )
 
 

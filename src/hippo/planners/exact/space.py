@@ -14,6 +14,7 @@ from hippo.planners.exact.layouts import DomainLayout, LayerTable, LayerTables, 
 from hippo.planners.exact.ways import DomainRoutes, DomainWay, Lines, ideal_ways, lines, real_ways
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import Runtime
+from hippo.simulate.routes import border_share
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -116,7 +117,7 @@ class Field:
     @property
     def wave_bytes(self) -> float:
         """Bytes one sequence sends over a border, each way."""
-        return self.tables.wave_bytes_per_sequence
+        return self.tables.wave_bytes_per_sequence * border_share(self.problem)
 
     @cached_property
     def tied_bytes(self) -> float:

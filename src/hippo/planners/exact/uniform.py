@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hippo.cost.money import rent_usd_per_s
 from hippo.plan.plan import Sync
 from hippo.planners.cuts import even_cuts
+from hippo.planners.effort import SHAPE_S
 from hippo.planners.exact.bounds import (
     NO_LIMIT,
     Courses,
@@ -31,7 +32,6 @@ from hippo.planners.exact.bounds import (
 )
 from hippo.planners.exact.candidates import Candidate
 from hippo.planners.exact.layouts import DomainLayout
-from hippo.planners.exact.polish import ordered_candidate
 from hippo.planners.exact.space import Field, ring_share
 from hippo.planners.exact.ways import DomainWay
 from hippo.planners.placement import PipelineSketch, StageSketch
@@ -193,9 +193,11 @@ class PlanShape:
         return field.ends_s(self.layout) if inside else field.tail_s(self.way)
 
     def price(self, field: Field) -> Price:
-        """Worth by the objective; of the money, no more than its least egress."""
-        if field.problem.objective.name != "cost":
-            return Price()
+        """Worth by the objective."""
+        return self.usd(field) if field.problem.objective.name == "cost" else Price()
+
+    def usd(self, field: Field) -> Price:
+        """What it costs, no more than its least egress."""
         gpus = self.way.size * self.stages * self.layout.tp * self.layout.dp
         return Price(rent_usd_per_s(field.problem.cluster.gpu, gpus), field.least_egress_usd(self.way))
 
@@ -297,25 +299,51 @@ def bubbled(seconds: Floats, share: Floats, stages: Ints) -> Floats:
         return np.asarray(seconds / -np.expm1(stages * np.log1p(-share)))
 
 
+@dataclass(frozen=True)
+class Near:
+    """Shapes that may come within ``reach`` times the best step time and cost less than ``usd`` a step."""
+
+    reach: float = 1.0
+    usd: float = float("inf")
+
+    def among(self, field: Field, kind: int, ways: list[DomainWay], found: tuple[Floats, Ints]) -> tuple[Floats, Ints]:
+        """Those of the shapes found, (S,) rough bounds in seconds and (S, 3) keys, that may at their bound."""
+        bound, keys = found
+        if self.usd == float("inf"):
+            return found
+        size, egress = (np.array(each) for each in ([w.size for w in ways], [field.least_egress_usd(w) for w in ways]))
+        gpus = size[keys[:, 1]] * keys[:, 2] * field.layout_rows(kind).lane[keys[:, 0]]
+        usd = rent_usd_per_s(field.problem.cluster.gpu, 1) * gpus * bound + egress[keys[:, 1]]
+        kept = usd < self.usd
+        return bound[kept], keys[kept]
+
+
+NEARER = Near()
+
+
 def least_bound(field: Field, kind: int, ways: list[DomainWay]) -> float:
     """Least step time of any shape on ideal ways that is below the best value so far; inf: there is none."""
     return next((bound for bound, _, _ in best_first(field, kind, ways)), np.inf)
 
 
 def best_first(
-    field: Field, kind: int, ways: list[DomainWay], joined: str | None = None
+    field: Field, kind: int, ways: list[DomainWay], joined: str | None = None, *, near: Near = NEARER
 ) -> Iterator[tuple[float, PlanShape, Ints]]:
     """Shapes in order of their bounds over all cuts, with those cuts, as long as they can beat the best value.
 
-    ``joined``: the best value of that way to join domains instead of the best of all.
+    ``joined``: the best value of that way to join domains instead of the best of all. ``near``: those that come near
+    it for less money instead.
     """
-    rough, keys = shapes(field, kind, ways)
+    tried, (rough, keys) = field.tried, shapes(field, kind, ways)
+    rough, keys = near.among(field, kind, ways, (rough, keys))
     if not len(rough):
         return
-    tried, contest = field.tried, ShapeContest.of(field, kind, ways, rough, keys)
+    contest = ShapeContest.of(field, kind, ways, rough, keys)
     while True:
-        ceiling, begun = tried.value if joined is None else tried.best_of(joined), contest.begun
+        ceiling = near.reach * (tried.value if joined is None else tried.best_of(joined))
+        begun = contest.begun
         found = contest.least(ceiling)
+        tried.effort.spend(SHAPE_S * (1 + contest.begun - begun))
         lost = int(np.isinf(contest.standing.bound[begun : contest.begun]).sum())
         tried.rejected[NO_MEMORY if ceiling == np.inf else BEATEN] += lost
         if found is None:
@@ -387,6 +415,7 @@ def refine(field: Field, shape: PlanShape, ceiling: float, *, floor: float = 0.0
         usable=field.tables.usable_bytes,
     )
     cuts = np.zeros(stages + 1, np.int64)
+    field.tried.effort.spend(SHAPE_S)
     limits = price.seconds(floor), min(price.seconds(ceiling), NO_LIMIT)
     bound = price.of(float(uniform_bound(line, *limits, cuts)))
     if not field.problem.uniform_cuts:
@@ -407,10 +436,7 @@ def play(field: Field, shape: PlanShape, cuts: Ints, bound: float) -> float:
     if likely is None or not field.splits(shape.way) or bound * WORTH_AN_ORDER > field.tried.value:
         return best
     operations = 3 * len(likely.pipelines[0].stages) * shape.waves[0]
-    rules, known = FEW_RULES if operations > LONG else None, field.tried.ordered
-    if (likely, rules) not in known:  # another way may have led to the same cuts on the same path
-        known[likely, rules] = ordered_candidate(field.problem, likely, rules=rules)
-    own = known[likely, rules]
+    own = field.tried.in_order(likely, rules=FEW_RULES if operations > LONG else None)
     return best if own is None else min(best, field.tried.play(own))
 
 

@@ -29,6 +29,7 @@ class Alternative:
 
     joining: str
     domains: tuple[str, ...]
+    gpus: int
     score: Score
     versus: str  # against the chosen plan: by how much its step is longer
     lines: tuple[str, ...]
@@ -62,7 +63,9 @@ def alternatives(story: PlanStory) -> tuple[Alternative, ...]:
     """The runners-up, best first; times against the chosen plan."""
     time = story.score.step_time_s
     return tuple(
-        Alternative(joining(plan), plan.domains, score, _longer(score.step_time_s, time), pipeline_lines(plan))
+        Alternative(
+            joining(plan), plan.domains, plan.gpus, score, _longer(score.step_time_s, time), pipeline_lines(plan)
+        )
         for plan, score in story.runners_up
     )
 

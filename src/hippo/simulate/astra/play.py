@@ -21,7 +21,7 @@ from hippo.simulate.astra.binary import TIMEOUT_S, BinaryRun, find_binary, run
 from hippo.simulate.astra.configuration import files
 from hippo.simulate.astra.workload import AstraWorkload, Node, State, workload
 from hippo.simulate.packed import pack
-from hippo.simulate.program import Program, refuse_meetings
+from hippo.simulate.program import Program
 from hippo.simulate.timeline import Timeline, timeline
 
 Floats = NDArray[np.float64]
@@ -76,7 +76,9 @@ def drawn_up(program: Program, state: State) -> AstraWorkload:
 
 def played(program: Program, state: State, binary: Path, *, timeout_s: float = TIMEOUT_S) -> Played:
     """One step by the binary, run again until every link has served in the order of arrival."""
-    refuse_meetings(program, "astra")
+    if program.messages.calls != "free":
+        remedy = "use --engine fast or reference, or a plan for --runtime hippo"
+        raise InputError("plays messages that go when they are made", source="--engine astra", remedy=remedy)
     expected, guess = by_fast(program, state)
     service, seconds, runs, in_order = guess.message_start, 0.0, 0, False
     while not in_order and runs < MOST_RUNS:

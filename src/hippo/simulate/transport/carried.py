@@ -1,29 +1,35 @@
-"""What of a transport can be said by a program itself: less bandwidth, more latency, flows no faster than their window.
+"""What of a transport's congestion can be said by a program itself: flows no faster than their window, pipes drained.
 
-Any engine then plays it. What depends on when a receiver asks, on silence or on the clock is for ``world``.
+Any engine then plays it. What depends on silence or on the clock is for ``world``. What TCP's and a runtime's own bytes
+take of a link, its cluster says already (``Cluster.under``).
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hippo.problem.links import Trace
-from hippo.problem.transport import DRAINED_EVERY_S, Transport
+from hippo.problem.transport import DRAINED_EVERY_S, Transport, queue_limit_bytes
 from hippo.simulate.program import FORWARD, Program
+from hippo.simulate.transport.sharing import SharedLink, stretch
 
 Floats = NDArray[np.float64]
 
 
 def carried(program: Program, transport: Transport) -> Program:
-    """The program with payload rates, overhead per message, and the window of each flow as a cap of its sender."""
+    """The program with what is left of each rate, the window of each flow as a cap of its sender, and sums as long as
+    the flows take that share their links."""
+    longer = _shared(program, transport)
     groups = tuple(
         replace(
             group,
+            link_bytes=tuple(longer[link] * size for link, size in zip(group.links, group.link_bytes, strict=True)),
             nic_bytes_per_s=tuple(
-                min(cap * transport.goodput, _window_rate(program, transport, (link,)))
+                min(cap, _window_rate(program, transport, (link,)))
                 for link, cap in zip(group.links, group.nic_bytes_per_s or (np.inf,) * len(group.links), strict=True)
             ),
         )
@@ -33,25 +39,42 @@ def carried(program: Program, transport: Transport) -> Program:
         program,
         down_nic_bytes_per_s=_caps(program, transport, FORWARD),
         up_nic_bytes_per_s=_caps(program, transport, 1 - FORWARD),
-        down_delay_s=program.down_delay_s + transport.overhead_s,
-        up_delay_s=program.up_delay_s + transport.overhead_s,
         groups=groups,
-        link_bandwidth_bytes_per_s=_payload(program.link_bandwidth_bytes_per_s, program.link_latency_s, transport),
-        link_latency_s=program.link_latency_s + transport.overhead_s,
+        link_bandwidth_bytes_per_s=_left(program.link_bandwidth_bytes_per_s, program.link_latency_s, transport),
     )
 
 
-def _payload(rate_bytes_per_s: Floats, latency_s: Floats, transport: Transport) -> Floats:
-    """What is left of a rate for payload, on the mean of a long time of sending."""
-    left: Floats = rate_bytes_per_s * transport.goodput
+def _shared(program: Program, transport: Transport) -> dict[int, float]:
+    """By link that carries sums: by how much they take longer. Sums of all groups meet there, at the end of a step."""
+    flows, sent, back = Counter[int](), defaultdict[int, float](float), set[int]()
+    for group in program.groups:
+        for link, size in zip(group.links, group.link_bytes, strict=True):
+            flows[link] += group.flows
+            sent[link] += size
+        if len(group.routes) == 2:  # a ring of two domains: each of its ways is the other's way back
+            back.update(group.links)
+    found = {}
+    for link, count in flows.items():
+        latency_s = float(program.link_latency_s[link]) - transport.overhead_s
+        rate = float(program.link_bandwidth_bytes_per_s[link])
+        wire = rate / transport.goodput
+        queue_s = queue_limit_bytes(wire, latency_s) / wire
+        shared = SharedLink(rate, 2.0 * latency_s, queue_s, loaded_back=link in back)
+        found[link] = stretch(count, sent[link] / rate, shared, transport.congestion.control)
+    return found
+
+
+def _left(rate_bytes_per_s: Floats, latency_s: Floats, transport: Transport) -> Floats:
+    """What is left of a rate, on the mean of a long time of sending."""
     if transport.congestion.drain_s > 0.0:
-        left = left * DRAINED_EVERY_S / (DRAINED_EVERY_S + transport.congestion.drain_s + 2.0 * latency_s)
-    return left
+        silent_s = transport.congestion.drain_s + 2.0 * latency_s
+        return rate_bytes_per_s * DRAINED_EVERY_S / (DRAINED_EVERY_S + silent_s)
+    return rate_bytes_per_s
 
 
 def _caps(program: Program, transport: Transport, kind: int) -> Floats:
     """Bytes/s at which the messages of a direction may leave, (G, C)."""
-    nic: Floats = (program.down_nic_bytes_per_s, program.up_nic_bytes_per_s)[kind] * transport.goodput
+    nic: Floats = (program.down_nic_bytes_per_s, program.up_nic_bytes_per_s)[kind]
     if np.isinf(transport.window_bytes):
         return nic
     routes = (program.down_route, program.up_route)[kind]
@@ -68,12 +91,8 @@ def _window_rate(program: Program, transport: Transport, route: tuple[int, ...] 
 
 
 def carried_trace(trace: Trace, transport: Transport) -> Trace:
-    """The same of links that move; ``trace`` is what they carry on the wire."""
-    return replace(
-        trace,
-        bandwidth_bytes_per_s=_payload(trace.bandwidth_bytes_per_s, trace.latency_s, transport),
-        latency_s=trace.latency_s + transport.overhead_s,
-    )
+    """The same of links that move."""
+    return replace(trace, bandwidth_bytes_per_s=_left(trace.bandwidth_bytes_per_s, trace.latency_s, transport))
 
 
 def from_instant(trace: Trace, start_s: float) -> Trace:

@@ -24,7 +24,7 @@ USUAL = Circumstances()
 def play(program: Program, transport: Transport, circumstances: Circumstances = USUAL) -> Timeline:
     """The timeline of one step; inf seconds where a link that it needs stays down.
 
-    ``circumstances.trace`` is what the links carry on the wire, as ``hippo emulate`` sets them.
+    ``circumstances.trace`` is what the links carry of payload, as the program's own state is.
     """
     said = carried(program, transport)
     if is_quick(transport, circumstances):
@@ -61,9 +61,9 @@ def along(program: Program, transport: Transport, trace: Trace) -> NDArray[np.fl
 
 
 def is_quick(transport: Transport, circumstances: Circumstances = USUAL) -> bool:
-    """Whether ``fast`` can play it: nothing depends on when a receiver asks, on silence, or on the clock."""
+    """Whether ``fast`` can play it: nothing depends on silence or on the clock."""
     moves = circumstances.trace is not None or circumstances.cold or len(circumstances.live_limit) > 0
-    return not (moves or transport.rendezvous or np.isfinite(transport.congestion.timeout_s))
+    return not (moves or np.isfinite(transport.congestion.timeout_s))
 
 
 def _world(said: Program, transport: Transport, circumstances: Circumstances) -> CarriedWorld:

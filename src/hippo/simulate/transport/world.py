@@ -1,7 +1,7 @@
-"""The clear engine under a transport: receivers that ask, flows that warm up, links that move, ranks free to choose.
+"""The clear engine under a transport: flows that warm up, links that move, ranks free to choose.
 
 Letters: G ranks, E links, T instants. A *flow* is what one rank sends another of one kind. A *stream* is a flow or,
-where notices go behind bulk data, all that one rank sends another. Messages of a stream leave in order.
+where notices and data share one, all that one rank sends another. Messages of a stream leave in order.
 """
 
 from __future__ import annotations
@@ -99,7 +99,6 @@ class CarriedWorld(SimulatedWorld):
         if trace is not None:
             columns = zip(self.links, trace.bandwidth_bytes_per_s.T, trace.latency_s.T, strict=True)
             self.links = [MovingLink(self.env, link, (trace.time_s, rates, late)) for link, rates, late in columns]
-        self._asked: defaultdict[tuple[int, int, int], Event] = defaultdict(self.env.event)
         self._gone: defaultdict[int, Event] = defaultdict(self.env.event)  # by operation: its message left the link
         self._before: dict[int, int | None] = {}  # by operation: whose message entered the stream before its own
         self._last: dict[Stream, int] = {}  # of each stream
@@ -108,32 +107,10 @@ class CarriedWorld(SimulatedWorld):
         # Fresh flows with a message for the link.
         self._waiting: defaultdict[SimulatedLink, list[Flow]] = defaultdict(list)
 
-    # What a receiver does.
-
-    def _expects(self, op: int, rank: int) -> None:
-        """Asks for a message, now that there is nothing else to do."""
-        needed = self._needed(op, rank)
-        if self.transport.rendezvous and needed is not None:
-            self.env.process(self._ask(needed))
-
-    def _ask(self, needed: tuple[int, int, int]) -> Steps:
-        """The way of a notice to the sender: behind the bulk data of its stream, then one latency."""
-        kind, slot, _ = needed
-        sender, receiver = int(self.dest[1 - kind, slot]) // self.chunks, slot // self.chunks
-        before = self._last.get((receiver, sender))
-        if self.transport.notices_behind_bulk and before is not None:
-            yield self._gone[before]
-        way_back = (self.program.up_route, self.program.down_route)[kind][receiver, slot % self.chunks]
-        yield self.env.timeout(sum(self.links[link].latency for link in way_back if link >= 0))
-        self._asked[needed].succeed()
-
     # What a message meets.
 
-    def _message(self, op: int, kind: int, slot: int, arrived: Event) -> Steps:
-        """Waits until it is asked for, then goes the usual way."""
-        dest, micro_batch = int(self.dest[kind, slot]), int(self.program.order[op, 2])
-        if self.transport.rendezvous:
-            yield self._asked[kind, dest, micro_batch]
+    def _way(self, op: int, kind: int, slot: int) -> Steps:
+        """Enters its stream and goes the usual way."""
         route = (self.program.down_route, self.program.up_route)[kind][slot // self.chunks, slot % self.chunks]
         num_bytes = (self.program.down_bytes, self.program.up_bytes)[kind][slot // self.chunks, slot % self.chunks]
         if route[0] >= 0 and num_bytes > 0:
@@ -142,7 +119,7 @@ class CarriedWorld(SimulatedWorld):
             self._last[stream] = op
             if self._freshness(flow) > 0:
                 self._waiting[self.links[route[0]]].append(flow)
-        yield from super()._message(op, kind, slot, arrived)
+        yield from super()._way(op, kind, slot)
 
     def _ends(self, op: int) -> tuple[Stream, Flow]:
         """Stream and flow of what an operation sends."""
@@ -150,7 +127,7 @@ class CarriedWorld(SimulatedWorld):
         rank = int(self.op_rank[op])
         pair = (rank, int(self.dest[kind, rank * self.chunks + chunk]) // self.chunks)
         flow = (*pair, kind)
-        return pair if self.transport.notices_behind_bulk else flow, flow
+        return pair if self.program.messages.notice else flow, flow
 
     def _freshness(self, flow: Flow) -> float:
         """Share of a slow start that the next message of a flow pays; flows that are warm pay nothing."""

@@ -1,10 +1,11 @@
-"""Printed step times against an independent player of messages, whole plans, 40 drawn problems, each runtime.
+"""Printed step times against an independent player of messages: whole plans of 40 drawn problems, each runtime.
 
-    python -m benchmarks.messages [--runtime NAME] [PROBLEM ...]
+    python -m benchmarks.judges.messages [--runtime NAME] [PROBLEM ...]
 
 Problems by a committed seed: one to four domains of measured regions (one rate a node) or on random links (one rate a
-link), models of 350M to 70B, each planned by `exact` for its runtime; the player (``tests/judges/steps.py``) is given the plan and
-the seconds of its stages. *Apart*: the printed time over the player's, less one; asked within 2 %.
+link), models of 350M to 70B, half of them asked for flat rings, each planned by ``exact`` for its runtime. The player
+(``tests/judges/steps.py``) is given the plan and the seconds of its stages. *Apart*: the printed time over the player's,
+less one; asked within 2 %.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 from tests.judges.steps import WholeStep
 
@@ -40,7 +38,7 @@ GPTS = {  # layers, hidden, heads
 
 def problems(seed: int = SEED, count: int = COUNT) -> list[Problem]:
     """Sizes and numbers of domains in turn, all else by chance; hippo's runtime."""
-    measured = json.loads((ROOT / "data/wan_regions.json").read_text())
+    measured = json.loads((Path(__file__).resolve().parents[2] / "data/wan_regions.json").read_text())
     draw, found = random.Random(seed), list[Problem]()
     for number in range(count):
         size, gpu = list(GPTS)[number % len(GPTS)], draw.choice(("A100-SXM-80GB", "H100-SXM-80GB"))

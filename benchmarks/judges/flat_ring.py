@@ -1,12 +1,12 @@
 """Plans with ``--all-reduce ring`` in a second simulator of flat rings, against a plain grid and ``sailor``.
 
-    python -m benchmarks.flat_ring [--runtime NAME] [CASE ...]
+    python -m benchmarks.judges.flat_ring [--runtime NAME] [CASE ...]
 
-Simulator, grid and cases: ``tests/judges/flat_ring.py``, ``grid.py`` (20 cases by a committed seed: GPT 350M to 70B over
-one to five measured regions). Layer times and memory are the simulator's, for everyone (``--profile``). *Hippo*, *sailor*:
-the grid's step time over the plan's, both in the simulator, so 1 is the best of the grid and more is better than it; asked
-of hippo at least 0.97 each, and 1.25 times ``sailor`` in the mean. *Own*: hippo's own step time of the grid's best over
-that of its plan: below 1 the search missed it, above it the two simulators part.
+Simulator, grid and cases: ``tests/judges/flat_ring.py``, ``grid.py`` (20 cases by a committed seed: GPT 350M to 70B on
+one to five measured regions). Layer times and memory are the simulator's, for everyone (``--profile``). *Hippo* and
+*sailor*: the grid's step time over the plan's, both in the simulator; above 1 is better than the best of the grid. Asked
+of hippo: 0.97 in each case, and 1.25 times ``sailor`` in the mean. *Own*: hippo's step time of the grid's best over that
+of its plan, both by hippo; below 1 its search missed it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from time import process_time
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.judges.flat_ring import Layout, Step, simulate
 from tests.judges.flat_ring_files import cluster_document, model_document, profile_document, read_plan
@@ -117,6 +114,7 @@ def judged(case: Case, runtime: str) -> Found:
 
 
 def played(case: Case, layout: Layout) -> Step:
+    """A layout in the simulator."""
     return simulate(case.cluster, case.model, case.times(layout.tp, layout.micro_batch), layout)
 
 

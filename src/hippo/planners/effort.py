@@ -1,0 +1,99 @@
+"""How long a search goes on: by work that is counted, not by a clock, so that equal questions get equal answers.
+
+Work is told in seconds: those that it took one core of a usual server, by the rates below. They are fixed, whatever
+the machine and whoever else works on it; where they are wrong a search takes longer or shorter than its limit, but
+finds the same. The clock ends only what takes ``SLACK`` times as long, and then the answer says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic, process_time
+from typing import Protocol
+
+from hippo.planners.base import Stop
+
+SLACK = 4.0
+"""Times its limit by the clock after which a search ends though its work is not done."""
+
+PREPARE_S, PAIR_S = 0.15, 3e-3
+"""Of the tables of a search; and of each pair of its domains."""
+CHECK_S = 3e-4
+"""Of a plan that is checked alone."""
+PLAN_S, GPU_S, OPERATION_S = 1.5e-3, 2.5e-6, 1.5e-7
+"""Of a plan that is checked, lowered and played; of each of its GPUs, and of each operation."""
+JUDGE_S = 3e-3
+"""Of a plan that is judged as well."""
+ORDER_S, ORDERED_S = 3e-3, 3e-8
+"""Of an order that is made for a pipeline; and of each operation, by each rule that is tried."""
+SHAPE_S = 1.2e-4
+"""Of a shape whose bound is worked out over all cuts."""
+FIT_S = 6e-9
+"""Of a fit of unlike domains, for each domain, layout and pair of layers."""
+
+
+@dataclass(eq=False)
+class Effort:
+    """Work against a limit, seconds by the rates above. The one thing that a search and its parts mutate together."""
+
+    limit_s: float = inf
+    spent_s: float = 0.0
+    cut: str = ""  # a sentence where something was left undone
+    _began_s: float = field(default_factory=lambda: monotonic())
+    _began_cpu_s: float = field(default_factory=process_time)
+
+    @classmethod
+    def of(cls, stop: Stop) -> Effort:
+        """One that begins now."""
+        return cls(stop.time_limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """Work that may still be done."""
+        return max(0.0, self.limit_s - self.spent_s)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of this process since the beginning; told, never decided by."""
+        return process_time() - self._began_cpu_s
+
+    def spend(self, seconds: float) -> None:
+        """Counts work that is done."""
+        self.spent_s += seconds
+
+    def over(self, share: float = 1.0) -> bool:
+        """Whether that share of the limit is spent; asked only where there is more to do, which is then left undone."""
+        if self.spent_s >= share * self.limit_s:
+            self.cut = self.cut or LIMITED.format(limit_s=self.limit_s)
+        elif monotonic() - self._began_s >= SLACK * self.limit_s:
+            self.cut = SLOW.format(slack=SLACK, limit_s=self.limit_s)
+        else:
+            return False
+        return True
+
+
+class Sized(Protocol):
+    """A plan, or what becomes one."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        ...
+
+    @property
+    def operations(self) -> int:
+        """Forwards, backwards and weight gradients of all stages and waves."""
+        ...
+
+
+def play_s(plan: Sized) -> float:
+    """Work of checking, lowering and playing it."""
+    return PLAN_S + GPU_S * plan.gpus + OPERATION_S * plan.operations
+
+
+LIMITED = "Cut short by its limit of {limit_s:.3g} s of work: with more it may find a better plan, or prove more."
+SLOW = (
+    "Cut short by the clock after {slack:g} times its limit of {limit_s:.3g} s, as this machine was slow or busy: "
+    "asked again, it may find a better plan."
+)

@@ -1,0 +1,40 @@
+"""A cheaper plan about as quick as the quickest: never dearer, never slower than said, after a search alone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.planners.tiny import random_problem
+
+from hippo.planners.base import Stop
+from hippo.planners.exact.search import Exact
+from hippo.planners.exact.thrift import EQUAL, cheapest
+from hippo.problem.load import load_problem
+from hippo.score.judge import flaw
+
+STOP = Stop(600.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_about_as_quick_and_no_dearer(seed: int) -> None:
+    asked = random_problem(seed)
+    quick, cheap = Exact().propose(asked, STOP).score, cheapest(asked, STOP)
+    if quick is None:
+        assert cheap is None
+        return
+    assert cheap is not None
+    assert flaw(asked, cheap) is None
+    assert cheap.step_time_s <= (1 + EQUAL) * quick.step_time_s
+    assert cheap.score.usd_per_step <= quick.usd_per_step
+
+
+def test_gpus_that_gain_next_to_nothing_are_left_out() -> None:
+    """Sixteen stages of five and six layers take as long as twelve of six and seven: the links set the pace."""
+    asked = load_problem(model="llama-3-70b", cluster="four-hubs", runtime="ideal")
+    quick, cheap = Exact().propose(asked, STOP), cheapest(asked, STOP)
+    assert quick.plan is not None
+    assert cheap is not None
+    assert (quick.plan.gpus, cheap.plan.gpus) == (128, 96)
+
+
+def test_nothing_is_known_where_nobody_searched() -> None:
+    assert cheapest(random_problem(0), STOP) is None

@@ -1,0 +1,61 @@
+"""Flows that share a link: what holds whatever they do, and what plain TCP took over emulated links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.run.worlds import PLANS, problem
+
+from hippo.problem.transport import BBR, CONGESTIONS, GOODPUT, HIPPO, IDEAL
+from hippo.simulate.transport.carried import carried
+from hippo.simulate.transport.sharing import SharedLink, stretch
+
+NEAR = SharedLink(12.5e6 * GOODPUT, 0.02, 0.04, loaded_back=True)
+ONE_WAY = replace(NEAR, loaded_back=False)
+
+
+def test_one_flow_with_the_link_to_itself_fills_it() -> None:
+    for control in CONGESTIONS:
+        assert stretch(1, 4.6, ONE_WAY, control) == 1.0
+
+
+def test_without_a_congestion_control_flows_share_as_one() -> None:
+    assert stretch(8, 4.6, NEAR, "") == 1.0
+    assert stretch(8, 4.6, replace(NEAR, round_trip_s=0.0), "bbr") == 1.0
+
+
+MEASURED = """
+bbr   1 2  1.025
+bbr   4 1  1.037
+bbr   4 2  1.118
+bbr   8 2  1.112
+cubic 1 2  1.070
+cubic 4 1  1.022
+"""
+"""Control, flows, ways; seconds of plain TCP over those of the link alone, 100 Mbit/s, 20 ms, 4.6 s, as
+``hippo bench sharing`` takes them, on a busy machine."""
+
+
+@pytest.mark.parametrize("line", MEASURED.strip().splitlines())
+def test_flows_take_as_long_as_was_measured(line: str) -> None:
+    control, flows, ways, measured = line.split()
+    drains = 1.022 if control == "bbr" else 1.0
+    found = stretch(int(flows), 4.6, NEAR if ways == "2" else ONE_WAY, control) * drains
+    assert found == pytest.approx(float(measured), rel=0.05)
+
+
+def test_sums_take_longer_by_it_and_messages_do_not() -> None:
+    """Two lanes a domain: two flows each way; a ring of all ranks is one."""
+    from hippo.simulate.lower import lower
+
+    model, plan = PLANS["two lanes a domain"]
+    program = lower(problem(model, latency_s=0.02), plan)
+    (group,) = program.groups
+    assert group.flows == 2
+    transport = replace(HIPPO, congestion=replace(BBR, drain_s=0.0))
+    (longer,) = carried(program, transport).groups
+    assert all(one > two for one, two in zip(longer.link_bytes, group.link_bytes, strict=True))
+    assert carried(program, IDEAL).groups == program.groups
+    ring = replace(plan, sync=replace(plan.sync, all_reduce="ring"))
+    assert {each.flows for each in lower(problem(model), ring).groups} == {1}
