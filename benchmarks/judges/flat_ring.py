@@ -4,9 +4,9 @@
 
 Simulator, grid and cases: ``tests/judges/flat_ring.py``, ``grid.py`` (20 cases by a committed seed: GPT 350M to 70B on
 one to five measured regions). Layer times and memory are the simulator's, for everyone (``--profile``). *Hippo* and
-*sailor*: the grid's step time over the plan's, both in the simulator; above 1 is better than the best of the grid. Asked
-of hippo: 0.97 in each case, and 1.25 times ``sailor`` in the mean. *Own*: hippo's step time of the grid's best over that
-of its plan, both by hippo; below 1 its search missed it.
+*sailor*: the grid's step time over the plan's, both in the simulator; above 1 is better than the grid. Asked
+of hippo: 0.97 in each case, and 1.25 times ``sailor`` in the mean. *Own*: the same by hippo's own step
+times; below 1 its search missed a plan.
 """
 
 from __future__ import annotations

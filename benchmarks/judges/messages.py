@@ -4,8 +4,8 @@
 
 Problems by a committed seed: one to four domains of measured regions (one rate a node) or on random links (one rate a
 link), models of 350M to 70B, half of them asked for flat rings, each planned by ``exact`` for its runtime. The player
-(``tests/judges/steps.py``) is given the plan and the seconds of its stages. *Apart*: the printed time over the player's,
-less one; asked within 2 %.
+(``tests/judges/steps.py``) is given the plan and the seconds of its stages. *Apart*: printed over played, less one;
+asked within 2 %.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class Agreement:
             return 0.0
         if self.flat:
             carried, delayed = self._through_lanes(carried, delayed, piece)
-        return (ring_s(np.array(carried), np.array(delayed), sends) - sends * slowest) / late
+        return float((ring_s(np.array(carried), np.array(delayed), sends) - sends * slowest) / late)
 
     def _through_lanes(
         self, carried: Sequence[float], delayed: Sequence[float], piece: float
@@ -245,7 +245,7 @@ def _tied_groups(replicas: Replicas) -> tuple[SyncGroup, ...]:
         return ()
     num_bytes = _tied_bytes(replicas)
     if replicas.cost.problem.rules.copies_tied or replicas.plan.sync.method == "local_sgd":
-        summed = [pair for pair in ends if pair[0] != pair[1]]
+        summed: list[tuple[int, ...]] = [pair for pair in ends if pair[0] != pair[1]]
     else:
         summed = [tuple(sorted({rank for pair in ends for rank in pair}))]
     return tuple(
