@@ -8,7 +8,7 @@ from math import isfinite
 
 from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
-from hippo.decide.wording import count, described, interval_text, number, percent, seconds
+from hippo.decide.wording import Way, count, described, interval_text, number, percent, seconds
 from hippo.plan.codec import plan_to_document
 from hippo.plan.plan import Plan
 from hippo.planners.base import Status
@@ -101,6 +101,7 @@ class Decision:
     rows: tuple[Row, ...] = ()
     baseline: Baseline | None = None
     runners_up: tuple[Judged, ...] = ()  # best first, each joins domains in another way
+    searched: frozenset[Way] = frozenset()  # of their ways to join, those searched with the effort of the answer
     reasons_s: float = field(default=0.0, compare=False)  # CPU seconds of the reasons
 
     @property

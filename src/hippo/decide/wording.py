@@ -92,6 +92,15 @@ def joining(plan: Plan) -> str:
     return "pipeline across domains" if across else f"{agree} across domains"
 
 
+Way = tuple[str, frozenset[str]]
+"""How domains are joined (``joining``), and which."""
+
+
+def way_of(plan: Plan) -> Way:
+    """The way a plan joins domains: plans of one way are told as one, by the best of them."""
+    return joining(plan), frozenset(plan.domains)
+
+
 def described(plan: Plan) -> str:
     """The plan in one phrase: where, how joined, tp, dp, stages, micro-batch."""
     where = " | ".join(dict.fromkeys(" -> ".join(pipeline.domains) for pipeline in plan.pipelines))
