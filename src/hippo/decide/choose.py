@@ -31,7 +31,7 @@ from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import Score, objective_value
 
 LOG = logging.getLogger(__name__)
-SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
+SHORTFALL_S = 5.0  # the most seconds of work spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from

@@ -101,7 +101,7 @@ def pareto_front(
     if search is not None:
         asked_s = sum(row.work_s for row in decision.rows)
         known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s)))
-        cut_short = "" if closed else LIMITED.format(limit_s=stop.time_limit_s)
+        cut_short = "" if closed else LIMITED
     base = None if decision.baseline is None else decision.baseline.score
     judged = (found.under(problem, baseline=base) for found in sound(problem, known))
     scored = [(found.plan, found.score) for found in judged]

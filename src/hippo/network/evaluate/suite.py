@@ -41,7 +41,7 @@ LARGE = (4, 8, 16)
 LARGE_FAMILIES = ("transient", "lasting", "regimes", "outage")  # what ``large`` is drawn from, with fewer domains
 MOVEMENTS = (0.0, 0.1, 0.2, 0.3, 0.5)  # swing of the links
 USUAL_SWING = 0.3  # of the family ``ou3``
-PLANNING = Stop(time_limit_s=10.0)  # for a planner whose plan is kept: ten times what it takes, on a busy machine, too
+PLANNING = Stop(time_limit_s=10.0)  # for a planner whose plan is kept: ten times what it takes
 
 
 @dataclass(frozen=True)

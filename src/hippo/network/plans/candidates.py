@@ -24,7 +24,7 @@ from hippo.planners.exact.search import Exact
 from hippo.problem.links import base_bandwidth, base_latency
 
 Floats = NDArray[np.float64]
-SEARCH = Stop(time_limit_s=30.0, gap=0.02)  # wall clock: a busy machine must not change what is found
+SEARCH = Stop(time_limit_s=30.0, gap=0.02)
 MOST_LOCATIONS, FEW_LOCATIONS = 20, 10
 MOST_OF_MAIN, MOST_OF_OTHERS = 7, 3  # configurations of the location that is best in the base state, and of another
 MOST_PAIRS = 4  # of domains whose links are weak, or down, in a designed state: those that carry most
