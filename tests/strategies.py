@@ -143,6 +143,7 @@ def problems(draw: st.DrawFn, *, mesh: bool = False) -> Problem:
         runtime=draw(st.sampled_from(["any", "megatron", "torch", "deepspeed"])),
         uniform_cuts=draw(st.booleans()),
         allow_local_sgd=draw(st.booleans()),
+        allow_compression=draw(st.booleans()),
     )
 
 
@@ -158,6 +159,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
         kept = tuple(draw(_warmed_up(pipeline)) for pipeline in kept)
     replicas = len(kept) > 1
     local = replicas and problem.allow_local_sgd and draw(st.booleans())
+    pressed = problem.cluster.links[:1] if problem.allow_compression else ()
     plan = Plan(
         pipelines=kept,
         micro_batch=draw(st.sampled_from([1, 2, 4])),
@@ -167,7 +169,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
         sequence_parallel=draw(st.booleans()),
         schedule=ScheduleChoice(schedule, draw(st.none() | st.integers(1, 9))),
         relays=_relays(problem.cluster),
-        compression=tuple(Compression(link.source, link.destination, "fp8") for link in problem.cluster.links[:1]),
+        compression=tuple(Compression(link.source, link.destination, "fp8") for link in pressed),
         sync=Sync("local_sgd", 8) if local else Sync(),
     )
     workload = replace(problem.workload, global_batch=plan.global_batch)

@@ -8,8 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from tests.scripts import script
 
+import hippo
 from hippo.cli.main import COMMANDS
+from hippo.front_door.planning import compare_runtimes
 from hippo.problem.load import load_cluster
 from hippo.registry import PLANNERS
 from hippo.schedule.methods import generate
@@ -18,6 +21,7 @@ from hippo.schedule.replay import makespan
 
 from .conftest import ROOT
 
+ACCURACY = script("benchmarks/_readme.py")
 PAGE = (ROOT / "README.md").read_text()
 
 
@@ -65,6 +69,43 @@ def test_the_other_schedules_of_the_front_page():
     problem = ScheduleProblem.uniform(8, 32, (1.0, 1.05, 0.75), comm=[0.05] * 3 + [5.0] + [0.05] * 3, live_limit=16)
     for name, method in (("ZB-H2", "zb-h2"), ("1F1B", "1f1b")):
         assert re.search(rf"{name}\s(?:takes\s)?{makespan(problem, generate(method, problem)):.1f}", PAGE), name
+
+
+def test_the_first_table_is_what_planning_says():
+    """Planned for each runtime, and by each planner for hippo's executor; figures to the decimals that are shown."""
+    problem = hippo.problem(model="llama-3-70b", cluster="four-hubs")
+    compared, runtimes = hippo.compare(problem, why=False), compare_runtimes(problem)
+    found = {f"`{row.planner}`": row.best for row in compared.rows}
+    found |= {f"`exact`, `--runtime {each.problem.runtime}`": each.judged for each in runtimes}
+    rows = re.findall(r"^\| (`\w+`[^|:]*).*?\| ([\d.]+) s \| (\d) \| (\d+) \| \$([\d.]+)", PAGE, flags=re.MULTILINE)
+    assert len(rows) >= 12
+    for name, step, domains, gpus, price in rows:
+        best = found[name.strip()]
+        told = best.step_time_s, best.score.usd_per_step
+        shown = tuple(
+            f"{value:.{len(text.partition('.')[2])}f}" for value, text in zip(told, (step, price), strict=True)
+        )
+        assert (*shown, len(best.plan.domains), best.plan.gpus) == (step, price, int(domains), int(gpus)), name
+
+
+def test_the_sentence_below_the_first_table_follows_from_it():
+    rows = dict(
+        re.findall(r"^\| `(exact|single_domain)`[^|]*\| (hippo's own executor \|.*)\|$", PAGE, flags=re.MULTILINE)
+    )
+    crossing, alone = (
+        [float(value) for value in re.findall(r"[\d.]+", rows[name])[:4]] for name in ("exact", "single_domain")
+    )
+    less, gpus, money = 1 - crossing[0] / alone[0], crossing[2] / alone[2], crossing[3] / alone[3]
+    assert f"Crossing takes {less:.0%}".replace("%", " %") in PAGE
+    assert (
+        f"({crossing[0]:g} against {alone[0]:g} s), with {gpus:.1f} times the GPUs and {money:.1f} times the money"
+        in PAGE
+    )
+
+
+def test_what_is_said_of_accuracy_is_what_the_results_say():
+    """`python benchmarks/_readme.py` writes it."""
+    assert ACCURACY.filled(PAGE) == PAGE
 
 
 def test_the_table_names_planners():

@@ -60,11 +60,15 @@ METHODS: Mapping[str, str] = {
     "greedy": "hippo.network.methods.greedy:Greedy",
     "hysteresis": "hippo.network.methods.hysteresis:Hysteresis",
     "receding_horizon": "hippo.network.methods.receding_horizon:RecedingHorizon",
+    "mast": "hippo.network.methods.in_motion:MAST",
+    "sailor": "hippo.network.methods.in_motion:SAILOR",
+    "crosspipe": "hippo.network.methods.in_motion:CROSSPIPE",
+    "diloco": "hippo.network.methods.in_motion:DILOCO",
     "flat_ppo": "hippo.network.hi_ppo.flat_ppo:FlatPpo",
 }
-"""Who keeps the plan right while the network moves: classes with the two methods of
-``hippo.network.rules.view.Method``. ``hindsight`` is no method: it knows the future
-(``hippo.network.worlds.hindsight``)."""
+"""Who keeps the plan right while the network moves: what makes objects with the two methods of
+``hippo.network.rules.view.Method``; under the name of a planner, that planner in motion. ``hindsight`` is no method: it
+knows the future (``hippo.network.worlds.hindsight``)."""
 
 TRAINING: Mapping[str, str] = {
     "hi_ppo": "hippo.network.train.train:train",

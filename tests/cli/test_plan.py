@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
 from hippo.cli.question import Question
+from hippo.front_door import planning
 
 from .conftest import FILES, SCORE, TOY
 from .test_bad_input import CLUSTER, MODEL, written
@@ -61,6 +63,25 @@ def test_people_read_the_plan_and_the_reasons(hippo, small):
     assert answer.code == 0
     for words in ("step time", "Plan", "Why", "binds"):
         assert words in answer.out
+
+
+def test_the_plan_is_printed_before_its_reasons_are_looked_for(hippo, small, monkeypatch):
+    explained = planning.with_reasons
+
+    def late(*args, **options):
+        sys.stdout.write("now the reasons\n")
+        return explained(*args, **options)
+
+    monkeypatch.setattr(planning, "with_reasons", late)
+    answer = hippo(*small)
+    said = [
+        answer.out.index(words) for words in ("step time", "\nPlan\n", "now the reasons", "\nWhy\n", ", the reasons ")
+    ]
+    assert said == sorted(said)
+    assert hippo(*small, "--json", "--no-why").document["reasons_s"] == 0.0
+    plain = hippo(*small, "--no-why").out
+    assert "\nPlan\n" in plain
+    assert "Why" not in plain
 
 
 def test_the_answer_stands_although_its_files_cannot_be_written(hippo, small, tmp_path, monkeypatch):

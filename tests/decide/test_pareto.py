@@ -63,6 +63,13 @@ def test_a_better_plan_makes_the_volume_larger(problem, worlds):
     assert 0 <= one.hypervolume < both.hypervolume < 1
 
 
+def test_a_front_that_its_limit_cut_short_says_so(problem, worlds):
+    free = Says(worlds.alone_plan(WAVES))
+    for closed, told in ((True, ""), (False, "Cut short by its time limit")):
+        front = pareto_front(problem, [free], Stop(1.0), search=lambda _, known, stop, end=closed: (known, end))
+        assert front.cut_short[: len(told) or None] == told
+
+
 def test_no_plan_no_front(problem):
     front = pareto_front(problem, [Silent()], Stop(1.0))
     assert (front.points, front.hypervolume) == ((), 0.0)

@@ -24,6 +24,7 @@ def figures(work: float, best: float, static: float, *, worth: bool) -> Row:
         "decision_ms_p50": 1.0,
         "decision_ms_p99": 2.0,
         "times_ms": [1.0, 3.0],
+        "t_coord_s": [0.5, 30.5],
     }
 
 
@@ -55,13 +56,14 @@ def rows() -> list[Row]:
         world("ou3", 1, two),
         world("compute_bound", 0, calm),
         world("large", 0, one, part="large", domains=16),
-        world("ou3", 0, one, part="load"),
     ]
     change = {
         "training_time": -0.5,
         "utilization": 1.0,
+        "utilization_all": 0.1,
         "egress": -1.0,
         "utilization_absolute": 0.9,
+        "utilization_all_absolute": 0.3,
         "interrupted": 0.0,
     }
     found[0]["held"] = {"even": change, "mast": change | {"egress": None}}
@@ -69,6 +71,10 @@ def rows() -> list[Row]:
     for swing, work in ((0.0, 100.0), (0.3, 97.0)):
         base = {"part": "movement", "family": "ou3", "seed": 0, "cpu_s": 1.0, "world": "w", "swing": swing}
         found.append(base | {"work": {"hindsight": 1.01 * work + 0.2, "hi_ppo": work, "static": work - 10.0}})
+    for load, work in (("none", 100.0), ("slows", 94.0), ("evicts", 80.0)):
+        base = {"part": "load", "family": "ou3", "seed": 0, "cpu_s": 1.0, "world": "w", "load": load}
+        done = {"hindsight": work + (load == "evicts") * 10.0, "hi_ppo": work}
+        found.append(base | {"work": done, "interrupted": dict.fromkeys(done, 0.0)})
     front = {
         "covered": 0.5,
         "known": 1.0,

@@ -53,7 +53,7 @@ def test_the_limit_ends_the_search_once_a_plan_was_scored_and_that_is_told() -> 
     late.try_all([plan(8, batch=8), plan(2), plan(8)])
     assert late.best is not None
     assert late.best.plan == plan(2)
-    assert late.proposal("me", notes=(), nothing="").cut_short.startswith("Cut short by its limit of 10 s")
+    assert late.proposal("me", notes=(), nothing="").cut_short.startswith("Cut short by its time limit")
 
 
 def test_nothing_is_cut_short_where_nothing_was_left() -> None:

@@ -15,7 +15,7 @@ from tests.schedule.drawn import schedule_problems
 
 from hippo.errors import InfeasibleError, InputError
 from hippo.schedule import best as best_module
-from hippo.schedule.best import best
+from hippo.schedule.best import SLACK, best
 from hippo.schedule.bound.lower_bound import lower_bound
 from hippo.schedule.by_hint import dispatch
 from hippo.schedule.check import violations
@@ -112,18 +112,28 @@ def test_slow_links_that_transfer_and_memory_freed_at_backward() -> None:
     assert found.makespan >= lower_bound(problem) * (1 - 1e-9)
 
 
-def test_equal_seeds_give_equal_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the tries end before the clock does, which stands still here."""
-    monkeypatch.setattr(Clock, "spent_s", 0.0)
+def test_equal_seeds_give_equal_answers_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries end the search: the clock stands still the first time, and is past its limit all the second time."""
     monkeypatch.setattr(search_policy, "OPERATIONS_PER_S", 3000)
     monkeypatch.setattr(best_module, "ROUNDS_PER_S", 100)
     monkeypatch.setattr(best_module, "SMALL", 0)
-    problem = HARD
-    first, again = (best(problem, time_limit_s=20.0, seed=7) for _ in range(2))
+    monkeypatch.setattr(Clock, "spent_s", 0.0)
+    first = best(HARD, time_limit_s=20.0, seed=7)
+    monkeypatch.setattr(Clock, "spent_s", property(lambda clock: 1.1 * clock.limit_s))
+    again = best(HARD, time_limit_s=20.0, seed=7)
     assert first.makespan > first.lower_bound
     assert (first.schedule.order == again.schedule.order).all()
     assert first.tried == again.tried
     assert first.why == again.why
+    assert not again.cut_short
+
+
+def test_a_clock_that_ends_the_search_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(best_module, "SMALL", 0)
+    monkeypatch.setattr(Clock, "spent_s", property(lambda clock: 2 * SLACK * clock.limit_s))
+    found = best(HARD, time_limit_s=20.0)
+    assert found.cut_short
+    assert found.why.endswith("The clock ended the search early: asked again, it may find less.")
 
 
 def test_time_limit_must_be_positive() -> None:

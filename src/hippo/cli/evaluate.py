@@ -8,12 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
-from hippo.cli.options import AllReduce, GlobalBatch, Json, Precision, RuntimeName, Seed, Seq, takes
+from hippo.cli.options import (
+    AllowCompression,
+    AllowLocalSgd,
+    AllReduce,
+    CompressionWorth,
+    GlobalBatch,
+    Json,
+    Precision,
+    RuntimeName,
+    Seed,
+    Seq,
+    takes,
+)
 from hippo.cli.output import check_folder, mention, print_document, print_uncalibrated, print_view, write_files
 from hippo.cli.progress import Watch
 from hippo.errors import InputError
 
-OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "runtime", "all_reduce")
+OF_A_NETWORK = ("objective", "epoch", "global_batch", "seq", "precision", "all_reduce")
 OF_THE_SUITE = ("seeds", "families", "write")
 """Options that say nothing in the other mode."""
 
@@ -32,7 +44,9 @@ class Choice:
     methods: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,..", help="Who competes: methods, or planners whose plan is kept.", show_default="all methods"
+            metavar="A,B,..",
+            help="Who competes: methods (planners in motion among them), or planners whose plan is kept.",
+            show_default="all methods",
         ),
     ] = None
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Another policy for hi_ppo.")] = None
@@ -50,6 +64,9 @@ class Choice:
     precision: Precision = None
     runtime: RuntimeName = "hippo"
     all_reduce: AllReduce = "auto"
+    allow_local_sgd: AllowLocalSgd = False
+    allow_compression: AllowCompression = False
+    compression_worth: CompressionWorth = None
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Suite: worlds of each family.")] = 20
     families: Annotated[
         str | None, typer.Option(metavar="A,B,..", help="Suite: families of networks.", show_default="all")
@@ -126,6 +143,9 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
         precision=choice.precision,
         runtime=choice.runtime,
         all_reduce=choice.all_reduce,
+        allow_local_sgd=choice.allow_local_sgd,
+        allow_compression=choice.allow_compression,
+        compression_worth=choice.compression_worth,
     )
     asked = methods_named(None if choice.methods is None else choice.methods.split(","))
     with Watch("evaluating") as watch:
@@ -147,7 +167,7 @@ def _on_one_network(choice: Choice) -> dict[str, Any]:
 
 def _the_suite(choice: Choice) -> None:
     """Plays the suite, then prints, and writes what was asked for."""
-    from hippo.front_door.networks import SuiteChoice, evaluate_suite
+    from hippo.front_door.networks import SuiteChoice, drawn_terms, evaluate_suite
 
     asked = SuiteChoice(
         methods=None if choice.methods is None else tuple(choice.methods.split(",")),
@@ -156,6 +176,12 @@ def _the_suite(choice: Choice) -> None:
         seeds=choice.seeds,
         seed=choice.seed,
         forecast=choice.forecast,
+        terms=drawn_terms(
+            runtime=choice.runtime,
+            allow_local_sgd=choice.allow_local_sgd,
+            allow_compression=choice.allow_compression,
+            compression_worth=choice.compression_worth,
+        ),
     )
     with Watch("evaluating") as watch:
         played = evaluate_suite(asked, processes=choice.processes, progress=watch)

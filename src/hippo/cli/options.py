@@ -48,6 +48,16 @@ RuntimeName = Annotated[
 AllReduce = Annotated[
     str, typer.Option(metavar="auto|ring|two-level", help="How replicas of several domains sum their gradients.")
 ]
+AllowLocalSgd = Annotated[
+    bool, typer.Option("--allow-local-sgd", help="Let plans compete that average parameters every H steps.")
+]
+AllowCompression = Annotated[
+    bool, typer.Option("--allow-compression", help="Let everybody send eight bits between domains.")
+]
+CompressionWorth = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="What a token trained with compression is worth (0 to 1), needed with it."),
+]
 ProfileFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="Measured layers (JSON), which overrule formulas.")
 ]

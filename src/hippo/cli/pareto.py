@@ -19,14 +19,22 @@ def pareto(question: Question) -> None:
     from hippo.files import json_text
     from hippo.front_door.planning import pareto as best_front
     from hippo.plan.codec import plan_to_document
+    from hippo.score.interval import NO_INTERVAL, interval_of
 
     front = question.answer(best_front, "looking for the front")
+    around = [interval_of(front.problem, plan, score.step_time_s) for plan, score in front.points]
     document = {
         "points": [
-            {"plan": plan_to_document(front.problem, plan), "score": asdict(score)} for plan, score in front.points
+            {
+                "plan": plan_to_document(front.problem, plan),
+                "score": asdict(score),
+                **(NO_INTERVAL if found is None else found.document()),
+            }
+            for (plan, score), found in zip(front.points, around, strict=True)
         ],
         "hypervolume": front.hypervolume,
         "closed": front.closed,
+        "cut_short": front.cut_short or None,
         "uncalibrated": uncalibrated(front.problem),
     }
     if question.json:
@@ -35,7 +43,7 @@ def pareto(question: Question) -> None:
         from hippo.report.terminal import front_view, question_view
 
         print_view(question_view(front.problem))
-        print_view(front_view(front.points, hypervolume=front.hypervolume))
+        print_view(front_view(front.points, hypervolume=front.hypervolume, cut_short=front.cut_short))
     if question.out is not None and front.points:
         write_files(question.out, {"pareto.json": json_text(document)})
     finish(feasible=bool(front.points))

@@ -66,8 +66,9 @@ def with_why(question: Question, decision: Decision) -> Decision:
 
 
 def show_why(decision: Decision) -> None:
-    """The reasons, and how long plan and reasons took."""
+    """The reasons, if there are any, and how long plan and reasons took."""
     from hippo.report.terminal import times_view, why_view
 
-    print_view(why_view(decision.reasons))
-    print_view(times_view(decision))
+    if decision.reasons:
+        print_view(why_view(decision.reasons))
+        print_view(times_view(decision))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from hippo.cli.options import (
+    AllowCompression,
+    AllowLocalSgd,
     AllReduce,
     GlobalBatch,
     Json,
@@ -50,9 +52,8 @@ class Question:
     all_reduce: AllReduce = "auto"
     profile: ProfileFile = None
     uniform_cuts: Annotated[bool, typer.Option("--uniform-cuts", help="Cut into equal numbers of blocks only.")] = False
-    allow_local_sgd: Annotated[
-        bool, typer.Option("--allow-local-sgd", help="Let plans compete that average parameters every H steps.")
-    ] = False
+    allow_local_sgd: AllowLocalSgd = False
+    allow_compression: AllowCompression = False
     balance_delta: Annotated[
         float | None, typer.Option(metavar="D", help="Most (longest - shortest) / mean of the domains' compute times.")
     ] = None
@@ -82,6 +83,7 @@ class Question:
             profile=self.profile,
             uniform_cuts=self.uniform_cuts,
             allow_local_sgd=self.allow_local_sgd,
+            allow_compression=self.allow_compression,
             balance_delta=self.balance_delta,
             bandwidth_floor_gbps=self.bandwidth_floor,
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hippo.cli.options import Json, takes
+from hippo.cli.options import AllowCompression, CompressionWorth, Json, takes
 from hippo.cli.output import check_folder, print_document, say
 from hippo.cli.progress import Watch
 from hippo.errors import InputError, MissingExtraError
@@ -46,6 +46,8 @@ class Choice:
         float | None,
         typer.Option(metavar="M", help="Most minutes of learning; 0: no limit.", show_default="the configuration's"),
     ] = None
+    allow_compression: AllowCompression = False
+    compression_worth: CompressionWorth = None
     json: Json = False
 
 
@@ -87,6 +89,8 @@ def train(choice: Choice) -> None:
 
 def _settings(choice: Choice) -> tuple[str, Any]:
     """The learner, and its configuration with what the command line overrules."""
+    from hippo.front_door.networks import need_worth
+    from hippo.problem.problem import check_worth
     from hippo.registry import LEARNING, load
 
     learner, document = _document(choice.config)
@@ -101,7 +105,15 @@ def _settings(choice: Choice) -> tuple[str, Any]:
             problem = f"must be from 0 to {LONGEST_MINUTES:g}"
             raise InputError(problem, source="--minutes", value=choice.minutes, remedy=remedy)
         run = replace(run, minutes=choice.minutes)
-    return learner, replace(settings, run=run)
+    settings = replace(settings, run=run)
+    if choice.allow_compression or choice.compression_worth is not None:
+        if learner != USUAL:
+            raise InputError(f"only of {USUAL}", source="--allow-compression", value=learner, remedy="leave it out")
+        check_worth(choice.allow_compression, choice.compression_worth)
+        need_worth(choice.allow_compression, choice.compression_worth)
+        worlds = replace(settings.worlds, allow_compression=True, compression_worth=choice.compression_worth)
+        settings = replace(settings, worlds=worlds)
+    return learner, settings
 
 
 def _document(config: Path | None) -> tuple[str, Any]:

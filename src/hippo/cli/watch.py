@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hippo.cli.options import (
+    AllowCompression,
+    AllowLocalSgd,
     AllReduce,
+    CompressionWorth,
     GlobalBatch,
     Json,
     ModelName,
@@ -61,6 +64,9 @@ class Wanted:
     precision: Precision = None
     runtime: RuntimeName = "hippo"
     all_reduce: AllReduce = "auto"
+    allow_local_sgd: AllowLocalSgd = False
+    allow_compression: AllowCompression = False
+    compression_worth: CompressionWorth = None
     profile: ProfileFile = None
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write watch.html and watch.json there.")] = None
     json: Json = False
@@ -122,6 +128,9 @@ def _replayed(wanted: Wanted, method: Method) -> Story:
         precision=wanted.precision,
         runtime=wanted.runtime,
         all_reduce=wanted.all_reduce,
+        allow_local_sgd=wanted.allow_local_sgd,
+        allow_compression=wanted.allow_compression,
+        compression_worth=wanted.compression_worth,
         profile=wanted.profile,
     )
     with ExitStack() as shown:

@@ -50,11 +50,11 @@ class Screen:
 
     def __call__(self, moment: WatchedEpoch) -> None:
         """Shows one epoch."""
+        if moment.epoch.view.epoch == 0:
+            note = compression_line(self.world.problem)
+            self._console.print(note, highlight=False, markup=False, end="\n" if note else "")
         if moment.told is not None:
             self._console.print(decision_view(moment.told))
-        if moment.epoch.view.epoch == 0:
-            note = compression_line(moment.epoch.view.cache.configurations[moment.epoch.running].plan)
-            self._console.print(note, highlight=False, markup=False, end="\n" if note else "")
         if self._live is not None and (self.pace_s > 0 or time.monotonic() - self._shown_at_s > LEAST_SHOWN_S):
             self._shown_at_s = time.monotonic()
             self._live.update(self._status(moment), refresh=True)

@@ -17,9 +17,10 @@ from hippo.score.judge import flaw, judge
 from hippo.score.score import objective_value
 
 MOST_OPERATIONS = 20_000  # longer orders fill and drain so little of their time that the quick one does
-LIMIT_S = 0.5  # for the search
+LIMIT_S = 0.5  # of work for the search
 OPEN = 1.002  # times its lower bound: an order closer to it is left as it is
 CLOSE = 1e-6  # gaps below this are none
+CUT = "The clock ended the search for a better order of its operations: asked again, it may find one."
 GAIN = 1e-4  # share of the objective below which nothing changes
 
 
@@ -34,7 +35,10 @@ def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decisi
     found = _ordered(problem, plan, min(limit_s, LIMIT_S), seed)
     if found is None or flaw(problem, found[0]) is not None:
         return decision
-    own, method = found
+    own, method, cut = found
+    if cut:
+        told = (replace(row, cut_short=row.cut_short or CUT) if row.plan == plan else row for row in decision.rows)
+        decision = replace(decision, rows=tuple(told))
     against = None if decision.baseline is None else decision.baseline.score
     better = judge(problem, own).under(problem, baseline=against)
     before, after = (objective_value(problem.objective, each) for each in (score, better.score))
@@ -54,8 +58,9 @@ def with_best_order(decision: Decision, limit_s: float, seed: int = 0) -> Decisi
     return replace(decision, best=better, gap=gap, status=status, rows=rows)
 
 
-def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str] | None:
-    """The plan with the order that ``best`` finds, and who found it; None: nothing to gain, or not for this plan."""
+def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[Plan, str, bool] | None:
+    """The plan with the order that ``best`` finds, who found it, and whether the clock ended the search; None: nothing
+    to gain, or not for this plan."""
     rules, line = problem.rules, plan.pipelines[0]
     operations = 3 * len(line.stages) * line.num_micro_batches
     alone = len(plan.pipelines) == 1 and plan.interleave == 1 and len(line.stages) > 1
@@ -73,4 +78,4 @@ def _ordered(problem: Problem, plan: Plan, limit_s: float, seed: int) -> tuple[P
 
     found = best(asked, time_limit_s=limit_s, seed=seed)
     own = replace(line, warm_up=(), order=letters_of(found.schedule))
-    return replace(plan, pipelines=(own,), schedule=ScheduleChoice("best")), found.method
+    return replace(plan, pipelines=(own,), schedule=ScheduleChoice("best")), found.method, found.cut_short

@@ -16,9 +16,9 @@ from hippo.decide.decision import Baseline, Decision, Row
 from hippo.decide.explain import Context, explain
 from hippo.decide.local_sgd import if_allowed
 from hippo.decide.reasons import Dropped, Note
-from hippo.decide.rivals import improved
+from hippo.decide.rivals import Alternatives
 from hippo.decide.shortfall import shortfall
-from hippo.decide.wording import count, joining, percent, usd
+from hippo.decide.wording import Way, count, percent, usd, way_of
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Proposal, Status, Stop
 from hippo.planners.effort import Effort
@@ -31,12 +31,16 @@ from hippo.score.judge import Judged, flaw, judge
 from hippo.score.score import Score, objective_value
 
 LOG = logging.getLogger(__name__)
-SHORTFALL_S = 5.0  # the most CPU seconds spent on what is missing when nothing fits; usually it takes one
+SHORTFALL_S = 5.0  # the most seconds of work spent on what is missing when nothing fits; usually it takes one
 MOST_RUNNERS_UP = 8
 SETTLED = 0.0025  # a proven gap below which asking others cannot be worth their time
 EXACT = "exact"  # whose search ``Panel.thrift`` goes on from
 WEIGHED = "front"  # the name in a row of plans weighed one by one
 CLOSE = 1e-6  # gaps below this are none
+COMPRESSED = (
+    "Activations and their gradients cross domains in eight bits (--allow-compression), which changes what is trained; "
+    "the step time counts none of it."
+)
 
 
 Search = Callable[[Problem, list[Judged], Stop], tuple[list[Judged], bool]]
@@ -178,10 +182,11 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         missing = shortfall(problem, panel.planners[0], limit_s=limit_s, seed=seed)
         told = tuple(Note(decision.planner, note) for note in notes)
         return replace(decision, reasons=missing + told + dropped)
-    replanner = None if panel.replanner is None or not decision.runners_up else panel.replanner.of(problem, best.plan)
-    against = None if decision.baseline is None else decision.baseline.score
-    runners_up = improved(best, decision.runners_up, replanner, baseline=against)
-    decision = replace(decision, runners_up=runners_up)
+    replanner = None if panel.replanner is None else panel.replanner.of(problem)
+    against = None if decision.baseline is None else decision.baseline.best
+    others = Alternatives(best, decision.runners_up, replanner, against)
+    decision = replace(decision, runners_up=others.search())
+    local_sgd = if_allowed(decision, panel.local_sgd, seed, replanner=replanner)
     context = Context(
         planner=decision.planner,
         gap=decision.gap,
@@ -189,12 +194,13 @@ def _with_reasons(decision: Decision, panel: Panel, stop: Stop, seed: int) -> De
         prover=decision.prover,
         notes=notes,
         rejected=decision.rejected,
-        runners_up=decision.runners_up,
+        others=others,
         baseline=decision.baseline,
-        replanner=replanner,
-        local_sgd=if_allowed(decision, panel.local_sgd, seed),
+        local_sgd=local_sgd,
+        local_sgd_searched=replanner is not None,
     )
-    return replace(decision, reasons=explain(best, context) + dropped)
+    reasons = explain(best, context) + dropped
+    return replace(decision, reasons=reasons, runners_up=others.known, searched=frozenset(others.searched))
 
 
 class _Hearing:
@@ -234,8 +240,8 @@ class _Hearing:
             gap = max(0.0, 1.0 - bound / cheap.step_time_s)
         longer, notes = cheap.step_time_s / quick.step_time_s - 1, found.notes
         if longer > 0:
-            price = f"{usd(cheap.score.usd_per_step)} a step in place of {usd(quick.usd_per_step)}"
-            taken = f"{percent(longer)} longer than that takes, for {price}"
+            price = f"{usd(cheap.score.usd_per_step)} in place of {usd(quick.usd_per_step)}"
+            taken = f"a step {percent(longer)} longer, {price}"
             notes = (f"Of plans within {percent(EQUAL)} of the quickest it takes the cheapest: {taken}.", *notes)
         status = Status.OPTIMAL if gap is not None and gap <= CLOSE else Status.FEASIBLE
         others = (*([found.best] if isinstance(found.best, Judged) else []), *found.runners_up)
@@ -303,7 +309,22 @@ def row_of(problem: Problem, proposal: Proposal, baseline: Score | None) -> Row:
         for other in sound(problem, proposal.runners_up):
             other = other.under(problem, baseline=baseline)
             best = other if other.score.reward > best.score.reward else best
+    if best.plan.compression:
+        best = sparing(best).under(problem, baseline=baseline)
+        row = replace(row, notes=(*row.notes, COMPRESSED)) if best.plan.compression else row
     return replace(row, best=best)
+
+
+def sparing(best: Judged) -> Judged:
+    """The plan with as it is what crosses a border where eight bits gain nothing, border by border."""
+    problem, value = best.problem, objective_value(best.problem.objective, best.score)
+    pairs = dict.fromkeys(frozenset((each.source, each.destination)) for each in best.plan.compression)
+    for pair in pairs if problem.objective.name != "weighted" else ():
+        kept = tuple(each for each in best.plan.compression if {each.source, each.destination} != pair)
+        plain = judge(problem, replace(best.plan, compression=kept))
+        if objective_value(problem.objective, plain.score) <= value * (1.0 + CLOSE):
+            best = plain
+    return best
 
 
 def _best(problem: Problem, proposals: Sequence[Proposal], against: Baseline | None) -> Decision:
@@ -378,11 +399,11 @@ def _runners_up(
     """The best sound plan of every other (way to join, set of domains) that any planner found, best first."""
     if chosen.plan is None:
         return ()
-    own = joining(chosen.plan), frozenset(chosen.plan.domains)
+    own = way_of(chosen.plan)
     handed = [plan for proposal in proposals for plan in proposal.runners_up]
-    best: dict[tuple[str, frozenset[str]], Judged] = {}
+    best: dict[Way, Judged] = {}
     for found in sound(problem, [*handed, *(proposal.best for proposal in proposals)]):
-        key = joining(found.plan), frozenset(found.plan.domains)
+        key = way_of(found.plan)
         if key == own:
             continue
         found = found.under(problem, baseline=baseline)

@@ -19,6 +19,7 @@ from hippo.decide.decision import Baseline
 from hippo.decide.wording import count, described, percent, seconds, usd
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Progress, Stop
+from hippo.planners.effort import LIMITED
 from hippo.problem.objective import for_time
 from hippo.problem.problem import Problem
 from hippo.records import Record, html_table
@@ -43,6 +44,7 @@ class Front:
     ``hypervolume`` is the share of the box between nothing (no time, no egress, all domains in use always busy) and the
     baseline plan that these plans beat, 0 to 1; without a baseline, of the box up to the worst of them. ``closed``: the
     search came to its end: no plan of its space beats them in anything by more than ``planners.exact.front.MARGIN``.
+    ``cut_short``: a sentence where its limit ended it before.
     """
 
     problem: Problem
@@ -50,6 +52,7 @@ class Front:
     hypervolume: float
     baseline: Baseline | None = None
     closed: bool = False
+    cut_short: str = ""
 
     def records(self) -> list[Record]:
         """A row per plan with its figures, quickest first: what ``pandas.DataFrame`` takes."""
@@ -94,14 +97,15 @@ def pareto_front(
     plans: dict[Plan, Judged] = {}
     for found in (*proposed, *decision.runners_up):
         plans.setdefault(found.plan, found)
-    known, closed = list(plans.values()), False
+    known, closed, cut_short = list(plans.values()), False, ""
     if search is not None:
         asked_s = sum(row.work_s for row in decision.rows)
         known, closed = search(timed, known, replace(stop, time_limit_s=max(0.0, stop.time_limit_s - asked_s)))
+        cut_short = "" if closed else LIMITED
     base = None if decision.baseline is None else decision.baseline.score
     judged = (found.under(problem, baseline=base) for found in sound(problem, known))
     scored = [(found.plan, found.score) for found in judged]
-    return replace(front_of(problem, scored, decision.baseline), closed=closed)
+    return replace(front_of(problem, scored, decision.baseline), closed=closed, cut_short=cut_short)
 
 
 def front_of(problem: Problem, scored: Sequence[tuple[Plan, Score]], baseline: Baseline | None) -> Front:

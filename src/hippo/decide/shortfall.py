@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from time import process_time
 
 from hippo.decide.reasons import MissingMemory, NearestChange, NothingFound, Reason, UnusableProfile
 from hippo.decide.wording import count, gb, listed
 from hippo.plan.plan import Plan
 from hippo.planners.base import Planner, Stop
+from hippo.planners.effort import Effort
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import tp_refusal
 from hippo.score.judge import Judged, flaw, judge, memory
@@ -26,8 +26,8 @@ STEPS = (
 TIMES = 2, 4, 8  # the nodes of today
 TOLERANCE = 0.02  # the least memory is looked for until it is known within 2 %,
 MOST_BISECTIONS = 6  # or this often
-MEMORY_SHARE = 0.6  # of the time limit, for the missing memory; the rest is for other changes
-NODES_S = 1.0  # the most CPU seconds spent on the least number of nodes once a doubling fits
+MEMORY_SHARE = 0.6  # of the limit, for the missing memory; the rest is for other changes
+NODES_S = 1.0  # the most seconds of work spent on the least number of nodes once a doubling fits
 FIRST_THAT_FITS = 1.0  # a gap of 100 %: the search may stop at its first plan
 
 
@@ -41,23 +41,25 @@ class FoundPlan:
 
 @dataclass(frozen=True)
 class Probe:
-    """Plans a changed problem quickly; after ``ends_s`` (an instant of the CPU clock) nothing more is tried."""
+    """Plans a changed problem quickly; where that share of the effort is spent, nothing more is tried."""
 
     planner: Planner
-    ends_s: float
+    effort: Effort
     seed: int
+    share: float = 1.0
 
     @property
-    def time_is_left(self) -> bool:
+    def work_is_left(self) -> bool:
         """Whether anything more is tried. An answer of None that comes after the end proves nothing."""
-        return process_time() < self.ends_s
+        return not self.effort.over(self.share)
 
     def found(self, problem: Problem) -> FoundPlan | None:
-        """The first plan found that counts (``score.judge.flaw``); None when there is none (or no time)."""
-        left = self.ends_s - process_time()
-        if left <= 0 or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
+        """The first plan found that counts (``score.judge.flaw``); None when there is none (or no effort left)."""
+        if not self.work_is_left or state_bytes_per_gpu(problem) > problem.cluster.gpu.memory_bytes:
             return None
-        proposal = self.planner.propose(problem, Stop(left, FIRST_THAT_FITS), seed=self.seed)
+        left_s = self.share * self.effort.limit_s - self.effort.spent_s
+        proposal = self.planner.propose(problem, Stop(left_s, FIRST_THAT_FITS), seed=self.seed)
+        self.effort.spend(proposal.work_s)
         best = proposal.best
         if best is None or flaw(problem, best) is not None:
             return None
@@ -88,23 +90,22 @@ def _peak_bytes(problem: Problem, plan: Plan) -> float:
 def shortfall(problem: Problem, planner: Planner, *, limit_s: float, seed: int = 0) -> tuple[Reason, ...]:
     """Reasons for an infeasible problem, never none: what is missing, and the smallest change of each kind that fits.
 
-    ``planner`` judges each change; the search stops after ``limit_s`` CPU seconds. Where no plan can use the profile,
-    that is what is missing; otherwise memory is looked at first.
+    ``planner`` judges each change; the search stops after ``limit_s`` seconds of work. Where no plan can use the
+    profile, that is what is missing; otherwise memory is looked at first.
     """
-    begin = process_time()
-    probe, unusable = Probe(planner, begin + limit_s, seed), unusable_profile(problem)
+    probe, unusable = Probe(planner, Effort(limit_s), seed), unusable_profile(problem)
     reasons: list[Reason] = list(unusable)
     if unusable:
         for changes in (other_batches, _freedoms, without_profile):
             reasons += _first_that_fits(problem, probe, changes)
         return tuple(reasons)
-    for_memory = Probe(planner, begin + MEMORY_SHARE * limit_s, seed)
+    for_memory = replace(probe, share=MEMORY_SHARE)
     reasons += _memory(problem, for_memory)
-    in_time = for_memory.time_is_left
+    in_time = for_memory.work_is_left
     for changes in (_freedoms, _shorter):
         reasons += _first_that_fits(problem, probe, changes)
     reasons += _more_nodes(problem, probe)
-    return tuple(reasons) or (NothingFound(planner.name, _tried(problem) if in_time and probe.time_is_left else ()),)
+    return tuple(reasons) or (NothingFound(planner.name, _tried(problem) if in_time and probe.work_is_left else ()),)
 
 
 def _tried(problem: Problem) -> tuple[str, ...]:
@@ -125,7 +126,7 @@ def _first_that_fits(
 
 
 def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
-    """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while time is left.
+    """The least memory per GPU at which a plan is found: by steps upwards, then by bisection while work is left.
 
     A plan that fits shows how little it needs, so every success moves the upper end down to what that plan uses. No
     plan needs less than the model's state spread over all GPUs.
@@ -136,15 +137,15 @@ def _memory(problem: Problem, probe: Probe) -> Iterator[Reason]:
         best = probe.found(_with_memory(problem, times))
         if best is not None:
             break
-        too_little = times if probe.time_is_left else too_little
+        too_little = times if probe.work_is_left else too_little
     if best is None:
         return
     for _ in range(MOST_BISECTIONS):
-        if best.least_bytes <= too_little * today * (1 + TOLERANCE) or not probe.time_is_left:
+        if best.least_bytes <= too_little * today * (1 + TOLERANCE) or not probe.work_is_left:
             break
         middle = (best.least_bytes / today * too_little) ** 0.5
         found = probe.found(_with_memory(problem, middle))
-        if found is None and probe.time_is_left:
+        if found is None and probe.work_is_left:
             too_little = middle
         best = best if found is None else found
     if best.least_bytes <= today:
@@ -183,7 +184,7 @@ def _shorter(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 
 def _more_nodes(problem: Problem, probe: Probe) -> Iterator[Reason]:
-    """The least number of nodes at which a plan is found: by doublings, then by bisection while time is left."""
+    """The least number of nodes at which a plan is found: by doublings, then by bisection while work is left."""
     today = max(domain.nodes for domain in problem.cluster.domains)
     too_few, enough, best = today, today, None
     for enough in (today * times for times in TIMES):
@@ -193,9 +194,9 @@ def _more_nodes(problem: Problem, probe: Probe) -> Iterator[Reason]:
         too_few = enough
     if best is None:
         return
-    soon = replace(probe, ends_s=min(probe.ends_s, process_time() + NODES_S))
+    soon = replace(probe, effort=Effort(min(probe.effort.left_s, NODES_S)))
     for _ in range(MOST_BISECTIONS):
-        if enough - too_few <= 1 or not soon.time_is_left:
+        if enough - too_few <= 1 or not soon.work_is_left:
             break
         middle = (enough + too_few) // 2
         found = soon.found(_with_nodes(problem, middle))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.resources import files
 from os import times
@@ -23,14 +23,15 @@ from hippo.network.plans.candidates import fill
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.view import Method
 from hippo.network.why.story import Story
-from hippo.network.worlds.generator import FAMILIES, world_from_trace
+from hippo.network.worlds.generator import FAMILIES, DrawnTerms, world_from_trace
 from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import Terms, usd_per_token
 from hippo.network.worlds.replay import Source, Watcher, replay
 from hippo.network.worlds.world import World
 from hippo.planners.base import Progress, Stop
 from hippo.problem.load import load_trace
-from hippo.problem.problem import Problem
+from hippo.problem.problem import Problem, check_compresses, check_worth
+from hippo.problem.runtimes import runtime_of
 from hippo.registry import METHODS, PLANNERS, USUAL, load, planner, planners
 
 OURS, STATIC, HINDSIGHT = "hi_ppo", "static", "hindsight"
@@ -94,11 +95,30 @@ def method_named(
     return chosen
 
 
+def need_worth(allow_compression: bool, compression_worth: float | None) -> None:
+    """``InputError`` where what crosses domains may be compressed and nobody said what a token trained so is worth:
+    that is not published for training over links, and nothing is taken for granted."""
+    if allow_compression and compression_worth is None:
+        remedy = "give the share of a token that you count one trained so for, for instance from the loss of such a run"
+        raise InputError("is needed with --allow-compression", source="--compression-worth", remedy=remedy)
+
+
+def drawn_terms(
+    *, runtime: str = "hippo", allow_local_sgd: bool = False, allow_compression: bool, compression_worth: float | None
+) -> DrawnTerms:
+    """The terms of drawn worlds, checked as those of a problem are."""
+    check_compresses(runtime_of(runtime), allow_compression)
+    check_worth(allow_compression, compression_worth)
+    need_worth(allow_compression, compression_worth)
+    return DrawnTerms(runtime, allow_local_sgd, compression_worth)
+
+
 def _world(problem: Problem, trace: str | Path, epoch_s: float | None) -> tuple[World, float]:
     """The trace cut into epochs, and the time it begins at; every link must have a value there."""
     if epoch_s is not None and not SHORTEST_EPOCH_S <= epoch_s <= LONGEST_EPOCH_S:
         told = f"must be from {SHORTEST_EPOCH_S:g} to {LONGEST_EPOCH_S:g} seconds"
         raise InputError(told, source="--epoch", value=epoch_s, remedy="give seconds, for instance 60")
+    need_worth(problem.allow_compression, problem.compression_worth)
     moves = load_trace(trace, problem.cluster, complete=True)
     return world_from_trace(problem, moves, epoch_s=epoch_s, name=Path(trace).stem), float(moves.time_s[0])
 
@@ -117,9 +137,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """How near methods come to perfect hindsight along a trace: the document of ``hippo evaluate --json``.
 
-    ``methods``: names of methods, and of planners whose plan is then kept; None: every method. Those that have no plan
-    for the problem are left out. Raises ``InputError`` for names that nobody has, a policy or a trace that is wrong,
-    ``InfeasibleError`` where no plan runs at the start.
+    ``methods``: names of methods, and of planners whose plan is then kept unless they are methods, too; None: every
+    method. Those that have no plan for the problem are left out. Raises ``InputError`` for names that nobody has, a
+    policy or a trace that is wrong, ``InfeasibleError`` where no plan runs at the start.
     """
     _check_forecast(forecast)
     asked = methods_named(methods)
@@ -129,10 +149,11 @@ def evaluate(
     base, kept = _baseline(problem, seed)
     entrants = []
     for name in dict.fromkeys((*asked, STATIC)):
-        if name in METHODS:
+        kept_plan = held(problem, [planner(name)], PLANNING, seed=seed) if name in PLANNERS else []
+        if name not in METHODS:
+            entrants += kept_plan
+        elif kept_plan or name not in PLANNERS:  # a planner in motion has a plan for the network at rest
             entrants.append(_entrant(name, policy))
-        elif name != HINDSIGHT:
-            entrants += held(problem, [planner(name)], PLANNING, seed=seed)
     extra = [] if base in {each.name for each in entrants} else kept
     aim = problem.objective
     setting = scenario_of(world, forecast=forecast, weights=(aim.w_eff, aim.w_util, aim.w_cost), watch=progress)
@@ -141,7 +162,8 @@ def evaluate(
 
 
 def methods_named(methods: Iterable[str] | None) -> list[str]:
-    """The methods (and planners) asked for, in order; all methods, hindsight last, where none is named."""
+    """The methods (and planners) asked for, in order; all methods, hindsight last, where none is named. What is both is
+    the method: the planner in motion."""
     if methods is None:
         return [*METHODS, HINDSIGHT]
     found = [name.strip() for name in methods if name.strip()]
@@ -202,6 +224,7 @@ class SuiteChoice:
     seeds: int = 20  # worlds of each family
     seed: int = 0  # the first of them
     forecast: str = "kalman"
+    terms: DrawnTerms = DrawnTerms("hippo")  # under which the worlds' problems are asked
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -226,6 +249,7 @@ def evaluate_suite(
         **told,
         "families": list(suite.families),
         "preference": list(suite.preference),
+        "terms": asdict(suite.terms),
         "methods": [each.name for each in suite.entrants],
         "processes": processes,
         "tasks": len(tasks(suite)),
@@ -243,7 +267,7 @@ def suite_of(choice: SuiteChoice) -> Suite:
         if family not in FAMILIES:
             raise UnknownNameError("family of networks", family[:60], FAMILIES, source="--families")
     asked = [name for name in dict.fromkeys((*methods_named(choice.methods), STATIC)) if name != HINDSIGHT]
-    if any(name in PLANNERS for name in asked):
+    if any(name in PLANNERS and name not in METHODS for name in asked):
         remedy = "leave them out: the suite holds the plans of all planners fixed"
         raise InputError("plans of planners are no methods of the suite", source="--methods", remedy=remedy)
     _check_policy(choice.policy, asked)
@@ -255,6 +279,7 @@ def suite_of(choice: SuiteChoice) -> Suite:
         seeds=choice.seeds,
         first_seed=choice.seed,
         forecast=choice.forecast,
+        terms=choice.terms,
         ours=OURS if OURS in asked else asked[0],
     )
     if choice.families is not None:  # these are not about families

@@ -239,6 +239,9 @@ def _choices(problem: Problem, plan: Plan) -> Iterator[Violation]:
     if plan.sync.method == "local_sgd" and not problem.allow_local_sgd:
         message = "local SGD changes the optimizer and was not allowed (--allow-local-sgd)"
         yield Violation("local SGD", "sync.method", message)
+    if not problem.allow_compression and any(pair.kind != "none" for pair in plan.compression):
+        message = "compression changes what is trained and was not allowed (--allow-compression)"
+        yield Violation("not allowed", "compression", message)
     if len(plan.pipelines) > 1 and problem.all_reduce not in ("auto", plan.sync.all_reduce):
         message = f"sums go {plan.sync.all_reduce}, not {problem.all_reduce} (--all-reduce)"
         yield Violation("all-reduce", "sync.all_reduce", message)
@@ -452,6 +455,7 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
         "expert parallel": "use a degree that divides the experts and the ranks of every stage",
         "precision": "use a precision that the GPU has",
         "local SGD": "allow it, or write sync: {method: allreduce}",
+        "not allowed": "allow it, or write compression: []",
         "all-reduce": "write what was asked for, or ask for --all-reduce auto",
         "sync": "write every: 1, or the method local_sgd",
         "uniform cuts": "cut into stages of equally many blocks, or do not ask for uniform cuts",

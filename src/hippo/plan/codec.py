@@ -6,6 +6,7 @@ be absent; unknown keys are refused. Whether the plan is a good one is asked els
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,12 @@ def plan_from_document(document: object, source: str) -> tuple[Problem, Plan]:
         document = document["plan"]
     _check_version(document, source)
     table = open_table(document, source=source, known=_TOP, hints=_HINTS)
-    problem = problem_from_document(table.table("problem", known=None).values, source=source)
-    return problem, _plan(table, problem)
+    asked = table.table("problem", known=None).values
+    problem = problem_from_document(asked, source=source)
+    plan = _plan(table, problem)
+    if plan.compression and "allow_compression" not in asked:  # written before it had to be allowed
+        problem = replace(problem, allow_compression=True)
+    return problem, plan
 
 
 def _check_version(document: object, source: str) -> None:

@@ -65,9 +65,9 @@ class Effort:
     def over(self, share: float = 1.0) -> bool:
         """Whether that share of the limit is spent; asked only where there is more to do, which is then left undone."""
         if self.spent_s >= share * self.limit_s:
-            self.cut = self.cut or LIMITED.format(limit_s=self.limit_s)
+            self.cut = self.cut or LIMITED
         elif monotonic() - self._began_s >= SLACK * self.limit_s:
-            self.cut = SLOW.format(slack=SLACK, limit_s=self.limit_s)
+            self.cut = SLOW
         else:
             return False
         return True
@@ -92,8 +92,8 @@ def play_s(plan: Sized) -> float:
     return PLAN_S + GPU_S * plan.gpus + OPERATION_S * plan.operations
 
 
-LIMITED = "Cut short by its limit of {limit_s:.3g} s of work: with more it may find a better plan, or prove more."
+LIMITED = "Cut short by its time limit, counted as work: with a higher one it may find a better plan, or prove more."
 SLOW = (
-    "Cut short by the clock after {slack:g} times its limit of {limit_s:.3g} s, as this machine was slow or busy: "
+    f"Cut short by the clock after {SLACK:g} times its time limit, as this machine was slow or busy: "
     "asked again, it may find a better plan."
 )

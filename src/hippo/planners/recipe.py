@@ -18,6 +18,7 @@ from hippo.plan.plan import Pipeline, Plan, ScheduleChoice, Sync
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.problem.runtimes import RECOMPUTE, tp_refusal
+from hippo.simulate.routes import border_compression
 
 LARGEST_MICRO_BATCH = 32  # sequences; beyond it no published layout goes, and activations grow out of memory
 STATE_SHARDINGS = ("none", "optimizer", "gradients")  # shardings that leave the time of a micro-batch as it is
@@ -63,6 +64,7 @@ class Recipe:
             sharding=self.sharding,
             interleave=self.interleave,
             schedule=self.schedule,
+            compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(pipelines)),
         )
 

@@ -45,6 +45,10 @@ def problem_to_document(problem: Problem) -> dict[str, object]:
         "allow_local_sgd": problem.allow_local_sgd,
         "all_reduce": problem.all_reduce,
     }
+    if problem.allow_compression:
+        document["allow_compression"] = True
+    if problem.compression_worth is not None:
+        document["compression_worth"] = problem.compression_worth
     if problem.profile is not None:
         document["profile"] = profile_to_document(problem.profile)
     return document
@@ -97,6 +101,8 @@ def problem_from_document(document: object, *, source: str, place: str = "proble
         runtime=table.choice("runtime", (*RUNTIMES, *OTHER_NAMES), default="ideal"),
         uniform_cuts=table.flag("uniform_cuts", default=False),
         allow_local_sgd=table.flag("allow_local_sgd", default=False),
+        allow_compression=table.flag("allow_compression", default=False),
+        compression_worth=table.number("compression_worth", default=None),
         all_reduce=table.choice("all_reduce", ("auto", *ALL_REDUCE), default="auto"),
     )
 

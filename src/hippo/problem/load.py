@@ -18,9 +18,9 @@ from hippo.problem.document import parse_json, parse_yaml
 from hippo.problem.links import Trace
 from hippo.problem.model import Model
 from hippo.problem.objective import objective_from_text
-from hippo.problem.problem import Problem
+from hippo.problem.problem import Problem, check_compresses
 from hippo.problem.profile import Profile, check_profile, profile_from_document
-from hippo.problem.runtimes import ALL_REDUCE, name_of
+from hippo.problem.runtimes import ALL_REDUCE, name_of, runtime_of
 from hippo.problem.trace_csv import trace_from_csv
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps
@@ -44,6 +44,8 @@ def load_problem(
     profile: str | Path | None = None,
     uniform_cuts: bool = False,
     allow_local_sgd: bool = False,
+    allow_compression: bool = False,
+    compression_worth: float | None = None,
     all_reduce: str = "auto",
     balance_delta: float | None = None,
     bandwidth_floor_gbps: float | None = None,
@@ -69,6 +71,9 @@ def load_problem(
         Only plans whose stages hold equally many blocks (differing by one where they do not divide).
     allow_local_sgd
         Whether plans may let replicas agree every H steps only, which changes the optimizer.
+    allow_compression, compression_worth
+        Whether plans may send activations and their gradients between domains in eight bits, which changes what is
+        trained; what a token trained so is worth against one that is not (0 to 1), needed where work is counted.
     all_reduce
         How replicas of several domains sum: ``two-level``, ``ring``, or ``auto``: what sends less of what there is.
     balance_delta, bandwidth_floor_gbps
@@ -82,6 +87,7 @@ def load_problem(
     runtime = name_of(runtime)
     if all_reduce not in ("auto", *ALL_REDUCE):
         raise UnknownNameError("all-reduce", str(all_reduce)[:60], ("auto", *ALL_REDUCE), source="--all-reduce")
+    check_compresses(runtime_of(runtime), allow_compression)
     the_model, the_cluster = load_model(model), load_cluster(cluster)
     measured = None if profile is None else load_profile(profile)
     if measured is not None:
@@ -96,6 +102,8 @@ def load_problem(
         runtime=runtime,
         uniform_cuts=uniform_cuts,
         allow_local_sgd=allow_local_sgd,
+        allow_compression=allow_compression,
+        compression_worth=compression_worth,
         all_reduce=all_reduce,
     )
 

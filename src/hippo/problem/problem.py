@@ -10,7 +10,7 @@ from hippo.problem.cluster_yaml import MAX_GBPS
 from hippo.problem.model import Model
 from hippo.problem.objective import Objective
 from hippo.problem.profile import Profile
-from hippo.problem.runtimes import Runtime, name_of, runtime_of
+from hippo.problem.runtimes import RUNTIMES, Runtime, name_of, runtime_of
 from hippo.problem.workload import Workload
 from hippo.units import bytes_per_s_from_gbps, s_from_ms
 
@@ -27,16 +27,24 @@ class Problem:
     runtime: str = "ideal"  # hippo, megatron, torch, deepspeed, ideal: what runs the plan (``runtimes.RUNTIMES``)
     uniform_cuts: bool = False
     allow_local_sgd: bool = False
+    allow_compression: bool = False  # what crosses domains may be sent in eight bits, which changes what is trained
+    compression_worth: float | None = None  # of a token trained so, where work is counted; None: nobody said it
     all_reduce: str = "auto"  # two-level, ring, auto: how replicas of several domains sum
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runtime", name_of(self.runtime))
+        check_worth(self.allow_compression, self.compression_worth)
         object.__setattr__(self, "cluster", self.cluster.under(self.rules.transport))
 
     @property
     def rules(self) -> Runtime:
         """What runs the plan."""
         return runtime_of(self.runtime)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether plans may compress what crosses domains: the user allows it, and the runtime can."""
+        return self.allow_compression and self.rules.compression
 
     def all_reduce_with(self, sharding: str) -> str:
         """How replicas of several domains sum: as asked for, else the way with fewer bytes that the runtime has."""
@@ -102,7 +110,26 @@ class Problem:
         return f"Problem({self.model.name[:60]} on {where}, {told})"
 
 
+def check_worth(allowed: bool, worth: float | None) -> None:
+    """``InputError`` for what a compressed token is worth that is out of range, or where nothing may be compressed."""
+    if worth is not None and (isinstance(worth, bool) or not 0.0 < worth <= 1.0):
+        remedy = "give the share that a token trained so is worth, above 0 and at most 1"
+        raise InputError("is out of range", source="--compression-worth", value=worth, remedy=remedy)
+    if worth is not None and not allowed:
+        remedy = "add --allow-compression, or leave it out"
+        raise InputError("nothing may be compressed", source="--compression-worth", value=worth, remedy=remedy)
+
+
+def check_compresses(rules: Runtime, allowed: bool) -> None:
+    """``InputError`` where what crosses domains may be compressed and the runtime cannot."""
+    if allowed and not rules.compression:
+        able = " or ".join(name for name, each in RUNTIMES.items() if each.compression)
+        problem = f"{rules.told} cannot compress what crosses domains"
+        raise InputError(problem, source="--allow-compression", remedy=f"leave it out, or ask for --runtime {able}")
+
+
 def told_runtime(problem: Problem) -> dict[str, object]:
-    """Under which runtime the times of an answer hold, as every document says it."""
+    """Under which runtime the times of an answer hold, and what was allowed, as every document says it."""
     rules = problem.rules
-    return {"runtime": problem.runtime, "runtime_is": rules.told, "assumed": list(rules.assumed)}
+    told: dict[str, object] = {"runtime": problem.runtime, "runtime_is": rules.told, "assumed": list(rules.assumed)}
+    return told | ({"compression_worth": problem.compression_worth} if problem.allow_compression else {})

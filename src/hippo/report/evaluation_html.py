@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from hippo.decide.wording import capital, count, percent, seconds
-from hippo.report.evaluation_page import ordered, page, signed
+from hippo.report.evaluation_page import measured, ordered, page
 from hippo.report.evaluation_pictures import COLOURS, many_domains, over_time, pictures
 from hippo.report.frame import frame, template
 from hippo.report.text import NOTHING, usd
@@ -34,7 +34,11 @@ METHODS: Mapping[str, str] = MappingProxyType(
         "robust_static": "The plan that is best in expectation over the network to come, kept to the end.",
         "static_levers": "The best start under the forecast with its levers pulled, kept to the end.",
         "static": "The best plan at the start, kept to the end.",
-        "hindsight": "Knows the whole trace and may use every plan that anybody had: nobody can do more.",
+        "mast": "MAST in motion: at every trigger the best region for the whole job, moved to where that pays.",
+        "sailor": "Sailor in motion: plans anew at every trigger, and moves where that pays.",
+        "crosspipe": "CrossPipe in motion: plans anew at every trigger, and moves where that pays.",
+        "diloco": "DiLoCo in motion: plans anew at every trigger, and moves where that pays.",
+        "hindsight": "Knows the whole trace, with the plans of the start and plans made for the states that come.",
     }
 )
 """What each method is, in a sentence; others stand there as planners whose plan is kept."""
@@ -214,7 +218,7 @@ def _coloured(svg: str) -> Markup:
 
 
 def _short(value: Any) -> str:
-    return f"{100 * value['mean']:.1f} %" if isinstance(value, Mapping) else signed(value)
+    return f"{100 * value['mean']:.1f} %" if isinstance(value, Mapping) else measured(value)
 
 
 # ------------------------------------------------------------------------------------------------------- one network

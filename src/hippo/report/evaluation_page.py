@@ -14,7 +14,7 @@ from hippo.report.text import NOTHING
 Document = Mapping[str, Any]
 ORDER = (
     *("hindsight", "hi_ppo", "receding_horizon", "flat_ppo", "hysteresis", "robust_static", "static_levers"),
-    *("static", "greedy"),
+    *("static", "greedy", "sailor", "crosspipe", "mast", "diloco"),
 )
 """Columns, as far as they were played; others follow."""
 
@@ -40,6 +40,11 @@ def page(found: Document, figures: Sequence[Document], suite: Document, *, pictu
 
 
 def _head(suite: Document) -> str:
+    terms = suite["terms"]
+    allowed = f"Plans are made and timed for the runtime `{terms['runtime']}`."
+    if terms["compression_worth"] is not None:
+        worth = f"a token trained so counts {terms['compression_worth']:g}"
+        allowed += f" **What crosses domains may be compressed to eight bits, by everybody; {worth}.**"
     return (
         "# Evaluation of Hi-PPO\n\n"
         "Made by `hippo evaluate --write results`; nothing on this page is written by hand. How the method works: "
@@ -49,10 +54,11 @@ def _head(suite: Document) -> str:
         "see the same telemetry, gaps included, and the same forecast; all begin with the same plans in hand, and are "
         "played by the same rules (`network/rules/move.py`). *Work* is tokens trained less egress, priced at what "
         "a token costs in rent. *Hindsight* knows the whole trace and may use every configuration that all had at the "
-        "start, and whatever any method ran or moved to (what was found on the way and used by nobody is left out); a "
-        "run that did more would be a fault of the program and stops it. *Captured* is (method - static) / "
-        "(hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % intervals (Student's "
-        "t); differences are taken world by world."
+        "start, and plans made, with their levers, for the states that the network truly comes to; who competes does "
+        "not matter, and a run that finds what it lacks can do more. What changes a plan and moves no weights (order, "
+        "micro-batch, shares) is priced as the stop in which processes start anew, for everybody. *Captured* is "
+        "(method - static) / (hindsight - static), where hindsight gains at least 3 %. Means over worlds with 95 % "
+        f"intervals (Student's t); differences are taken world by world. {allowed}"
     )
 
 
@@ -76,8 +82,8 @@ def met_word(row: Document) -> str:
 
 
 def measured(value: Any) -> str:
-    """A figure as it was measured: a spread, or a share."""
-    return spread(value) if isinstance(value, Mapping) else signed(value)
+    """A figure as it was measured: a spread, words, or a share."""
+    return value if isinstance(value, str) else spread(value) if isinstance(value, Mapping) else signed(value)
 
 
 def _overall(found: Document) -> str:
@@ -186,18 +192,22 @@ def _verdict(found: Document) -> str:
 
 
 def _held(found: Document, suite: Document) -> str:
-    keys = ("training_time", "utilization", "egress")
+    keys = ("training_time", "utilization", "utilization_all", "egress")
     rows = [
         [f"`{name}`", str(told["worlds"]), *(spread(told[key], sign=True, digits=1) for key in keys)]
         for name, told in found["held"].items()
     ]
-    busy = next((told["utilization_absolute"] for told in found["held"].values()), None)
+    busy, whole = (
+        next((told[key] for told in found["held"].values()), None)
+        for key in ("utilization_absolute", "utilization_all_absolute")
+    )
     return (
         f"One policy at one preference (time, utilisation, egress: {', '.join(map(number, suite['preference']))}) "
         "against the plan of each planner, made for the network at rest and kept; change in per cent for the same "
         "tokens, geometric mean over worlds.\n\n"
-        + table(("kept plan of", "worlds", "training time", "utilisation", "egress"), rows)
-        + f"\n\nUtilisation itself: {spread(busy)}. {NOTHING}: the plan sends nothing over priced links."
+        + table(("kept plan of", "worlds", "training time", "utilisation, in use", "of all domains", "egress"), rows)
+        + f"\n\nUtilisation itself: {spread(busy)} of the domains in use, {spread(whole)} of all. {NOTHING}: the plan "
+        "sends nothing over priced links."
     )
 
 
@@ -218,8 +228,9 @@ def _moving(found: Document) -> str:
         if float(swing) > 0
     ]
     load = [
-        [f"`{name}`", spread(told["interrupted"]), NOTHING if told["most"] is None else signed(told["most"])]
-        for name, told in found["load"].items()
+        [f"`{name}`", LOADS[kind], spread(told["lost"]), spread(told["own"], sign=True), signed(told["most"])]
+        for kind, methods in found["load"].items()
+        for name, told in methods.items()
     ]
     return (
         "Loss of work against the same network at rest, by the swing of its links (Ornstein-Uhlenbeck, clipped).\n\n"
@@ -227,9 +238,13 @@ def _moving(found: Document) -> str:
         + "\n\nOf that, a method's own part, world by world: its loss less that of perfect hindsight. The rest is what "
         "slower links cost whoever knows them all beforehand.\n\n"
         + table(("swing", *(f"`{name}`" for name in others)), own)
-        + "\n\nShare of the time that training stood still, links at rest, load of others swinging by ±20 %.\n\n"
-        + table(("method", "interrupted", "worst world"), load)
+        + "\n\nStability: progress lost against the same world without load of others, links at rest; of it the "
+        "method's own part, its loss less that of perfect hindsight. An evicted domain keeps a fiftieth of its pace."
+        "\n\n" + table(("method", "load", "lost", "own part", "worst world"), load)
     )
+
+
+LOADS = {"slows": "swings by ±20 %", "evicts": "swings, and takes half of the domains in turn"}
 
 
 def _by_swing(told: Document) -> list[tuple[str, Document]]:
@@ -319,7 +334,17 @@ def _decisions(found: Document) -> str:
         "a method computes once it has answered (plans and levers for a network that has moved far); where it then "
         "answers again, the decision has waited for that, and its figure includes it.\n\n"
         + table(("method", "p50", "p99", "longest", "re-planning"), rows)
+        + "\n\nT_coord: seconds from a trigger to the executed change, decision, stop and processes starting anew "
+        "included (of a move in the background up to the end of its last epoch).\n\n"
+        + table(("method", "changes", "p50", "p99", "longest"), _coordinated(found))
     )
+
+
+def _coordinated(found: Document) -> list[list[str]]:
+    return [
+        [f"`{name}`", str(told["changes"]), *(number(told[key]) for key in ("p50", "p99", "most"))]
+        for name, told in found["coordination"].items()
+    ]
 
 
 def _how(suite: Document, found: Document) -> str:

@@ -32,11 +32,19 @@ def world_view(document: Mapping[str, Any]) -> RenderableType:
             column("busy", cells("utilization", percent), rank=3),
             column("egress", cells("egress_usd", usd), rank=4),
             column("moves", cells("moves", lambda value: f"{value:d}"), rank=1),
+            column("levers", cells("levers", lambda value: f"{value:d}"), rank=5),
             column("reward", cells("reward", number), rank=6),
             column("decision p99", cells("decision_ms_p99", lambda value: seconds(value / 1e3, 2)), rank=5),
         )
     )
-    return Trimmed(Group(table, Text(_world_line(world, len(document["plans"])), style="dim")))
+    parts = [Text(compression_words(document), style="bold")] if "compression_worth" in document else []
+    return Trimmed(Group(*parts, table, Text(_world_line(world, len(document["plans"])), style="dim")))
+
+
+def compression_words(document: Mapping[str, Any]) -> str:
+    """What everybody might compress, of a document that says a worth."""
+    worth = document["compression_worth"]
+    return f"With compression between domains, for everybody; a token trained so counts {worth:g}."
 
 
 def _world_line(world: Mapping[str, Any], plans: int) -> str:

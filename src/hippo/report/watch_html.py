@@ -109,12 +109,12 @@ def watch_html(story: Story) -> str:
 
 
 def plan_names(story: Story) -> dict[int, str]:
-    """A short name for every configuration that ran: a letter a placement, in the order they ran, and a number for its
+    """A short name for every configuration that ran: a letter a location, in the order they ran, and a number for its
     levers: ``A``, ``A2``, ``B``."""
     names: dict[int, str] = {}
     places: dict[int, list[int]] = {}
     for index in story.used:
-        place = story.cache.configurations[index].place
+        place = story.cache.location(index)
         levers = places.setdefault(place, [])
         levers.append(index)
         letter = _letters(list(places).index(place))
@@ -132,7 +132,7 @@ def _letters(number: int) -> str:
 def _question(story: Story) -> str:
     """What was replayed, in a line."""
     epochs = f"{count(story.epochs, 'epoch')} of {duration(story.epoch_s)}"
-    compressed = compression_line(story.cache.configurations[int(story.mine.running[0])].plan)
+    compressed = compression_line(story.problem)
     return (
         f"{question_line(story.problem)}. {duration(story.seconds)} of {Path(story.source).name}, {epochs}, "
         f"decided by {story.method}.{' ' if compressed else ''}{compressed}"
@@ -148,7 +148,7 @@ def _figures(story: Story) -> tuple[tuple[str, str, str], ...]:
     captured = "–" if story.captured is None else percent(story.captured)
     return (
         ("work of hindsight", percent(story.of_hindsight), "egress priced in"),
-        ("against keeping", f"{'+' if gain >= 0 else '−'}{percent(abs(gain))}", "the plan of the start"),
+        ("against keeping", f"{'+' if gain >= 0 else '−'}{percent(abs(gain))}", "what it began with"),
         ("gain captured", captured, "of hindsight's" if story.captured is not None else "nothing to gain"),
         ("moves", str(mine.moves), f"{count(levers, 'lever')} pulled"),
         ("standing still", percent(float(mine.downtime_s.sum()) / story.seconds), "of the time, for moves"),

@@ -14,10 +14,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hippo.decide.wording import count, listed, number, percent
+from hippo.decide.wording import listed, number, percent
 from hippo.network.why.explain import placement
 from hippo.network.why.story import BACKGROUND, BEGUN, CANCELLED, KEPT, LEVER, STOPPED, Story, StoryEntry, Track
 from hippo.plan.plan import Plan
+from hippo.problem.problem import Problem
 
 Floats = NDArray[np.float64]
 WORDS = {
@@ -121,19 +122,26 @@ def compressed_as(plan: Plan) -> str:
     return listed(list(dict.fromkeys(pair.kind for pair in plan.compression)))
 
 
-def compression_line(plan: Plan) -> str:
-    """That a run begins with compressed links; empty: it does not."""
-    kind = compressed_as(plan)
-    what = f"What crosses {count(len(plan.compression), 'link')} is compressed to {kind}"
-    return f"{what}: a lever that changes what is trained, and that 'hippo plan' never pulls." if kind else ""
+def compression_line(problem: Problem) -> str:
+    """That what crosses domains may be compressed; empty: it may not."""
+    if not problem.compresses:
+        return ""
+    return (
+        "What crosses domains may be compressed to eight bits, by everybody: that changes what is trained, and a token "
+        f"trained so counts {problem.compression_worth:g}."
+    )
 
 
 def compression_words(story: Story) -> str:
-    """For how much of the run links carried something compressed; empty: for none. Keeping pulls no lever."""
-    plans = [story.cache.configurations[int(index)].plan for index in story.mine.running]
-    kind = listed(list(dict.fromkeys(filter(None, map(compressed_as, plans)))))
-    share = percent(sum(bool(plan.compression) for plan in plans) / len(plans))
-    return f"Links carried {kind} for {share} of the run, which keeping never does." if kind else ""
+    """For how much of the run links carried something compressed; empty: for none."""
+    shares, kinds = [], []
+    for track in (story.mine, story.keeping):
+        plans = [story.cache.configurations[int(index)].plan for index in track.running]
+        shares.append(percent(sum(bool(plan.compression) for plan in plans) / len(plans)))
+        kinds += [compressed_as(plan) for plan in plans if plan.compression]
+    if not kinds:
+        return ""
+    return f"Links carried {listed(list(dict.fromkeys(kinds)))} for {shares[0]} of the run, of keeping for {shares[1]}."
 
 
 def verdict(story: Story) -> str:
@@ -144,7 +152,7 @@ def verdict(story: Story) -> str:
 def _outcome(story: Story) -> str:
     mine, kept, best = (track.work for track in story.tracks)
     share = mine / kept - 1.0 if kept > 0 else 0.0
-    against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping the plan of the start"
+    against = f"{percent(abs(share))} {'more' if share >= 0 else 'less'} work than keeping what it began with"
     gain = best / kept - 1.0 if kept > 0 else 0.0
     head = f"{story.method} did {against}, and {percent(story.of_hindsight)} of what perfect hindsight does."
     if story.captured is None:

@@ -213,7 +213,7 @@ class _Run:
 
 
 def _why(run: _Run) -> str:
-    """Who won and by how much; which bound holds, and how near it is."""
+    """Who won and by how much; which bound holds, how near it is, and whether the clock ended the search."""
     winner, binds = run.kept[0][1].name, max(run.bounds, key=lambda name: run.bounds[name])
     others = sorted((span, name) for name, span in run.tried if isinstance(span, float) and name != winner)
     first = f"{winner} is the only one that fits."
@@ -228,7 +228,9 @@ def _why(run: _Run) -> str:
     if run.done:
         return f"{first} It meets the {binds} bound, {run.bound:g}: nothing is shorter."
     gap = 100 * (run.span / run.bound - 1)
-    return f"{first} It is {gap:.2f} % above the bound ({binds}), {run.bound:g}; that less is possible is not excluded."
+    cut = " The clock ended the search early: asked again, it may find less." if run.cut_short else ""
+    above = f"It is {gap:.2f} % above the bound ({binds}), {run.bound:g}; that less is possible is not excluded."
+    return f"{first} {above}{cut}"
 
 
 _warm: set[str] = set()

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
 
 from hippo.errors import InputError, UnknownNameError
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Compression, Pipeline, Plan
 from hippo.problem.cluster import Cluster
+from hippo.problem.problem import Problem
 
 COMPRESSED_BITS: Mapping[str, float] = MappingProxyType(
     {"none": 0.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0}
 )
 """Bits per value of each kind of compression (0: as it is). The few bytes of scales are left out."""
+
+USUAL = "fp8"
+"""What borders are compressed to where the user allows it: hippo's executor sends it (``run.executor.channels``)."""
+
+
+def border_share(problem: Problem) -> float:
+    """Share of the bytes of an activation that has to cross from one domain to another; 1 where nobody compresses."""
+    return _share(USUAL, problem.workload.precision) if problem.compresses else 1.0
+
+
+def border_compression(problem: Problem, pipelines: Sequence[Pipeline]) -> tuple[Compression, ...]:
+    """``USUAL`` on every border between domains, both ways; nothing where nobody compresses."""
+    pairs: dict[tuple[str, str], None] = {}
+    for line in pipelines if problem.compresses else ():
+        for one, two in pairwise(line.stages):
+            if one.domain != two.domain:
+                pairs |= {(one.domain, two.domain): None, (two.domain, one.domain): None}
+    return tuple(Compression(*pair, USUAL) for pair in pairs)
+
+
+def _share(kind: str, precision: str) -> float:
+    bits = COMPRESSED_BITS[kind]
+    return min(1.0, bits / (32.0 if precision == "fp32" else 16.0)) if bits else 1.0
 
 
 @dataclass(frozen=True)
@@ -64,5 +89,4 @@ class Routes:
         kind = self.kinds.get((source, destination), "none")
         if kind not in COMPRESSED_BITS:
             raise UnknownNameError("compression", kind, COMPRESSED_BITS, key="compression.kind")
-        bits = COMPRESSED_BITS[kind]
-        return min(1.0, bits / (32.0 if precision == "fp32" else 16.0)) if bits else 1.0
+        return _share(kind, precision)

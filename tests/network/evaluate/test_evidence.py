@@ -77,6 +77,17 @@ def test_the_methods_own_part_of_the_loss(found: dict) -> None:
     assert told["- the method's own part: its loss less hindsight's"] is None  # beside what was asked, not instead
 
 
+def test_stability_is_progress_lost_against_no_load(found: dict) -> None:
+    assert found["load"]["slows"]["hi_ppo"]["lost"]["mean"] == pytest.approx(0.06)
+    assert found["load"]["slows"]["hi_ppo"]["own"]["mean"] == pytest.approx(0.0)
+    assert found["load"]["evicts"]["hi_ppo"]["lost"]["mean"] == pytest.approx(0.2)
+    assert found["load"]["evicts"]["hi_ppo"]["own"]["mean"] == pytest.approx(0.1)
+
+
+def test_coordination_counts_every_change(found: dict) -> None:
+    assert found["coordination"]["hi_ppo"] == {"p50": 15.5, "p99": pytest.approx(30.5), "most": 30.5, "changes": 6}
+
+
 def test_an_ablation_is_compared_where_both_played(found: dict) -> None:
     told = found["ablations"]["no_verification"]["worth_capturing"]
     assert (told["mean"], told["count"]) == (pytest.approx(-0.02), 1)
@@ -95,7 +106,11 @@ def test_what_was_asked(found: dict) -> None:
     assert not asked["exact Pareto front covered"]["met"]
     assert asked["training time against even"]["met"]
     assert asked["loss from +-30 % movement"]["met"]
-    assert not asked["interrupted under +-20 % load"]["met"]
+    assert asked["training time against mast"]["met"]
+    assert asked["utilisation of domains in use against even"]["met"]
+    assert not asked["utilisation of all domains against even"]["met"]
+    assert not asked["progress lost under +-20 % load"]["met"]
+    assert not asked["T_coord, trigger to executed change"]["met"]
     assert not asked["better than receding_horizon"]["met"]  # two worlds: the interval is wide
     assert asked["share of the gain captured"]["measured"]["low"] < 0.8
     assert not asked["share of the gain captured"]["firm"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.network.online_world import base
 
-from hippo.network.plans.candidates import MOST_PLACES, best_under, fill, net_rates, plan_under, renew, usd_per_token
+from hippo.network.plans.candidates import MOST_LOCATIONS, best_under, fill, net_rates, plan_under, renew, usd_per_token
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net
 
@@ -21,7 +21,7 @@ def test_a_book_is_filled_the_same_way_twice(filled: PlanCache) -> None:
 def test_a_book_starts_with_the_best_plain_plan(filled: PlanCache) -> None:
     plain = [index for index, each in enumerate(filled.configurations) if not each.lever]
     assert best_under(filled, *base(filled), among=plain) == 0
-    assert 5 <= filled.places <= MOST_PLACES
+    assert 5 <= len({filled.location(index) for index in range(len(filled))}) <= MOST_LOCATIONS
     assert len(plain) < len(filled)  # some levers are worth knowing
 
 
@@ -77,7 +77,7 @@ def test_only_what_does_more_is_added_on_the_way(filled: PlanCache) -> None:
     before = net_rates(cache, [moved], price)[0]
     added = renew(cache, moved, running=0, price=price)
     after = net_rates(cache, [moved], price)[0]
-    place = [each.place for each in cache.configurations]
+    place = [cache.location(index) for index in range(len(cache))]
     for index in added:
         assert index >= len(filled)
         same = [before[other] for other in range(len(before)) if place[other] == place[index]]

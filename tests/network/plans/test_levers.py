@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.network.online_world import base
 
-from hippo.network.plans.levers import Bench, compressed, dealt, pull, routed, split, timed
-from hippo.network.plans.plan_cache import COMPRESSED_WORTH, PlanCache
+from hippo.network.plans.levers import Bench, better, compressed, dealt, either, pull, routed, split, timed
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net
 from hippo.plan.plan import Plan
 from hippo.planners.base import Stop
@@ -20,8 +20,9 @@ from hippo.score.judge import fits
 
 @pytest.fixture(scope="module")
 def relaying(filled: PlanCache) -> PlanCache:
-    """The same world where something relays."""
-    cache = PlanCache(replace(filled.problem, runtime="ideal"))
+    """The same world where something relays and compresses."""
+    allowed = replace(filled.problem, runtime="ideal", allow_compression=True, compression_worth=0.98)
+    cache = PlanCache(allowed)
     cache.add(filled.configurations[0].plan, origin="exact")
     return cache
 
@@ -85,13 +86,26 @@ def test_run_ahead_fits_memory(filled: PlanCache) -> None:
                 assert fits(filled.problem, each)
 
 
-def test_a_token_trained_with_compression_counts_less(filled: PlanCache) -> None:
-    cache = PlanCache(filled.problem)
-    plan = filled.configurations[0].plan
-    bench = Bench(cache, base(filled))
+def test_a_token_trained_with_compression_counts_what_the_user_says(relaying: PlanCache) -> None:
+    cache = PlanCache(relaying.problem)
+    plan = relaying.configurations[0].plan
+    bench = Bench(cache, base(relaying))
     squeezed = next(iter(compressed(bench, plan)))
     bench.value(squeezed)
-    assert cache.configurations[bench.index(squeezed)].worth == COMPRESSED_WORTH
+    assert cache.configurations[bench.index(squeezed)].worth == 0.98
+    assert either(relaying.problem, squeezed) == (squeezed, plan)
+
+
+def test_where_it_is_not_allowed_nothing_is_compressed(filled: PlanCache) -> None:
+    plan, state = filled.configurations[0].plan, weakened(filled, 0.2)
+    assert not filled.problem.allow_compression
+    assert either(filled.problem, plan) == (plan,)
+    assert not any(each.plan.compression for each in filled.configurations)
+    assert not any(each.compression for each, _ in better(Bench(PlanCache(filled.problem), state), plan))
+    allowed = replace(filled.problem, allow_compression=True, compression_worth=0.98)
+    pressed = either(allowed, plan)[1]
+    assert pressed.compression
+    assert filled.copy().add(pressed, origin="test") is None
 
 
 def test_what_is_pulled_does_more_and_stays_in_place(filled: PlanCache) -> None:
@@ -102,7 +116,7 @@ def test_what_is_pulled_does_more_and_stays_in_place(filled: PlanCache) -> None:
         cache.configurations[i].worth / cache.step_time_s(i, state[0][None], state[1][None])[0] for i in (*found, 0)
     ]
     assert rates == sorted(rates, reverse=True)
-    assert {cache.configurations[index].place for index in found} == {cache.configurations[0].place}
+    assert {cache.location(index) for index in found} == {cache.location(0)}
 
 
 def test_shares_follow_the_load_of_the_domains() -> None:

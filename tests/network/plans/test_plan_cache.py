@@ -40,15 +40,23 @@ def test_a_plan_is_known_by_one_index(hubs: tuple[Problem, Plan, Plan]) -> None:
     assert (len(cache), cache.places) == (2, 2)
 
 
-def test_a_lever_keeps_the_place(hubs: tuple[Problem, Plan, Plan]) -> None:
+@pytest.mark.parametrize("runtime", ["hippo", "ideal"])
+def test_a_lever_keeps_the_place_where_the_runtime_pulls_it_live(
+    hubs: tuple[Problem, Plan, Plan], runtime: str
+) -> None:
     problem, best, _ = hubs
+    problem = replace(problem, runtime=runtime, allow_compression=True, compression_worth=0.98)
     cache, (one, other) = PlanCache(problem), best.domains
     pulled = replace(best, compression=(Compression(one, other, "fp8"), Compression(other, one, "fp8")))
-    plain, lever = cache.add(best, origin="test"), cache.add(pulled, origin="test", lever="fp8", worth=0.98)
+    plain, lever = cache.add(best, origin="test"), cache.add(pulled, origin="test", lever="fp8")
     assert plain is not None
     assert lever is not None
-    assert cache.configurations[plain].place == cache.configurations[lever].place
-    assert cache.of_place(0) == [plain, lever]
+    assert cache.configurations[lever].worth == 0.98
+    assert cache.location(plain) == cache.location(lever)
+    assert cache.of_place(0) == ([plain, lever] if runtime == "ideal" else [plain])
+    assert cache.places == (1 if runtime == "ideal" else 2)
+    assert cache.moves().shape[:2] == (cache.places, cache.places)
+    assert (cache.moves() == 0.0).all()  # nothing is carried; a stop is what it costs
     share = cache.bytes_per_step(lever).sum() / cache.bytes_per_step(plain).sum()
     assert 0.5 < share < 0.65  # half of the activations; the agreement on the tied embedding stays as it is
 

@@ -10,12 +10,12 @@ import pytest
 
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
+from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import DOWNTIME_S, EGRESS_USD, MOVED_BYTES, STILL, STREAMING, TOKENS
 from hippo.network.rules.view import Action, How, View
 from hippo.network.worlds.play import Terms, foresee, play, usd_per_token
 from hippo.network.worlds.world import World, rollout
-from hippo.plan.plan import Compression
 from hippo.planners.base import Stop
 from hippo.planners.baselines.single_domain import SingleDomain
 from hippo.planners.exact.search import Exact
@@ -48,14 +48,14 @@ class Scripted:
 def known() -> PlanCache:
     problem = load_problem(model="gpt3-175b", cluster="four-hubs", global_batch=64, runtime="ideal")
     best, alone = (each.propose(problem, Stop(60.0)).plan for each in (Exact(), SingleDomain()))
+    problem = replace(problem, allow_compression=True, compression_worth=0.985)
     assert best is not None
     assert alone is not None
-    one, other = best.domains
     cache = PlanCache(problem)
-    pressed = replace(best, compression=(Compression(one, other, "fp8"), Compression(other, one, "fp8")))
+    _, pressed = either(problem, best)
     assert cache.add(best, origin="exact") == ACROSS
     assert cache.add(alone, origin="single_domain") == ALONE
-    assert cache.add(pressed, origin="exact", lever="fp8", worth=0.985) == PRESSED
+    assert cache.add(pressed, origin="exact", lever="fp8") == PRESSED
     return cache
 
 

@@ -76,10 +76,12 @@ def plain_s(seed: int, found: Proposal) -> float:
 
 @pytest.mark.parametrize("seed", seeds(24))
 def test_other_questions_too(seed: int):
-    """Cost, local SGD, uniform cuts, balance: never better than the best of every plan, no bound above it."""
+    """Cost, local SGD, compression, uniform cuts, balance: never better than the best of every plan, no bound above
+    it."""
     changes = (
         {"objective": Objective("cost", 0.0, 0.0, 1.0)},
         {"allow_local_sgd": True},
+        {"allow_compression": True},
         {"uniform_cuts": True},
         {"objective": Objective(balance_delta=0.1)},
     )

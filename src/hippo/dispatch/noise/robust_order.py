@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hippo.dispatch.noise.fluctuation import Factors, Fluctuation, MakespanSpread, drawn, play, spread
 from hippo.engine.program import BACKWARD, WEIGHT
 from hippo.errors import InfeasibleError, InputError
-from hippo.schedule.best import best
+from hippo.schedule.best import SLACK, best
 from hippo.schedule.by_hint import at_of, ordered
 from hippo.schedule.check import violations
 from hippo.schedule.methods import METHODS, generate
@@ -119,7 +119,8 @@ def robust_order(
     """The order and the way to run it with the least expected makespan found within about the time limit.
 
     Judging takes its own time on top: ``JUDGED`` plays of each of a dozen finalists, .03 s each for p 8 m 32, .4 s for
-    p 16 m 128. Equal seeds give equal answers as long as the number of moves, not the clock, ends the search.
+    p 16 m 128. The number of moves ends the search, so equal seeds give equal answers; the clock ends it after
+    ``schedule.best.SLACK`` times the limit.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def robust_order(
     if not time_limit_s > 0:
         remedy = "give a time limit above 0 seconds"
         raise InputError("must be above 0", key="time_limit_s", value=time_limit_s, remedy=remedy)
-    clock = Clock(time_limit_s, watch)
+    clock = Clock(time_limit_s, watch, SLACK)
     streams = np.random.default_rng(seed).spawn(2)
     names = _candidates(problem, min(1.0, 0.2 * time_limit_s), seed)
     batch = next(drawn(problem, fluctuation, samples=_BATCH, rng=streams[0]))

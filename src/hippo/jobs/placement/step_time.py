@@ -95,7 +95,7 @@ def _line(link: Link | None) -> tuple[float, ...]:
     return (*(-1.0 if rate is None else rate for rate in rates), link.latency_s, link.price_usd_per_gb)
 
 
-STOP = Stop(time_limit_s=10.0, gap=0.02)  # a third of a second is used: the limit must not bind, plans would differ
+STOP = Stop(time_limit_s=10.0, gap=0.02)  # a third of a second is used
 MOST_FACTOR = 1.1  # for jobs that a domain holds: devices of a slower run would do more for others (docs/jobs.md)
 MOST_SETS = 11  # unlike sets of domains that are planned for each kind of job: all there are of four domains
 

@@ -36,6 +36,7 @@ from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.problem import Problem
 from hippo.simulate.batch import step_times
 from hippo.simulate.lower import lower
+from hippo.simulate.routes import border_compression
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -227,4 +228,5 @@ def _plan(where: Site, draft: Draft, placed: Sequence[Pipeline], warm_up: tuple[
         sharding=choice.sharding if widest > 1 else "none",
         schedule=ScheduleChoice("cross-domain", max(warm_up)) if warm_up else ScheduleChoice(),
         relays=relays,
+        compression=border_compression(problem, placed),
     )

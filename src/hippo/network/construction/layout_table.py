@@ -22,6 +22,7 @@ from hippo.cost.stage import Layout
 from hippo.planners.exact.layouts import LayerTables, Mode, divisors, room_for_lanes, tensor_widths
 from hippo.planners.recipe import recomputations
 from hippo.problem.problem import Problem
+from hippo.simulate.routes import border_share
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -220,7 +221,7 @@ class _Rows:
         return Arrays(
             usable_bytes=float(self.tables.usable_bytes),
             batch=problem.workload.global_batch,
-            border_bytes=float(self.tables.wave_bytes_per_sequence),
+            border_bytes=float(self.tables.wave_bytes_per_sequence) * border_share(problem),
             tied_bytes=_tied_bytes(problem),
             kind=np.array(self.tables.kinds, dtype=np.int64),
             gpus=np.array([domain.gpus for domain in problem.cluster.domains], dtype=np.float64),

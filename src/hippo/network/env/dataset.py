@@ -47,7 +47,7 @@ from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import Rollout
 from hippo.network.rules.renewal import Renewal, replan
 from hippo.network.rules.view import Action, View
-from hippo.network.worlds.generator import make_world
+from hippo.network.worlds.generator import DrawnTerms, make_world
 from hippo.network.worlds.hindsight import hindsight
 from hippo.network.worlds.judge import scenario_of
 from hippo.network.worlds.play import DEFAULT_FORECAST, steps, telemetry_of, usd_per_token
@@ -56,7 +56,7 @@ from hippo.planners.base import Progress
 
 PREFERENCES = 3
 """Preferences that hindsight is worked out for in each problem's first world; the first is work alone, as in others."""
-VERSION = 3
+VERSION = 4
 
 
 class Prepared(NamedTuple):
@@ -241,6 +241,7 @@ class Preparation:
     forecast: str = DEFAULT_FORECAST
     preferences: int = PREFERENCES
     engine: str = "fast"
+    terms: DrawnTerms = DrawnTerms()
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
@@ -279,7 +280,7 @@ def _prepared(problem: tuple[str, int], how: Preparation, kept: Path | None) -> 
         return load(file)
     found, cache = [], None
     for movement in range(how.movements):
-        world = make_world(family, seed, split=how.split, movement=movement)
+        world = make_world(family, seed, split=how.split, movement=movement, terms=how.terms)
         if cache is None:
             cache = PlanCache(world.problem)
             fill(cache)

@@ -15,6 +15,8 @@ from time import process_time
 from typing import Any
 
 from hippo.network.methods.receding_horizon import RecedingHorizon
+from hippo.network.plans.candidates import best_under
+from hippo.network.plans.levers import either
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Replanner
 from hippo.network.rules.view import Action, Method, View
@@ -38,16 +40,21 @@ class Entrant:
 
 
 class Held:
-    """A plan that is given, kept to the end: what a planner's answer is worth while the network moves."""
+    """A plan that is given, kept to the end: what a planner's answer is worth while the network moves. Where what
+    crosses domains may be compressed, the better of the plan with and without."""
 
     def __init__(self, name: str, plan: Plan) -> None:
         self.name, self.plan = name, plan
 
     def begin(self, view: View) -> int:
         """The plan."""
-        found = view.cache.add(self.plan, origin=self.name)
-        assert found is not None, f"the plan of {self.name} cannot run"
-        return found
+        found = [view.cache.add(each, origin=self.name) for each in either(view.cache.problem, self.plan)]
+        able = [index for index in found if index is not None]
+        assert able, f"the plan of {self.name} cannot run"
+        now = view.forecast
+        state = now.bandwidth_bytes_per_s[0], now.latency_s[0], now.compute[0]
+        best = best_under(view.cache, *state, among=able)
+        return best if best >= 0 else able[0]
 
     def decide(self, view: View) -> Action:
         """Keep."""

@@ -84,8 +84,10 @@ def figures(judged: Comparison, name: str, base: MethodRun) -> Document:
         "captured": judged.captured(name),
         "step_time_s": finite(run.step_time_s),
         "utilization": run.utilization,
+        "utilization_all": run.utilization_all,
         "egress_usd": run.egress_usd,
         "moves": run.moves,
+        "levers": run.levers,
         "decision_ms_p50": 1e3 * float(np.percentile(decided_s, 50)),
         "decision_ms_p99": 1e3 * float(np.percentile(decided_s, 99)),
     }
@@ -112,15 +114,18 @@ def _cost(run: MethodRun, base: MethodRun) -> float | None:
 
 
 def kpis(run: MethodRun, base: MethodRun) -> Document:
-    """Change against a baseline: ``training_time``, ``utilization`` and ``egress`` for the same tokens, each
-    relative (-0.25: a quarter less; None: the baseline has nothing to compare with); the rest absolute."""
+    """Change against a baseline: ``training_time``, ``utilization`` (of the domains in use), ``utilization_all`` (of
+    all) and ``egress`` for the same tokens, each relative (-0.25: a quarter less; None: the baseline has nothing to
+    compare with); the rest absolute."""
     per_token = [each.egress_usd / max(float(each.gave[:, TOKENS].sum()), 1e-300) for each in (run, base)]
     times = run.step_time_s, base.step_time_s
     return {
         "training_time": finite(times[0] / times[1] - 1.0) if isfinite(times[1]) else None,
         "utilization": finite(run.utilization / base.utilization - 1.0) if base.utilization > 0 else None,
+        "utilization_all": finite(run.utilization_all / base.utilization_all - 1.0) if base.utilization > 0 else None,
         "egress": finite(per_token[0] / per_token[1] - 1.0) if base.egress_usd > 0 else None,
         "utilization_absolute": run.utilization,
+        "utilization_all_absolute": run.utilization_all,
         "interrupted": run.downtime_share,
     }
 

@@ -6,7 +6,7 @@ the rows say together is ``hippo.network.evaluate.evidence``. Parts:
 * ``main``: every family, all methods; with ``held`` the plans of planners kept fixed, and the ablations;
 * ``large``: 4, 8 and 16 domains;
 * ``movement``: one world at rest and with its movement, of some weaker and stronger, too; ``load``: load of others
-  moves, links do not;
+  slows domains, or takes them, links do not move;
 * ``front``: preferences against the exact Pareto front of a still network.
 """
 
@@ -27,7 +27,7 @@ from hippo.network.evaluate.coverage import front_row
 from hippo.network.evaluate.entrants import Entrant, compete, held, run_of
 from hippo.network.evaluate.figures import figures, kpis
 from hippo.network.rules.move import TOKENS
-from hippo.network.worlds.generator import FAMILIES, make_world, scaled
+from hippo.network.worlds.generator import FAMILIES, DrawnTerms, make_world, scaled
 from hippo.network.worlds.judge import STATIC, Comparison, Scenario, scenario_of
 from hippo.network.worlds.play import DEFAULT_FORECAST, MethodRun, Weights
 from hippo.network.worlds.world import World
@@ -41,7 +41,7 @@ LARGE = (4, 8, 16)
 LARGE_FAMILIES = ("transient", "lasting", "regimes", "outage")  # what ``large`` is drawn from, with fewer domains
 MOVEMENTS = (0.0, 0.1, 0.2, 0.3, 0.5)  # swing of the links
 USUAL_SWING = 0.3  # of the family ``ou3``
-PLANNING = Stop(time_limit_s=10.0)  # for a planner whose plan is kept: ten times what it takes, on a busy machine, too
+PLANNING = Stop(time_limit_s=10.0)  # for a planner whose plan is kept: ten times what it takes
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Suite:
     fronts: int = 5
     first_seed: int = 0
     forecast: str = DEFAULT_FORECAST
+    terms: DrawnTerms = DrawnTerms("hippo")  # of every world's problem
     preference: Weights = (1.0, 0.0, 0.0)  # of the comparison with plans that are kept
     ours: str = "hi_ppo"
 
@@ -137,10 +138,14 @@ def rows_of(task: Task, suite: Suite) -> list[Row]:
 
 def _played(task: Task, suite: Suite) -> list[Row]:
     if task.part == "front":
-        return [front_row(make_world(task.family, task.seed, split=SPLIT), _ours(suite))]
+        return [front_row(_drawn(task, suite), _ours(suite))]
     if task.part == "movement":
         return _movement(task, suite)
-    return [_row(_load(task, suite)) if task.part == "load" else _world(task, suite)]
+    return _load(task, suite) if task.part == "load" else [_world(task, suite)]
+
+
+def _drawn(task: Task, suite: Suite) -> World:
+    return make_world(task.family, task.seed, split=SPLIT, terms=suite.terms)
 
 
 def _ours(suite: Suite) -> Entrant:
@@ -149,7 +154,7 @@ def _ours(suite: Suite) -> Entrant:
 
 def _world(task: Task, suite: Suite) -> Row:
     """Everybody on one world; plans that are kept stand beside them, under the preference of that comparison."""
-    setting = scenario_of(make_world(task.family, task.seed, split=SPLIT), forecast=suite.forecast)
+    setting = scenario_of(_drawn(task, suite), forecast=suite.forecast)
     entrants = list(suite.entrants)
     if "ablated" in task.extras:
         entrants += suite.ablations
@@ -176,6 +181,7 @@ def _figures(judged: Comparison, name: str, base: MethodRun) -> Row:
     return figures(judged, name, base) | {
         "of_static": judged.runs[name].work / base.work if base.work > 0 else None,
         "interrupted": judged.runs[name].downtime_share,
+        "t_coord_s": [round(float(each), 4) for each in judged.runs[name].coordination_s],
         "tokens": float(judged.runs[name].gave[:, TOKENS].sum()),
         "thinking_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].replanning_s],
         "times_ms": [round(1e3 * float(each), 4) for each in judged.runs[name].decision_s[1:]],
@@ -194,8 +200,7 @@ def _against_held(setting: Scenario, judged: Comparison, suite: Suite) -> Row:
 def _movement(task: Task, suite: Suite) -> list[Row]:
     """The same world with its links at rest and moving; with the extra "swings" by less and by more, too."""
     swings = MOVEMENTS if "swings" in task.extras else (0.0, USUAL_SWING)
-    world = make_world(task.family, task.seed, split=SPLIT)
-    few = _few(suite)
+    world, few = _drawn(task, suite), _few(suite)
     rows, first = [], None
     for swing in swings:
         moved = scaled(world, swing / USUAL_SWING)
@@ -208,27 +213,46 @@ def _movement(task: Task, suite: Suite) -> list[Row]:
     return rows
 
 
-def _load(task: Task, suite: Suite) -> Comparison:
-    """Load of others moves by +-20 %, the links stand still."""
-    world = make_world(task.family, task.seed, split=SPLIT)
-    setting = scenario_of(loaded(world), forecast=suite.forecast)
-    return compete(setting, _few(suite), timed=False)
+def _load(task: Task, suite: Suite) -> list[Row]:
+    """The same world without load of others, with load that slows and with load that also evicts; links stand still."""
+    world, rows, first = _drawn(task, suite), [], None
+    for load in LOADS:
+        moved = loaded(world, load)
+        setting = scenario_of(moved, forecast=suite.forecast, cache=None if first is None else first.cache)
+        first = first or setting
+        judged = compete(replace(setting, terms=first.terms), _few(suite), timed=False)
+        runs = judged.runs.items()
+        told = {"work": {name: run.work for name, run in runs}, "interrupted": {n: r.downtime_share for n, r in runs}}
+        rows.append({"load": load, "world": world.name} | told)
+    return rows
 
 
 def _few(suite: Suite) -> list[Entrant]:
     return [each for each in suite.entrants if each.name in (suite.ours, STATIC, "receding_horizon")]
 
 
-def loaded(world: World) -> World:
-    """The world with links at rest and compute that swings by +-20 %."""
+LOADS = ("none", "slows", "evicts")
+EVICTED = 50.0
+"""Times as long as alone that operations take in a domain whose GPUs others took: next to nothing is left of it."""
+EVICTED_SHARE = 0.05  # of the run, in one stretch, in each of the domains in turn of half of them
+
+
+def loaded(world: World, load: str = "slows") -> World:
+    """The world with links at rest and load of others: none, compute that swings by +-20 %, or that and domains that
+    are lost to others one after the other."""
     cluster, epochs = world.problem.cluster, world.epochs
     rng = np.random.default_rng((world.seed, epochs))
     time_s = np.arange(epochs, dtype=np.float64) * world.epoch_s
+    compute = fluctuating(time_s, len(cluster.domains), rng, swing=SWING if load != "none" else 0.0)
+    lost = rng.permutation(len(cluster.domains))[: -(-len(cluster.domains) // 2)] if load == "evicts" else ()
+    for turn, domain in enumerate(lost):
+        begin = int((turn + rng.uniform(0.2, 0.8)) * epochs / len(lost))
+        compute[begin : begin + max(1, round(EVICTED_SHARE * epochs)), domain] = EVICTED
     return replace(
         world,
-        name=f"{world.name} under load",
+        name=f"{world.name} under load" if load != "none" else f"{world.name} at rest",
         bandwidth_bytes_per_s=np.tile(base_bandwidth(cluster), (epochs, 1)),
         latency_s=np.tile(base_latency(cluster), (epochs, 1)),
-        compute=fluctuating(time_s, len(cluster.domains), rng, swing=SWING),
+        compute=compute,
         told=np.ones_like(world.told),
     )

@@ -16,7 +16,7 @@ After an answer it *thinks* (``HiPpo.replan``): where the network has moved far,
 waits for them) and the agents construct plans of their own: the upper one cuts, the lower one arranges. What the lower
 one made of it (its played step time, memory, traffic) comes back to the upper one as features of that option:
 s_high(t+1) = f(s_high(t), a_high(t), {R_low_k}). Where something was found the decision is made once more, a fraction
-of a second into an epoch of minutes. Where no decision is due, a lever of what runs may still be pulled: it is free.
+of a second into an epoch of minutes. Where no decision is due, a live lever of what runs may still be pulled.
 
 torch is not imported: the policy is served by numpy (``hippo.learn.serving``).
 """
@@ -96,7 +96,7 @@ class CoordinatorSettings:
     clearly: Clearly = CLEARLY
     construct: int = 2  # plans of the agents' own when the network has moved far; 0: none
     fresh: bool = True  # plans and levers are made anew when the network has moved far
-    levers: bool = True  # the best lever of what runs is pulled at every epoch, as levers are free
+    levers: bool = True  # the best live lever of what runs is pulled at every epoch: it is free
     adapt: bool = False  # preferences follow the network's state
 
 

@@ -77,8 +77,8 @@ def verify(
     refused like any other answer, so that a run follows a preference that changes, and nothing is counted that may
     follow: that would be counted in work.
 
-    A lever costs nothing and can be taken back. So where the rival's does clearly more now than keeping (or than the
-    lever proposed), and not less in the end, it is pulled: ``lever_share``.
+    A live lever costs nothing and can be taken back. So where the rival's does clearly more now than keeping (or than
+    the lever proposed), and not less in the end, it is pulled: ``lever_share``.
     """
     indices = [action.target for action in (proposal, rival) if action.target >= 0]
     ahead = outlook(view, indices)

@@ -90,7 +90,7 @@ def first_step(view: View, firsts: Firsts, horizon: Horizon) -> Action:
     """The best first move where it beats keeping by the margin; else the best lever where it does more; else keep."""
     gains, rates, leads = firsts.gains, firsts.rates, firsts.leads
     place, kind = np.unravel_index(int(np.argmax(gains)), gains.shape)
-    if gains[place, kind] > horizon.margin * _usual(view):
+    if gains[place, kind] > horizon.margin * usual_work(view):
         return Action(How.STOP if kind == 0 else How.BACKGROUND, int(leads[place]))
     here = int(leads[view.cache.configurations[view.running].place])
     clearly = rates[here] > rates[view.running] + horizon.lever * abs(rates[view.running])
@@ -101,14 +101,14 @@ def given_up(view: View, horizon: Horizon) -> Action:
     """Give up the move under way where that is clearly better; else keep."""
     look = _within(ahead(view, [view.running, view.target]), horizon)
     found = worth(look, Now(0, 1, view.phase, view.arrived))
-    return Action(How.CANCEL) if found.cancel[-1] > horizon.margin * _usual(view) else Action()
+    return Action(How.CANCEL) if found.cancel[-1] > horizon.margin * usual_work(view) else Action()
 
 
 def _within(look: Ahead, horizon: Horizon) -> Ahead:
     return look._replace(epochs_left=min(look.epochs_left, horizon.epochs))
 
 
-def _usual(view: View) -> float:
+def usual_work(view: View) -> float:
     """Tokens of an epoch of what runs in the base state."""
     return view.cache.tokens_per_step / view.cache.score(view.running).step_time_s * view.epoch_s
 

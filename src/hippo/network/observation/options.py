@@ -1,10 +1,10 @@
 """At most 24 answers worth choosing among, with the figures that speak for each; one kernel in use and in training.
 
-To keep stands first. Then come the levers of the place that do most soon, and the places that promise most once the
-price of stopping for them is paid, each by both ways to move; while a move is under way, to give it up; at the start,
-the places to begin at. What cannot arrive is left out. Levers are free, so a place promises, at every horizon, what its
-best configuration does then. Worths follow ``hippo.network.rules.worth``, with the preferences' share of utilisation
-and of egress in every rate.
+To keep stands first. Then come the live levers of the place that do most soon, and the places that promise most once
+the price of stopping for them is paid, each by both ways to move; while a move is under way, to give it up; at the
+start, the places to begin at. What cannot arrive is left out. Live levers are free, so a place promises, at every
+horizon, what its best configuration does then. Worths follow ``hippo.network.rules.worth``, with the preferences'
+share of utilisation and of egress in every rate.
 
 Letters: M options, C configurations, P places, H horizons, G cells of time ahead, E links, K domains, V windows.
 """
@@ -441,7 +441,7 @@ def _moves(scene, now, per_usd, worths, time, found, count):  # type: ignore[no-
         describe(scene, now, worths, time, found, put(found, count, STOP, best[place]), ways[place], gave[place])
         count += 1
         stream(look, time.edges, time.carried, 0, place + 1, zero, way, 0.0)
-        if way[1] < np.inf:
+        if way[1] < np.inf and scene.move_bytes[here, place].max() > 0.0:  # a lever carries nothing: the stop is all
             streamed = _gains(time, before, after[place], way, per_usd)
             describe(scene, now, worths, time, found, put(found, count, BACKGROUND, best[place]), way, streamed)
             count += 1

@@ -1,9 +1,9 @@
 """Which configurations are worth knowing before the network moves: of the base state, and of states that may come.
 
 The exact search plans for the base state and tells the best plan of every other way to join domains. For each designed
-state (a link weak or down, a domain lost, all links weaker or twice as quick, as with compression) plans are made anew
+state (a link weak or down, a domain lost, all links weaker or twice as quick) plans are made anew
 from the tables of that search, and the levers of the best places are pulled. All of them are played under all states;
-kept are those that are best somewhere: first places, then of each place what does more than its other configurations.
+kept are those that are best somewhere: first locations, then of each what does more than its other configurations.
 
 Letters: S states, N trials, E links as in ``cluster.links``, K domains.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hippo.network.plans.levers import Bench, better, better_again
+from hippo.network.plans.levers import Bench, better, better_again, either
 from hippo.network.plans.plan_cache import PlanCache, net_tokens_per_step
 from hippo.network.plans.replan import Net, Replanner
 from hippo.plan.plan import Plan
@@ -24,9 +24,9 @@ from hippo.planners.exact.search import Exact
 from hippo.problem.links import base_bandwidth, base_latency
 
 Floats = NDArray[np.float64]
-SEARCH = Stop(time_limit_s=30.0, gap=0.02)  # wall clock: a busy machine must not change what is found
-MOST_PLACES, FEW_PLACES = 20, 10
-MOST_OF_MAIN, MOST_OF_OTHERS = 7, 3  # configurations of the place that is best in the base state, and of another
+SEARCH = Stop(time_limit_s=30.0, gap=0.02)
+MOST_LOCATIONS, FEW_LOCATIONS = 20, 10
+MOST_OF_MAIN, MOST_OF_OTHERS = 7, 3  # configurations of the location that is best in the base state, and of another
 MOST_PAIRS = 4  # of domains whose links are weak, or down, in a designed state: those that carry most
 MOST_LOST = 6  # domains lost in a designed state
 WEAK = 0.2  # of its bandwidth that a link has left
@@ -36,9 +36,8 @@ WORTH_KNOWING = 0.01  # share by which a plan made on the way must do more than 
 HOPELESS = 0.5  # of the best plan's work that a plan must reach in some state for its levers to be pulled
 
 
-def fill(cache: PlanCache, *, states: Sequence[Net] | None = None, watch: Progress | None = None) -> None:
-    """Puts configurations into the cache: plans of the base state and of ``states`` (default: designed ones), with the
-    levers that matter.
+def fill(cache: PlanCache, *, watch: Progress | None = None) -> None:
+    """Puts configurations into the cache: plans of the base state and of designed ones, with the levers that matter.
 
     Deterministic, 1 to 2 s. Raises nothing: a cache that stays empty belongs to a problem without a plan.
     """
@@ -47,16 +46,25 @@ def fill(cache: PlanCache, *, states: Sequence[Net] | None = None, watch: Progre
     base = Net(base_bandwidth(cache.problem.cluster), base_latency(cache.problem.cluster))
     found = Exact().propose(cache.problem, SEARCH)
     for plan in (found.plan, *(other.plan for other in found.runners_up)):
-        if plan is not None:
-            trials.add(plan, origin="exact")
+        for each in () if plan is None else either(cache.problem, plan):
+            trials.add(each, origin="exact")
     if len(trials) == 0:
         return
-    wanted = [base, *(designed(trials) if states is None else states)]
-    replanner = Replanner.of(cache.problem)
+    for index in worth_knowing(trials, [base, *designed(trials)], watch=watch):
+        cache.adopt(trials, index)
+
+
+def worth_knowing(trials: PlanCache, wanted: Sequence[Net], *, watch: Progress | None = None) -> list[int]:
+    """Adds plans for these states, and levers, to ``trials``; those configurations of it that do most somewhere.
+
+    States in which links swing by chance around the first one judge with them. About 0.2 s a state.
+    """
+    base, replanner = wanted[0], Replanner.of(trials.problem)
     for done, state in enumerate(wanted):
         _say(watch, "planning for states that may come", done / len(wanted))
         for plan in replanner.plans(state, most=1 if (state.bandwidth_bytes_per_s <= 0).any() else 2):
-            trials.add(plan, origin="anew")
+            for each in either(trials.problem, plan):
+                trials.add(each, origin="anew")
     price = usd_per_token(trials, base)
     _say(watch, "pulling levers", 0.0)
     rates, swings = net_rates(trials, wanted, price), list(_swings(base))
@@ -65,8 +73,7 @@ def fill(cache: PlanCache, *, states: Sequence[Net] | None = None, watch: Progre
     rates = np.concatenate([rates, net_rates(trials, swings, price, among=plain)])
     if pulled:
         rates = np.hstack([rates, net_rates(trials, [*wanted, *swings], price, among=pulled)])
-    for index in _chosen(trials, rates):
-        cache.adopt(trials, index)
+    return _chosen(trials, rates)
 
 
 def designed(cache: PlanCache) -> Iterator[Net]:
@@ -113,10 +120,10 @@ def plan_under(
     """Plans anew under one state of the links, (E,), ``without`` some domains, and adds what comes of it to the cache;
     the best of the new plans, or None: there is none. Tens of ms."""
     state = Net(bandwidth_bytes_per_s, latency_s)
-    added = [cache.add(plan, origin="anew") for plan in Replanner.of(cache.problem).plans(state, without=without)]
-    known = [index for index in added if index is not None]
-    times = [cache.step_time_s(index, state.bandwidth_bytes_per_s[None], state.latency_s[None])[0] for index in known]
-    return known[int(np.argmin(times))] if known and np.isfinite(min(times)) else None
+    plans = Replanner.of(cache.problem).plans(state, without=without)
+    added = [cache.add(each, origin="anew") for plan in plans for each in either(cache.problem, plan)]
+    best = best_under(cache, *state, among=[index for index in added if index is not None])
+    return best if best >= 0 else None
 
 
 def renew(
@@ -125,14 +132,14 @@ def renew(
     """Looks for configurations that the cache lacks in one state of the links and of the domains' ``compute``, (K,):
     levers of what is ``running`` and of the best that is known, and plans made anew with theirs.
 
-    Returns what was added: only what does clearly more than all that was known, of its place for levers. ``price`` in
-    USD per token. Some 100 ms.
+    Returns what was added: only what does clearly more than all that was known, for levers of the location. ``price``
+    in USD per token. Some 100 ms.
     """
     bench = Bench(PlanCache(cache.problem), state, compute, price)
     known = [bench.rate(cache, index) for index in range(len(cache))]
-    place, added = cache.configurations[running].place, []
+    location, added = cache.location(running), []
     best = int(np.argmax(known))
-    here = max(known[index] for index in cache.of_place(place))
+    here = max(known[index] for index in range(len(known)) if cache.location(index) == location)
     for plan, least in ((cache.configurations[running].plan, here), (cache.configurations[best].plan, known[best])):
         added += _adopted(cache, bench, better_again(bench, plan)[-1:], least)
     for plan in Replanner.of(cache.problem).plans(state):
@@ -167,7 +174,7 @@ def net_rates(cache: PlanCache, states: Sequence[Net], price: float, *, among: S
 
 
 def _pull(trials: PlanCache, states: Sequence[Net], rates: Floats, price: float) -> None:
-    """Pulls levers under every state: of the place that is best there, and of the one that is best in the first."""
+    """Pulls levers under every state: of what is best there, and of what is best in the first."""
     best = [int(np.argmax(row)) for row in rates]
     for state, row, here in zip(states, rates, best, strict=True):
         bench = Bench(trials, state, usd_per_token=price)
@@ -177,16 +184,16 @@ def _pull(trials: PlanCache, states: Sequence[Net], rates: Floats, price: float)
 
 
 def _chosen(trials: PlanCache, rates: Floats) -> list[int]:
-    """Configurations worth keeping, place after place, plain plans first."""
+    """Configurations worth keeping, location after location, plain plans first."""
     quality = np.maximum(rates, 0.0) / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)  # (S, N)
-    place = np.array([each.place for each in trials.configurations])
+    location = np.array([trials.location(index) for index in range(len(trials))])
     plain = np.array([not each.lever for each in trials.configurations])
-    envelope = np.stack([quality[:, place == each].max(axis=1) for each in range(trials.places)], axis=1)
-    first = int(place[np.argmax(np.where(plain, quality[0], -1.0))])
-    order = _greedy(envelope, first, most=MOST_PLACES, few=FEW_PLACES)
+    envelope = np.stack([quality[:, location == each].max(axis=1) for each in range(location.max() + 1)], axis=1)
+    first = int(location[np.argmax(np.where(plain, quality[0], -1.0))])
+    order = _greedy(envelope, first, most=MOST_LOCATIONS, few=FEW_LOCATIONS)
     found: list[int] = []
     for each in order:
-        mine = np.flatnonzero(place == each)
+        mine = np.flatnonzero(location == each)
         known = mine[plain[mine]]
         lead = known[int(np.argmax(quality[0, known]))] if len(known) else mine[int(np.argmax(quality[0, mine]))]
         most = MOST_OF_MAIN if each == first else MOST_OF_OTHERS

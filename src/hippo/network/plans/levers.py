@@ -1,9 +1,13 @@
-"""Levers: other ways to run a plan that leave every weight where it is, so they cost nothing and can be taken back.
+"""Levers: other ways to run a plan that leave every weight where it is, so they can be taken back.
+
+One that the runtime pulls live (``Runtime.live_levers``; no real one does) costs nothing; any other is a stop in which
+processes start anew (``plan_cache``, ``network.rules.move``).
 
 * *relay*: a slow pair of domains sends through a third, where both links are there and have room;
 * *order*: run-ahead, micro-batches in flight and schedule, made anew for the links as they are, as memory allows;
 * *micro-batch*: half or twice as large;
-* *fp8*: activations and their gradients cross domains in eight bits, a token then counts ``COMPRESSED_WORTH``;
+* *fp8*: activations and their gradients cross domains in eight bits, where the user allows it (``Problem``), or again
+  as they are;
 * *shares*: of the batch among the pipelines of a plan, by what each of them manages.
 
 Levers are pulled one after the other, each on the best found so far, and only what does clearly more is kept.
@@ -21,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hippo.errors import InfeasibleError, InputError
-from hippo.network.plans.plan_cache import COMPRESSED_WORTH, PlanCache
+from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.plans.replan import Net, Replanner, under
-from hippo.plan.plan import Compression, Pipeline, Plan, Relay, ScheduleChoice
+from hippo.plan.plan import Pipeline, Plan, Relay, ScheduleChoice
 from hippo.planners.orders import orders
 from hippo.planners.run_ahead import ChainTimes, warm_ups
 from hippo.problem.problem import Problem
@@ -31,6 +35,7 @@ from hippo.score.judge import memory
 from hippo.simulate.costs import cost_model
 from hippo.simulate.lower import lower
 from hippo.simulate.program import Program
+from hippo.simulate.routes import border_compression
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]
@@ -84,8 +89,7 @@ class Bench:
         return found
 
     def _add(self, plan: Plan) -> int | None:
-        worth = COMPRESSED_WORTH if plan.compression else 1.0
-        return self.cache.add(plan, origin="lever", lever=self.levers.get(plan, ""), worth=worth)
+        return self.cache.add(plan, origin="lever", lever=self.levers.get(plan, ""))
 
 
 def pull(
@@ -176,12 +180,10 @@ def timed(bench: Bench, plan: Plan) -> Iterator[Plan]:
 
 
 def compressed(bench: Bench, plan: Plan) -> Iterator[Plan]:
-    """The plan with every border between domains in eight bits, as it is and with an order of its own."""
-    pairs = tuple(Compression(*pair, "fp8") for pair in _borders(plan))
-    if pairs and not plan.compression and bench.problem.rules.compression:
-        squeezed = replace(plan, compression=pairs)
-        yield squeezed
-        yield from timed(bench, squeezed)
+    """The plan with every border between domains in eight bits, or again without, each with orders of its own, too."""
+    for other in either(bench.problem, plan)[1:]:
+        yield other
+        yield from timed(bench, other)
 
 
 def split(bench: Bench, plan: Plan) -> Iterator[Plan]:
@@ -219,6 +221,13 @@ LEVERS: tuple[tuple[str, Lever], ...] = (
     ("shares", dealt),
 )
 """In the order in which they are pulled."""
+
+
+def either(problem: Problem, plan: Plan) -> tuple[Plan, ...]:
+    """The plan, and, where what crosses domains may be compressed, the same with every border in eight bits or, of one
+    that has them, with none."""
+    pairs = () if plan.compression else border_compression(problem, plan.pipelines)
+    return (plan, replace(plan, compression=pairs)) if pairs or plan.compression else (plan,)
 
 
 # ------------------------------------------------------------------------------------------------------------- relays

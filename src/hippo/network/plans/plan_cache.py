@@ -1,8 +1,9 @@
 """What can run: configurations of one problem, kept in a cache that knows how each does under any state of the links.
 
 A *configuration* is a plan with its levers pulled: relays, micro-batches in flight, schedule, compression, shares of
-the batch. Its *place* is where weights and devices lie; configurations of one place differ in levers alone, so a run
-goes from one to another at once and for nothing.
+the batch. Its *location* is where weights and devices lie. Its *place* is the location and every lever that the runtime
+cannot pull live (``Runtime.live_levers``): a run goes to another configuration of its place at once and for nothing; to
+one of its location that carries no bytes, but its processes start anew, as after any move.
 
 Copies that ``share`` remember what any of them has played (``PlayedSteps``): who asks for the states of one epoch after
 another is going to ask for the next ones, too, so these are played with them. Nothing but time depends on it.
@@ -12,7 +13,7 @@ Letters: C configurations, P places, S states, T epochs, H horizons, E links, K 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -26,7 +27,7 @@ from hippo.cost.money import egress_usd, rent_usd_per_s
 from hippo.errors import InfeasibleError, InputError
 from hippo.plan.check import check
 from hippo.plan.diff import diff
-from hippo.plan.plan import Plan
+from hippo.plan.plan import Plan, ScheduleChoice
 from hippo.problem.problem import Problem
 from hippo.score.judge import evaluate, fits
 from hippo.score.score import Score
@@ -36,9 +37,6 @@ from hippo.simulate.program import Program
 from hippo.simulate.timeline import link_bytes
 
 Floats = NDArray[np.float64]
-COMPRESSED_WORTH = 0.985
-"""What a token trained with compressed activations is worth against one without: a judgement, for a lever that would
-else be free. Whoever has measured the loss of their model says so."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Configuration:
     place: int
     origin: str
     lever: str = ""
-    worth: float = 1.0  # of a token trained with it
+    worth: float = 1.0  # of a token trained with it: below 1 where what crosses domains is compressed
 
 
 @dataclass(eq=False)
@@ -62,7 +60,9 @@ class PlanCache:
     problem: Problem
     configurations: list[Configuration] = field(default_factory=list)
     _index: dict[Plan, int | None] = field(default_factory=dict)
-    _places: dict[object, int] = field(default_factory=dict)
+    _places: dict[Plan, int] = field(default_factory=dict)  # by what is equal in a place
+    _locations: dict[object, int] = field(default_factory=dict)  # by what is equal where weights lie alike
+    _location: list[int] = field(default_factory=list)  # of every place
     _programs: list[Program] = field(default_factory=list)
     _sent: list[Floats] = field(default_factory=list)  # bytes per step on each link
     _moves: dict[tuple[int, int], Floats] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class PlanCache:
 
     @property
     def places(self) -> int:
-        """Placements of weights and devices known so far."""
+        """Places known so far."""
         return len(self._places)
 
     @property
@@ -88,7 +88,7 @@ class PlanCache:
         """Rent of all GPUs of the problem."""
         return rent_usd_per_s(self.problem.cluster.gpu, self.problem.cluster.gpus)
 
-    def add(self, plan: Plan, *, origin: str, lever: str = "", worth: float = 1.0) -> int | None:
+    def add(self, plan: Plan, *, origin: str, lever: str = "") -> int | None:
         """The configuration's index, the same for a plan known before; None: the plan cannot run in the base state
         (no memory, a missing link, a broken rule)."""
         if plan not in self._index:
@@ -96,9 +96,8 @@ class PlanCache:
             if program is None:
                 self._index[plan] = None
             else:
-                place = self._places.setdefault(_place(plan), len(self._places))
                 self._index[plan] = len(self.configurations)
-                self.configurations.append(Configuration(plan, place, origin, lever, worth))
+                self.configurations.append(Configuration(plan, self._place(plan), origin, lever, self._worth(plan)))
                 self._programs.append(program)
                 self._sent.append(link_bytes(program))
         return self._index[plan]
@@ -107,9 +106,8 @@ class PlanCache:
         """Adds a configuration of another cache of the same problem, where it was checked; its index here."""
         chosen = other.configurations[index]
         if self._index.get(chosen.plan) is None:
-            place = self._places.setdefault(_place(chosen.plan), len(self._places))
             self._index[chosen.plan] = len(self)
-            self.configurations.append(replace(chosen, place=place))
+            self.configurations.append(replace(chosen, place=self._place(chosen.plan)))
             program = other._programs[index]
             if self._played is not None:
                 program = self._played.program(chosen.plan, lambda _: program) or program
@@ -186,15 +184,23 @@ class PlanCache:
         return np.array([egress_usd(1.0, link.price_usd_per_gb) for link in self.problem.cluster.links])
 
     def of_place(self, place: int) -> list[int]:
-        """Configurations with their weights there."""
+        """Configurations between which a run switches without a stop."""
         return [index for index, each in enumerate(self.configurations) if each.place == place]
+
+    def location(self, index: int) -> int:
+        """A number for where the weights of a configuration lie: levers alone lie between those of one number."""
+        return self._location[self.configurations[index].place]
 
     def move_bytes(self, source: int, destination: int) -> Floats:
         """Bytes each link carries, (E,), to bring weights and optimizer state from one place to another; inf: there is
         no way. Zeros: only the processes start anew."""
+        return self._between(self._location[source], self._location[destination])
+
+    def _between(self, source: int, destination: int) -> Floats:
+        """The same from one location to another."""
         if (source, destination) not in self._moves:
             known = None if self._played is None else self._played.moves
-            keys = list(self._places)
+            keys = list(self._locations)
             key = keys[source], keys[destination]
             if known is None or key not in known:
                 found = self._moved(source, destination)
@@ -205,15 +211,10 @@ class PlanCache:
 
     def moves(self) -> Floats:
         """``move_bytes`` of all pairs of places, (P, P, E); the same array until there are more places."""
-        known, places = len(self._moved_all), self.places
-        if known < places:
-            grown = np.zeros((places, places, len(self.problem.cluster.links)))
-            if known:
-                grown[:known, :known] = self._moved_all
-            for new in range(known, places):
-                for other in range(new + 1):
-                    grown[new, other], grown[other, new] = self.move_bytes(new, other), self.move_bytes(other, new)
-            self._moved_all = grown
+        if len(self._moved_all) < self.places:
+            among = range(len(self._locations))
+            between = np.array([[self._between(one, other) for other in among] for one in among])
+            self._moved_all = between[np.ix_(self._location, self._location)]
         return self._moved_all
 
     def domains_used(self, index: int) -> NDArray[np.bool_]:
@@ -225,7 +226,9 @@ class PlanCache:
     def _moved(self, source: int, destination: int) -> Floats:
         links = self.problem.cluster.links
         found = np.zeros(len(links))
-        before, after = (self.configurations[self.of_place(place)[0]].plan for place in (source, destination))
+        indices = range(len(self))
+        found_at = [next(each for each in indices if self.location(each) == at) for at in (source, destination)]
+        before, after = (self.configurations[index].plan for index in found_at)
         try:
             moves = diff(self.problem, before, after)
         except InputError:
@@ -233,6 +236,20 @@ class PlanCache:
         for pair, num_bytes in moves.link_bytes.items():
             found[self.problem.cluster.link_index[pair]] = num_bytes
         return found
+
+    def _place(self, plan: Plan) -> int:
+        """The place of a plan; a new one where none is equal."""
+        place = self._places.setdefault(unlevered(plan, self.problem.rules.live_levers), len(self._places))
+        if place == len(self._location):
+            self._location.append(self._locations.setdefault(located(plan), len(self._locations)))
+        return place
+
+    def _worth(self, plan: Plan) -> float:
+        if not plan.compression:
+            return 1.0
+        worth = self.problem.compression_worth
+        assert worth is not None, "what a token trained with compression is worth was asked for at the door"
+        return worth
 
     def _playable(self, plan: Plan) -> Program | None:
         try:
@@ -243,9 +260,24 @@ class PlanCache:
             return None
 
 
-def _place(plan: Plan) -> object:
+def located(plan: Plan) -> object:
     """What is equal where two plans keep weights on the same devices."""
     return tuple(pipeline.stages for pipeline in plan.pipelines), plan.sharding, plan.interleave, plan.context_parallel
+
+
+def unlevered(plan: Plan, live: Collection[str]) -> Plan:
+    """The plan with what some levers change left out: equal where a run that pulls them live need not stop."""
+    lines = plan.pipelines
+    if "order" in live:
+        lines = tuple(replace(line, warm_up=(), order=()) for line in lines)
+        plan = replace(plan, schedule=ScheduleChoice())
+    if "micro-batch" in live:  # what a pipeline works through, in sequences
+        lines = tuple(replace(line, num_micro_batches=line.num_micro_batches * plan.micro_batch) for line in lines)
+        plan = replace(plan, micro_batch=1)
+    if "shares" in live:
+        lines = tuple(replace(line, num_micro_batches=1) for line in lines)
+    relays = () if "relay" in live else plan.relays
+    return replace(plan, pipelines=lines, relays=relays, compression=() if "fp8" in live else plan.compression)
 
 
 States = tuple[Floats, Floats, Floats | None]  # bandwidths (S, E), latencies (S, E), factors on compute (S, K)

@@ -1,7 +1,7 @@
 """The best sequence of moves if the network went as forecast: dynamic programming over cells of time ahead and places.
 
 ``worth`` judges one change that is kept to the end. Here a change may be followed by others, so that an excursion that
-is forecast to end counts with the way back, and waiting is an answer. Levers are free, so the states are places, each
+is forecast to end counts with the way back, and waiting is an answer. Live levers are free, so states are places, each
 with what its best configuration does at the time. Cells and rules are those of ``worth``; a move begins with a cell.
 
 The work is in the moves: pairs of places times cells times two kinds. So each is followed over the links that it needs

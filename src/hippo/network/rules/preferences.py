@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Weights = tuple[float, float, float]
 FRONT = "front"
 """``origin`` of a configuration that the search for the front proposed."""
-SEARCH = Stop(time_limit_s=10.0)  # wall clock, once per problem; most fronts are closed in 3 s
+SEARCH = Stop(time_limit_s=10.0)  # once per problem; most fronts are closed in 3 s
 RHO, FLOOR = 1e-3, 1e-4
 COUNTED = 0.5  # of the scale is by count; of 0, 1/4, 1/2, 3/4, 1 the one that covers most on 30 training networks
 WORST = 100.0  # shortfall of what trains nothing

@@ -1,6 +1,6 @@
 """What configurations do under the state of the network now, and the lever of what runs that does most now.
 
-Levers cost nothing and can be taken back the next epoch, so the best one now is the right one now, whatever comes.
+Live levers cost nothing and can be taken back the next epoch, so the best one now is the right one now, whatever comes.
 C configurations.
 """
 

@@ -23,8 +23,8 @@ class How(str, Enum):
     """What to do now."""
 
     KEEP = "keep"  # go on as it is, a move under way included
-    SWITCH = "switch"  # pull levers: another configuration of the same place, at once
-    STOP = "stop"  # stop training, copy weights and optimizer state, go on with the target
+    SWITCH = "switch"  # pull live levers: another configuration of the same place, at once
+    STOP = "stop"  # stop training, copy weights and optimizer state if they move, go on with the target
     BACKGROUND = "background"  # copy over idle capacity while training goes on, then change over
     CANCEL = "cancel"  # give up the move under way
 
@@ -35,6 +35,13 @@ class Action:
 
     how: How = How.KEEP
     target: int = -1
+
+
+def levers_alone(cache: PlanCache, running: int, action: Action) -> bool:
+    """Whether an answer to a run of ``running`` changes levers and moves no weights, live or by a stop."""
+    if action.how in (How.STOP, How.BACKGROUND):
+        return running >= 0 and cache.location(running) == cache.location(action.target)
+    return action.how is How.SWITCH
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ EDGES = np.array(
 """Epochs ahead at which a cell begins; the last one ends with the run."""
 
 SWITCH, STOP, BACKGROUND = range(3)
-"""Ways to another configuration: levers of the same place (free), stop and copy, in the background."""
+"""Ways to another configuration: live levers of the same place (free), stop and copy, in the background."""
 
 DOWNTIME_S, DURATION_S, USD = range(3)
 """Places in what a move costs: training stands still; until the target runs (inf: not within the run); egress."""
@@ -113,8 +113,8 @@ def worth(look: Ahead, now: Now) -> Worth:
 
 
 def relevered(look: Ahead) -> Ahead:
-    """Each configuration with the best levers of its place at every horizon: levers are free, so a place is worth what
-    its best configuration is worth at the time."""
+    """Each configuration with the best live levers of its place at every horizon: they are free, so a place is worth
+    what its best configuration is worth at the time."""
     net = _net(look)
     tokens, egress = look.tokens_per_s.copy(), look.egress_usd_per_s.copy()
     for place in np.unique(look.place):

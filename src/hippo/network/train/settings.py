@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hippo.errors import InputError
 from hippo.files import read_text
 from hippo.learn.settings import Checked, Ppo, one_of, parse_as, within
+from hippo.network.worlds.generator import DrawnTerms
 from hippo.problem.document import parse_yaml
+from hippo.problem.runtimes import RUNTIMES
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,23 @@ class TrainingWorlds(Checked):
     processes: int = within(2, 1, 1024)
     engine: str = one_of("fast", "fast", "reference", "astra")
     """What plays the truth; reference: some hundred times slower; astra: the user's binary, thousands of times."""
+    runtime: str = one_of("ideal", *RUNTIMES)  # what runs the plans of generated worlds
+    allow_compression: bool = False  # everybody may send eight bits between domains
+    compression_worth: float = within(0.0, 0.0, 1.0)  # of a token trained so; must be given with it
     traces: tuple[str, ...] = ()  # offline: "MODEL,CLUSTER,NET.csv" each, met beside the generated ones
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.allow_compression != (self.compression_worth > 0.0):
+            remedy = "give both keys (or --allow-compression and --compression-worth), or neither"
+            value = f"{self.allow_compression}, {self.compression_worth:g}"
+            keys = "worlds.allow_compression, worlds.compression_worth"
+            raise InputError("compression and what a token is worth go together", key=keys, value=value, remedy=remedy)
+
+    @property
+    def terms(self) -> DrawnTerms:
+        """Under which the worlds' problems are asked."""
+        return DrawnTerms(self.runtime, compression_worth=self.compression_worth or None)
 
 
 @dataclass(frozen=True)

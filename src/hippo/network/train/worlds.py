@@ -33,7 +33,7 @@ from hippo.network.env.env import DecisionRules, Env, TimeStep
 from hippo.network.observation.features import OPTION_FEATURES, Observation
 from hippo.network.train.rollout import Share, decide
 from hippo.network.train.settings import HiPpoSettings
-from hippo.network.worlds.generator import FAMILIES, world_from_trace
+from hippo.network.worlds.generator import FAMILIES, DrawnTerms, world_from_trace
 from hippo.network.worlds.world import World
 from hippo.planners.base import Progress
 from hippo.problem.load import load_problem, load_trace
@@ -64,7 +64,9 @@ def datasets(
     for name in families:
         if name not in FAMILIES:
             raise UnknownNameError("family of networks", name, FAMILIES, key="worlds.families")
-    recorded = [_recorded(words) for words in worlds.traces]  # read first: a mistake is told before the long work
+    recorded = [
+        _recorded(words, worlds.terms) for words in worlds.traces
+    ]  # read first: a mistake is told before the long work
     train = _dataset(
         folder / TRAIN_FILE, seeds(families, worlds.train, worlds.first_seed), worlds.movements, settings, progress
     )
@@ -82,13 +84,13 @@ def preparing(folder: Path) -> Path:
     return folder / "preparing"
 
 
-def _recorded(words: str) -> World:
+def _recorded(words: str, terms: DrawnTerms) -> World:
     """The world of a recorded trace, written as ``MODEL,CLUSTER,NET.csv``."""
     parts = [part.strip() for part in words.split(",")]
     if len(parts) != 3:
         remedy = "write MODEL,CLUSTER,NET.csv"
         raise InputError("not a recorded trace", key="worlds.traces", value=words, remedy=remedy)
-    problem = load_problem(model=parts[0], cluster=parts[1], global_batch=RECORDED_BATCH)
+    problem = terms.of(load_problem(model=parts[0], cluster=parts[1], global_batch=RECORDED_BATCH))
     trace = load_trace(parts[2], problem.cluster, complete=True)
     return world_from_trace(problem, trace, name=Path(parts[2]).stem)
 
@@ -109,10 +111,10 @@ def _dataset(
 ) -> Dataset:
     if not path.exists():
         forecast = "persistence" if settings.ablation.no_forecast else "kalman"
-        how = Preparation(movements=movements, forecast=forecast, engine=settings.worlds.engine)
+        worlds = settings.worlds
+        how = Preparation(movements=movements, forecast=forecast, engine=worlds.engine, terms=worlds.terms)
         kept = preparing(path.parent)
-        processes = settings.worlds.processes
-        save(make_dataset(wanted, how, processes=processes, watch=progress, kept=kept), path)
+        save(make_dataset(wanted, how, processes=worlds.processes, watch=progress, kept=kept), path)
         rmtree(kept, ignore_errors=True)
     return load(path)
 

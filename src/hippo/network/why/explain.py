@@ -18,7 +18,7 @@ from hippo.errors import InputError
 from hippo.network.rules.move import STILL
 from hippo.network.rules.outlook import Expected, outlook
 from hippo.network.rules.trigger import Due, Seen, Thresholds, due, runs, standing
-from hippo.network.rules.view import Action, How, View
+from hippo.network.rules.view import Action, How, View, levers_alone
 from hippo.network.why import reasons as why
 from hippo.plan.diff import diff
 from hippo.plan.plan import Pipeline, Plan
@@ -196,8 +196,9 @@ def _changed(view: View, action: Action, answer: Expected) -> Reason:
         return why.Cancelled(placement(cache.configurations[view.target].plan), view.arrived)
     after = cache.configurations[action.target].plan
     then, now = step_now_s(view, view.running), step_now_s(view, action.target)
-    if action.how is How.SWITCH:
-        return why.LeverPulled(listed(changes(before, after)) or "nothing that shows", then, now)
+    if levers_alone(cache, view.running, action):
+        told = listed(changes(before, after)) or "nothing that shows"
+        return why.LeverPulled(told, answer.downtime_s, then, now)
     return why.Moved(
         moves_said(view, before, after),
         action.how.value,
@@ -323,9 +324,9 @@ def answer_words(view: View, action: Action) -> str:
     if action.how is How.CANCEL:
         return "give up the move under way"
     after = cache.configurations[action.target].plan
-    if action.how is How.SWITCH and view.running >= 0:
-        return f"change {listed(changes(cache.configurations[view.running].plan, after)) or 'nothing that shows'}"
     way = {How.STOP: " by stopping", How.BACKGROUND: " in the background"}.get(action.how, "")
+    if view.running >= 0 and levers_alone(cache, view.running, action):
+        return f"change {listed(changes(cache.configurations[view.running].plan, after)) or 'nothing that shows'}{way}"
     return f"move to {placement(after)}{way}"
 
 

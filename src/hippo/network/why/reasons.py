@@ -148,11 +148,14 @@ class LeverPulled(Reason):
     """What was changed without moving weights; ``subject`` lists the changes."""
 
     kind: ClassVar[str] = "lever_pulled"
+    downtime_s: float  # 0: the runtime changes it while it trains
     step_time_before_s: float  # now, of what ran
     step_time_s: float  # now, of what runs from here on
 
     def _said(self) -> str:
-        return f"Changed at once, no weights move: {self.subject}. {_pace(self.step_time_before_s, self.step_time_s)}"
+        way = f"by a stop of {duration(self.downtime_s)}" if self.downtime_s > 0 else "at once"
+        pace = _pace(self.step_time_before_s, self.step_time_s)
+        return f"Changed {way}, no weights move: {self.subject}. {pace}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hippo.cost.calibration import uncalibrated
 from hippo.decide.reasons import Reason
 from hippo.network.plans.plan_cache import PlanCache
-from hippo.network.rules.view import Action, How
+from hippo.network.rules.view import Action, How, View, levers_alone
 from hippo.plan.codec import plan_to_document
 from hippo.problem.problem import Problem, told_runtime
 
@@ -66,9 +66,11 @@ class StoryEntry:
         }
 
 
-def kind_of(action: Action, *, first: bool) -> str:
-    """The kind of decision that an answer is."""
-    return BEGUN if first else _KINDS[action.how]
+def kind_of(view: View, action: Action) -> str:
+    """The kind of decision that an answer to a view is."""
+    if view.running < 0:
+        return BEGUN
+    return LEVER if levers_alone(view.cache, view.running, action) else _KINDS[action.how]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """Everything that is told of a run. ``keeping``: the plan that is best at the start, held fixed."""
+    """Everything that is told of a run. ``keeping``: what the run began with, never touched again."""
 
     problem: Problem
     cache: PlanCache

@@ -98,7 +98,29 @@ FAMILIES: Mapping[str, WorldFamily] = MappingProxyType(
 """Every family by its name."""
 
 
-def make_world(family: str, seed: int, *, split: str = "train", movement: int = 0) -> World:
+@dataclass(frozen=True)
+class DrawnTerms:
+    """What is said of a drawn problem besides model, cluster and batch."""
+
+    runtime: str = "ideal"
+    allow_local_sgd: bool = False
+    compression_worth: float | None = None  # None: nobody compresses
+
+    def of(self, problem: Problem) -> Problem:
+        """The problem under these terms."""
+        allowed = self.compression_worth is not None
+        return replace(
+            problem,
+            runtime=self.runtime,
+            allow_local_sgd=self.allow_local_sgd,
+            allow_compression=allowed,
+            compression_worth=self.compression_worth,
+        )
+
+
+def make_world(
+    family: str, seed: int, *, split: str = "train", movement: int = 0, terms: DrawnTerms = DrawnTerms()
+) -> World:
     """The world of this family, seed and split; always the same, and another for another seed. ``movement`` above 0:
     the same problem, its network moving in another way.
 
@@ -113,7 +135,7 @@ def make_world(family: str, seed: int, *, split: str = "train", movement: int = 
         raise UnknownNameError("split", split, SPLITS)
     plan = FAMILIES[family]
     rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed))
-    problem = draw_problem(plan, rng, split, f"{family}-{split}-{seed}")
+    problem = terms.of(draw_problem(plan, rng, split, f"{family}-{split}-{seed}"))
     if movement:
         rng = np.random.default_rng((crc32(f"{family}/{split}".encode()), seed, movement))
     time_s = np.arange(plan.epochs, dtype=np.float64) * plan.epoch_s

@@ -7,9 +7,11 @@ only where nothing that follows could be better than what is known.
 
 A move is played towards a *blank* that trains nothing, once for all configurations of the destination (the stop for all
 of the source as well): what they would train in the rest of the epoch of arrival is added afterwards. Only links that
-carry bytes of the move are played.
+carry bytes of the move are played. Places between which nothing has to be carried (levers that need a stop) are one
+*site*: moves are played from site to site, and inside of one as a stop alone.
 
-Letters: T epochs, C configurations, P places, R pairs of places with a way, E links, N links that a move uses (padded).
+Letters: T epochs, C configurations, P places, S sites, R pairs of sites with a way, E links, N links that a move uses
+(padded).
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Taste(NamedTuple):
 
 
 class _Legs(NamedTuple):
-    """Moves between places, each with the links that it uses alone."""
+    """Moves between sites, each with the links that it uses alone."""
 
     rollout: Rollout  # of all configurations and the blank; links and bytes are those below
     utilization: Floats  # (T, C)
@@ -69,10 +71,12 @@ class _Legs(NamedTuple):
     sent: Floats  # (R, C + 1, N)
     usd_per_byte: Floats  # (R, N)
     moved: Floats  # (R, 2, 2, N)
-    source: Ints  # (R,) place
+    source: Ints  # (R,) site; that of the destination: levers alone
     destination: Ints  # (R,)
-    member: Ints  # (C,) configurations, place after place
-    first: Ints  # (P + 1,) where a place begins in ``member``
+    member: Ints  # (C,) configurations, site after site, and in it place after place
+    first: Ints  # (S + 1,) where a site begins in ``member``
+    lever: Ints  # (P + 1,) where a place begins in ``member``
+    place: Ints  # (C,)
 
 
 def net_work(usd_per_token: float) -> Taste:
@@ -129,13 +133,18 @@ def _legs(rollout: Rollout) -> _Legs:
     """Pairs of places between which there is a way, with a rollout of their own links."""
     epochs, configurations = rollout.tokens_per_s.shape
     places = len(rollout.move_bytes)
+    bytes_of = rollout.move_bytes
+    alike = [(bytes_of[each].tobytes(), bytes_of[:, each].tobytes()) for each in range(places)]
+    sites = list(dict.fromkeys(alike))
+    site, lead = np.array([sites.index(each) for each in alike]), [alike.index(each) for each in sites]
+    between = bytes_of[np.ix_(lead, lead)]
     pairs = [
         (one, other)
-        for one in range(places)
-        for other in range(places)
-        if one != other and np.isfinite(rollout.move_bytes[one, other]).all()
+        for one in range(len(sites))
+        for other in range(len(sites))
+        if (alike.count(sites[one]) > 1 if one == other else np.isfinite(between[one, other]).all())
     ]
-    used = [np.flatnonzero(rollout.move_bytes[pair] > 0) for pair in pairs]
+    used = [np.flatnonzero(between[pair] > 0) for pair in pairs]
     most = max((len(links) for links in used), default=0)
     bandwidth, usd = np.ones((len(pairs), epochs, most)), np.zeros((len(pairs), most))
     sent, moved = np.zeros((len(pairs), configurations + 1, most)), np.zeros((len(pairs), 2, 2, most))
@@ -143,7 +152,7 @@ def _legs(rollout: Rollout) -> _Legs:
         bandwidth[leg, :, : len(links)] = rollout.bandwidth_bytes_per_s[:, links]
         usd[leg, : len(links)] = rollout.usd_per_byte[links]
         sent[leg, :-1, : len(links)] = rollout.bytes_per_step[:, links]
-        moved[leg, 0, 1, : len(links)] = rollout.move_bytes[pair][links]
+        moved[leg, 0, 1, : len(links)] = between[pair][links]
     trains = np.ones((epochs, configurations + 1))
     trains[:, -1] = 0.0
     blank = np.zeros(configurations + 1, dtype=np.int64)
@@ -155,20 +164,23 @@ def _legs(rollout: Rollout) -> _Legs:
         place=blank,
     )
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    member = np.argsort(rollout.place, kind="stable")
-    first = np.searchsorted(rollout.place[member], np.arange(places + 1))
+    turn = np.argsort(np.argsort(site, kind="stable"))[rollout.place]  # of each configuration's place, site after site
+    member = np.argsort(turn, kind="stable")
+    first = np.searchsorted(site[rollout.place[member]], np.arange(len(sites) + 1))
+    lever = np.searchsorted(turn[member], np.arange(places + 1))
     source, destination = np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
-    return _Legs(alone, rollout.utilization, bandwidth, sent, usd, moved, source, destination, member, first)
+    split = member, first, lever, rollout.place
+    return _Legs(alone, rollout.utilization, bandwidth, sent, usd, moved, source, destination, *split)
 
 
 @kernel
 def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped-def]
     """Fills ``value``, ``stay`` (the same with the present configuration kept through that epoch) and ``answers``."""
     epochs, configurations = rate.shape
-    places = len(legs.first) - 1
-    arrived = np.full((epochs + 1, places), -np.inf)  # bounds: most by arriving in that epoch, or in a later one
+    sites = len(legs.first) - 1
+    arrived = np.full((epochs + 1, sites), -np.inf)  # bounds: most by arriving in that epoch, or in a later one
     given_up = np.zeros((epochs + 1, configurations))  # most by giving a stop up then or later
-    streaming = np.full((epochs + 1, configurations, places), -np.inf)  # most while streaming there
+    streaming = np.full((epochs + 1, configurations, sites), -np.inf)  # most while streaming there
     streaming[epochs] = 0.0
     given_up[epochs] = 0.0
     arrived[epochs] = 0.0
@@ -182,15 +194,15 @@ def _search(legs, rate, taste, value, stay, answers):  # type: ignore[no-untyped
 
 @kernel(lean=True)
 def _levers(legs, epoch, rate, value, stay, answers):  # type: ignore[no-untyped-def]
-    """Answers that move nothing: keep, or the best configuration of the same place."""
-    for place in range(len(legs.first) - 1):
+    """Answers that stop nothing: keep, or the best configuration of the same place."""
+    for place in range(len(legs.lever) - 1):
         best = -1
-        for at in range(legs.first[place], legs.first[place + 1]):
+        for at in range(legs.lever[place], legs.lever[place + 1]):
             each = legs.member[at]
             stay[epoch, each] = rate[epoch, each] * legs.rollout.epoch_s + value[epoch + 1, each]
             if best < 0 or stay[epoch, each] > stay[epoch, best]:
                 best = each
-        for at in range(legs.first[place], legs.first[place + 1]):
+        for at in range(legs.lever[place], legs.lever[place + 1]):
             each = legs.member[at]
             value[epoch, each] = stay[epoch, best]
             if stay[epoch, each] < stay[epoch, best]:
@@ -223,7 +235,7 @@ def _bounds(legs, epoch, rate, value, stay, arrived, given_up, streaming):  # ty
 
 @kernel(lean=True)
 def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up, streaming, run):  # type: ignore[no-untyped-def]
-    """Both kinds of move from one place to another, begun in this epoch."""
+    """Both kinds of move from one site to another, begun in this epoch; inside of one only the stop."""
     whole, place = legs.rollout, legs.source[leg]
     rollout = Rollout(
         whole.epoch_s,
@@ -241,7 +253,8 @@ def _move(legs, leg, epoch, rate, taste, value, stay, answers, arrived, given_up
     )
     members = legs.member[legs.first[place] : legs.first[place + 1]]
     args = legs, rollout, legs.destination[leg], epoch, rate, taste, value, stay, answers
-    for at in range(-1, len(members)):  # one call, so that it is compiled once
+    streamed = 0 if legs.destination[leg] == place else len(members)
+    for at in range(-1, streamed):  # one call, so that it is compiled once
         phase, sources = (STOPPED, members) if at < 0 else (STREAMING, members[at : at + 1])
         _play(args, sources, phase, arrived, given_up, streaming, run)
 
@@ -256,7 +269,6 @@ def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ign
     state[CONFIGURATION] = sources[0]
     begin_move(rollout, state, remaining, blank, phase)
     gained, answer = 0.0, COPIED if phase == STOPPED else STREAMED
-    anyone = legs.member[legs.first[destination]]
     for epoch in range(begun, epochs):
         hopeless = True
         for each in sources:
@@ -267,7 +279,7 @@ def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ign
             hopeless &= most <= value[begun, each] + ROUNDING * abs(value[begun, each])
             if epoch > begun and gained + stay[epoch, each] > value[begun, each]:  # give it up
                 value[begun, each] = gained + stay[epoch, each]
-                _note(answers, begun, each, answer, anyone, epoch - begun, 1)
+                _note(answers, begun, each, answer, _another(legs, destination, each), epoch - begun, 1)
         if hopeless:
             return
         advance(rollout, epoch, state, remaining, gave)
@@ -280,14 +292,23 @@ def _play(args, sources, phase, arrived, given_up, streaming, run):  # type: ign
                 target = legs.member[at]
                 found = gained + rate[epoch, target] * rest + value[epoch + 1, target]
                 for each in sources:
-                    if found > value[begun, each]:
+                    if found > value[begun, each] and legs.place[each] != legs.place[target]:
                         value[begun, each] = found
                         _note(answers, begun, each, answer, target, epoch - begun + 1, 0)
             return
     for each in sources:  # the run ends before the move does
         if gained > value[begun, each]:
             value[begun, each] = gained
-            _note(answers, begun, each, answer, anyone, epochs - begun, 0)
+            _note(answers, begun, each, answer, _another(legs, destination, each), epochs - begun, 0)
+
+
+@kernel(lean=True)
+def _another(legs, site, each):  # type: ignore[no-untyped-def]
+    """Some configuration of a site in another place than one."""
+    for at in range(legs.first[site], legs.first[site + 1]):
+        if legs.place[legs.member[at]] != legs.place[each]:
+            return legs.member[at]
+    return -1
 
 
 @kernel(lean=True)

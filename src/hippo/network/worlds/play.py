@@ -32,7 +32,7 @@ from hippo.network.rules.move import (
     advance,
     begin_move,
 )
-from hippo.network.rules.view import Action, How, Method, Replanning, View
+from hippo.network.rules.view import Action, How, Method, Replanning, View, levers_alone
 from hippo.network.worlds.world import RESTART_S, World, rollout
 from hippo.problem.links import base_bandwidth, base_latency
 
@@ -109,6 +109,32 @@ class MethodRun:
         return float(self.gave[:, BUSY_S].sum()) / self.seconds
 
     @property
+    def utilization_all(self) -> float:
+        """The same over all domains of the cluster: those that are not used count as idle."""
+        used = [self.cache.domains_used(int(index)).mean() for index in self.running]
+        return float(self.gave[:, BUSY_S] @ np.array(used)) / self.seconds
+
+    @property
+    def coordination_s(self) -> Floats:
+        """Of every change carried out, seconds from the trigger (the epoch's begin) until what was chosen runs:
+        the decision, then the stop; of a move in the background up to the end of the epoch in which it arrived."""
+        found = []
+        for epoch, action in enumerate(self.actions):
+            if epoch == 0 or action.how in (How.KEEP, How.CANCEL):
+                continue
+            done = epoch
+            while action.how is not How.SWITCH and done + 1 < len(self.running) and self.running[done] != action.target:
+                done += 1
+                if self.phase[done] == STILL:
+                    break
+            if self.running[done] != action.target:
+                continue  # given up, or not there before the end
+            stop_s = float(self.gave[epoch:done, DOWNTIME_S].sum())
+            moved_s = stop_s if action.how is How.STOP else (done - epoch) * self.world.epoch_s
+            found.append(float(self.decision_s[epoch]) + (0.0 if action.how is How.SWITCH else moved_s))
+        return np.array(found)
+
+    @property
     def downtime_share(self) -> float:
         """Share of the run during which training stood still for a move or on a link that was down."""
         halted = np.where(self.gave[:, TOKENS] > 0, self.gave[:, DOWNTIME_S], self.world.epoch_s)
@@ -116,8 +142,22 @@ class MethodRun:
 
     @property
     def moves(self) -> int:
-        """Moves that were begun."""
-        return sum(each.how in (How.STOP, How.BACKGROUND) for each in self.actions)
+        """Moves of weights that were begun."""
+        return sum(each.how in (How.STOP, How.BACKGROUND) for each in self.actions) - self._stops_for_levers
+
+    @property
+    def levers(self) -> int:
+        """Times that levers were pulled, live or by a stop."""
+        return sum(each.how is How.SWITCH for each in self.actions[1:]) + self._stops_for_levers
+
+    @property
+    def _stops_for_levers(self) -> int:
+        stops = (
+            (run, each)
+            for run, each in zip(self.running, self.actions, strict=True)
+            if each.how in (How.STOP, How.BACKGROUND)
+        )
+        return sum(levers_alone(self.cache, int(run), each) for run, each in stops)
 
     @property
     def moved_bytes(self) -> float:

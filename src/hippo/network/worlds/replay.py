@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from hippo.decide.reasons import Reason
 from hippo.errors import InfeasibleError
 from hippo.network.dynamics.forecast import Forecasts
-from hippo.network.methods.static import Static
 from hippo.network.plans.plan_cache import PlanCache
 from hippo.network.rules.move import BUSY_S, DOWNTIME_S, EGRESS_USD, MOVED_BYTES, TOKENS
 from hippo.network.rules.trigger import Seen, Thresholds, due, seen
-from hippo.network.rules.view import Action, How, Method, Replanning, View
+from hippo.network.rules.view import Action, Method, Replanning, View
 from hippo.network.why.explain import explain
-from hippo.network.why.story import KEPT, Story, StoryEntry, Track, kind_of
+from hippo.network.why.story import BACKGROUND, KEPT, STOPPED, Story, StoryEntry, Track, kind_of
 from hippo.network.worlds.hindsight import hindsight
+from hippo.network.worlds.judge import for_hindsight
 from hippo.network.worlds.play import Epoch, Terms, foresee, steps
 from hippo.network.worlds.world import World, rollout
 from hippo.problem.links import base_bandwidth
@@ -74,14 +74,13 @@ def replay(
         Nothing can run at the start.
     """
     forecasts, own = foresee(world), cache.copy()
-    fixed = cache.copy()
-    keeping = _track(KEEPING, steps(world, fixed, _Able(Static()), terms, forecasts=forecasts), terms)
-    epochs, decisions = _decided(world, own, method, terms, (forecasts, keeping, watcher))
+    epochs, decisions, keeping = _decided(world, own, method, terms, (forecasts, watcher))
     mine = _track(method.name, epochs, terms)
-    first = fixed.configurations[int(keeping.running[0])]
-    own.add(first.plan, origin=first.origin, lever=first.lever, worth=first.worth)
-    best = hindsight(rollout(world, own, restart_s=terms.restart_s), terms.usd_per_token)
-    follow = steps(world, own, _Follow(best.path), terms, forecasts=forecasts)
+    known = for_hindsight(world, cache)
+    best = hindsight(rollout(world, known, restart_s=terms.restart_s), terms.usd_per_token)
+    here = [own.adopt(known, index) for index in range(len(known))]
+    path = [replace(each, target=here[each.target] if each.target >= 0 else -1) for each in best.path]
+    follow = steps(world, own, _Follow(path), terms, forecasts=forecasts)
     return Story(
         problem=world.problem,
         cache=own,
@@ -107,15 +106,20 @@ def _decided(
     cache: PlanCache,
     method: Method,
     terms: Terms,
-    told: tuple[Forecasts, Track, Watcher | None],
-) -> tuple[list[Epoch], list[StoryEntry]]:
-    """The epochs of the method's run, and what is told of them."""
-    forecasts, keeping, watcher = told
+    told: tuple[Forecasts, Watcher | None],
+) -> tuple[list[Epoch], list[StoryEntry], Track]:
+    """The epochs of the method's run, what is told of them, and what keeping gives: what the run began with, never
+    touched again."""
+    forecasts, watcher = told
+    keeping: Track | None = None
     epochs: list[Epoch] = []
     decisions: list[StoryEntry] = []
     last: Seen | None = None
     net = kept = 0.0
     for each in steps(world, cache, _Able(method), terms, forecasts=forecasts):
+        if keeping is None:
+            kept_from = _Follow([each.action] + [Action()] * (world.epochs - 1))
+            keeping = _track(KEEPING, steps(world, cache.copy(), kept_from, terms, forecasts=forecasts), terms)
         decided, last = _told(each, method, last, world.epoch_s)
         if decided is not None:
             decisions.append(decided)
@@ -124,14 +128,15 @@ def _decided(
         kept += float(keeping.net_tokens[each.view.epoch])
         if watcher is not None:
             watcher(WatchedEpoch(each, decided, net, kept))
-    return epochs, decisions
+    assert keeping is not None
+    return epochs, decisions, keeping
 
 
 def _told(each: Epoch, method: Method, last: Seen | None, epoch_s: float) -> tuple[StoryEntry | None, Seen | None]:
     """The decision of an epoch, if there is one to tell, and what the next is compared with."""
     view, action = each.view, each.action
     happened = due(view, last, Thresholds())
-    kind = kind_of(action, first=view.running < 0)
+    kind = kind_of(view, action)
     fired = bool(happened) or kind != KEPT
     if not fired:
         return None, last
@@ -161,7 +166,7 @@ def _track(name: str, epochs: Iterable[Epoch], terms: Terms) -> Track:
         moved_bytes=gave[:, MOVED_BYTES],
         utilization=gave[:, BUSY_S] / rows[0].view.epoch_s,
         running=np.array([each.running for each in rows], dtype=np.int64),
-        moves=sum(each.action.how in (How.STOP, How.BACKGROUND) for each in rows),
+        moves=sum(kind_of(each.view, each.action) in (STOPPED, BACKGROUND) for each in rows),
     )
 
 

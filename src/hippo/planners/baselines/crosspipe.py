@@ -31,6 +31,7 @@ from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Domain
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
+from hippo.simulate.routes import border_share
 
 TRIED = 16  # plans that the judge plays
 PATHS = 3  # chains of domains of each length that are searched, by the bandwidth of their slowest link
@@ -122,7 +123,7 @@ class CrossPipeSearch:
     def _chains(self) -> list[tuple[Domain, ...]]:
         """Chains by the seconds there and back of a wave of one sequence per node."""
         cluster = self.costs.problem.cluster
-        names, sent = [domain.name for domain in cluster.domains], self._lane_bytes * cluster.domains[0].nodes
+        names, sent = [domain.name for domain in cluster.domains], self._border_bytes * cluster.domains[0].nodes
         seconds = np.zeros((len(names), len(names)))
         for (i, a), (j, b) in permutations(enumerate(names), 2):
             seconds[i, j] = self._there_and_back(a, b, sent)
@@ -151,7 +152,7 @@ class CrossPipeSearch:
 
     def _busy_seconds(self, a: Domain, b: str, tp: int, dp: int, recipe: Recipe) -> float:
         """Seconds that one wave occupies the busier of the two links between two domains."""
-        sent, nodes = self._lane_bytes * recipe.micro_batch * dp, _sending_nodes(a, tp, dp)
+        sent, nodes = self._border_bytes * recipe.micro_batch * dp, _sending_nodes(a, tp, dp)
         links = (self.costs.problem.cluster.link(a.name, b), self.costs.problem.cluster.link(b, a.name))
         return max(sent / max(link.rate_bytes_per_s(nodes), 1e-9) for link in links if link is not None)
 
@@ -161,6 +162,11 @@ class CrossPipeSearch:
         problem = self.costs.problem
         layout = Recipe(1).layout(problem, tp=1, dp=1)
         return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+
+    @cached_property
+    def _border_bytes(self) -> float:
+        """The same where the next stage lies in another domain."""
+        return self._lane_bytes * border_share(self.costs.problem)
 
     def _there_and_back(self, a: str, b: str, num_bytes: float, nodes: int = 1) -> float:
         there, back = self.costs.problem.cluster.link(a, b), self.costs.problem.cluster.link(b, a)
@@ -173,7 +179,7 @@ class CrossPipeSearch:
         self, domains: tuple[str, ...], tp: int, dp: int, recipe: Recipe
     ) -> tuple[list[float], list[float]]:
         """Per border of two stages: seconds there and back, and seconds that one wave occupies the busier link."""
-        sent = self._lane_bytes * recipe.micro_batch * dp
+        sent = self._border_bytes * recipe.micro_batch * dp
         returns, busy = [], []
         for a, b in zip(domains, domains[1:], strict=False):
             if a == b:

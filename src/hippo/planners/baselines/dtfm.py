@@ -36,6 +36,7 @@ from hippo.planners.recipe import (
 from hippo.planners.shortlist import ShortList
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
+from hippo.simulate.routes import border_share
 
 BRED_S = 0.02  # of work for their offspring (planners.effort)
 BRED = 12  # (tp, p) whose partitions are bred, those with the least seconds of compute
@@ -228,7 +229,7 @@ def pair_seconds(
     for (k, a), (other, b) in permutations(enumerate(domains), 2):
         latency_s, s_per_byte = _there_and_back(problem, (a.name, b.name), grid)
         within_s[k, other] = latency_s + gradients * s_per_byte
-        along_s[k, other] = latency_s + activations * s_per_byte
+        along_s[k, other] = latency_s + activations * border_share(problem) * s_per_byte
     return within_s, along_s
 
 

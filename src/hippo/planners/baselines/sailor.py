@@ -31,6 +31,7 @@ from hippo.planners.shortlist import ShortList
 from hippo.problem.cluster import Cluster
 from hippo.problem.problem import Problem
 from hippo.simulate.costs import cost_model
+from hippo.simulate.routes import border_share
 from hippo.units import SECONDS_PER_HOUR, gb_from_bytes
 
 SCALES = 1.5  # a doubling of the tensor width must speed a stage up by this much to be taken
@@ -265,10 +266,11 @@ class SailorSearch:
 
     @cached_property
     def _lane_bytes(self) -> float:
-        """What one lane sends to the next stage per sequence."""
+        """What one lane sends to a stage in the next region per sequence."""
         problem = self.costs.problem
         layout = Recipe(1).layout(problem, tp=1, dp=1)
-        return self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+        sent = self.costs.stage(problem.cluster.domains[0].name, 0, 1, layout).output_bytes
+        return sent * border_share(problem)
 
     def _floor(self, split: StageSplit, size: int, least: Sequence[float]) -> float:
         """``_at_least`` of the best data width: waves are the fewer the more lanes the GPUs allow."""

@@ -42,6 +42,7 @@ from hippo.score.judge import Judged, evaluate, fits, imbalance, judge
 from hippo.score.score import Score
 from hippo.simulate import fast
 from hippo.simulate.lower import lower
+from hippo.simulate.routes import border_compression
 
 MOST_SETS = 2e9  # rows of pipelines; about a minute where few of them come near the best
 SET_S = 3e-5  # of work for a set of pipelines (planners.effort)
@@ -164,6 +165,7 @@ class _BruteSearch:
                     interleave=common.chunks,
                     schedule=schedule,
                     relays=relayed,
+                    compression=border_compression(problem, pipelines),
                     sync=agreed(problem, sync, common.sharding, len(arranged)),
                 )
 
@@ -252,6 +254,7 @@ def every_plan(problem: Problem) -> Iterator[Judged]:
                     recompute=common.recompute,
                     sharding=common.sharding,
                     schedule=ScheduleChoice("cross-domain"),
+                    compression=border_compression(problem, warmed),
                 )
                 if not check(problem, plan) and fits(problem, plan):
                     try:

@@ -19,6 +19,7 @@ from hippo.score.judge import evaluate, fits, imbalance
 from hippo.simulate import fast
 from hippo.simulate.lower import lower, reordered
 from hippo.simulate.program import Program
+from hippo.simulate.routes import border_compression
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,16 @@ class Candidate:
 
     def plan(self, problem: Problem) -> Plan:
         """The plan on named devices; raises ``InfeasibleError`` when a domain has no room."""
+        pipelines = place(problem.cluster, self.pipelines)
         return Plan(
-            place(problem.cluster, self.pipelines),
+            pipelines,
             self.micro_batch,
             precision=problem.workload.precision,
             recompute=self.recompute,
             sharding=self.sharding,
             schedule=self.schedule,
             relays=self.relays,
+            compression=border_compression(problem, pipelines),
             sync=agreed(problem, self.sync, self.sharding, len(self.pipelines)),
         )
 
@@ -81,6 +84,7 @@ class Tried:
     problem: Problem
     effort: Effort = field(default_factory=Effort)
     share: float = 1.0  # of the effort after which nothing more is tried
+    ceiling: float = float("inf")  # what is worth no less need not be looked for
     rejected: Counter[str] = field(default_factory=Counter)
     known: dict[Candidate, float] = field(default_factory=dict)
     best: dict[str, tuple[float, Candidate]] = field(default_factory=dict)  # by way to join
@@ -104,8 +108,8 @@ class Tried:
 
     @property
     def value(self) -> float:
-        """Value of the best candidate so far (inf: none)."""
-        return min((value for value, _ in self.best.values()), default=float("inf"))
+        """Value of the best candidate so far, no more than the ceiling."""
+        return min([self.ceiling, *(value for value, _ in self.best.values())])
 
     def best_of(self, joined: str) -> float:
         """Value of the best candidate of one way to join domains (inf: none)."""
